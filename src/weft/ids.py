@@ -1,0 +1,162 @@
+"""The words everything else uses: who a peer is, where it listens, what a topic is.
+
+A peer is named as in libp2p: by its Ed25519 public key. Inside weft a `PeerId` is the bare
+32-byte key; its text form is libp2p's (base58 of the identity multihash of the protobuf-wrapped
+key, "12D3KooW..."), and an address is a multiaddr (`/ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, NewType
+
+from msgspec import Meta, Struct
+
+PeerId = NewType("PeerId", bytes)
+"""The raw 32-byte Ed25519 public key."""
+
+Topic = NewType("Topic", str)
+"""A UNIX-style path such as `/sports/football`; see `parse_topic`."""
+
+OverlayId = NewType("OverlayId", int)
+"""Names one instance of a topic's overlay (63 bits); the smaller one survives a merge."""
+
+GENERAL = Topic("")
+"""Where a topic is asked for, this stands for the general overlay, which holds every peer."""
+
+PEER_ID_BYTES = 32
+TOPIC_BYTES_MAX = 256
+"""paper (TERA 4.2.2 assumes topics of 256 characters)."""
+
+WirePeerId = Annotated[PeerId, Meta(min_length=PEER_ID_BYTES, max_length=PEER_ID_BYTES)]
+WireTopic = Annotated[Topic, Meta(max_length=TOPIC_BYTES_MAX)]
+WireAddress = Annotated[str, Meta(max_length=128)]
+
+
+class Contact(Struct, frozen=True, array_like=True, gc=False):
+    """A peer and where it listens: all that is needed to talk to it."""
+
+    peer: WirePeerId
+    address: WireAddress  # a multiaddr without its /p2p part
+
+
+class BadId(ValueError):
+    """A topic, peer id or address that cannot be read; the text says what is wrong."""
+
+
+# --- topics -------------------------------------------------------------------------------
+
+_SEGMENT = re.compile(r"[^/\x00-\x1f\x7f]+")
+
+
+def parse_topic(text: str) -> Topic:
+    """Check that `text` is a topic path and return it as one."""
+    if not text.startswith("/"):
+        raise BadId(f"topic {text!r} must start with '/', for example '/sports/football'")
+    if len(text.encode()) > TOPIC_BYTES_MAX:
+        raise BadId(f"topic of {len(text.encode())} bytes is too long (at most {TOPIC_BYTES_MAX})")
+    for segment in text[1:].split("/"):
+        if not _SEGMENT.fullmatch(segment) or segment in (".", ".."):
+            raise BadId(f"topic {text!r} has an empty or unusable segment {segment!r}")
+    return Topic(text)
+
+
+# --- peer ids -----------------------------------------------------------------------------
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
+# Identity multihash (0x00, length 36) of the protobuf {type: Ed25519 (1), data: 32 bytes}.
+_PEER_PREFIX = bytes((0x00, 0x24, 0x08, 0x01, 0x12, 0x20))
+
+
+def base58_encode(data: bytes) -> str:
+    number = int.from_bytes(data, "big")
+    letters = []
+    while number:
+        number, digit = divmod(number, 58)
+        letters.append(_ALPHABET[digit])
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    return "1" * zeros + "".join(reversed(letters))
+
+
+def base58_decode(text: str) -> bytes:
+    number = 0
+    for letter in text:
+        if letter not in _VALUES:
+            raise BadId(f"{letter!r} is not a base58 letter")
+        number = number * 58 + _VALUES[letter]
+    zeros = len(text) - len(text.lstrip("1"))
+    return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def peer_text(peer: PeerId) -> str:
+    """The libp2p text form of a peer id."""
+    return base58_encode(_PEER_PREFIX + peer)
+
+
+def peer_short(peer: PeerId) -> str:
+    """The last eight letters of the text form: enough to tell peers apart on a screen."""
+    return peer_text(peer)[-8:]
+
+
+def parse_peer(text: str) -> PeerId:
+    if len(text) > 64:
+        raise BadId("a peer id is at most 64 letters long")
+    data = base58_decode(text)
+    if not data.startswith(_PEER_PREFIX) or len(data) != len(_PEER_PREFIX) + PEER_ID_BYTES:
+        raise BadId(f"{text!r} is not an Ed25519 peer id (they start with '12D3KooW')")
+    return PeerId(data[len(_PEER_PREFIX) :])
+
+
+def peer_number(peer: PeerId) -> int:
+    """The peer's coordinate in keyed draws (64 bits)."""
+    return int.from_bytes(peer[:8], "big")
+
+
+# --- addresses ----------------------------------------------------------------------------
+
+
+def make_address(host: str, port: int) -> str:
+    """`127.0.0.1`, 4001 → `/ip4/127.0.0.1/tcp/4001`."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return f"/dns/{host}/tcp/{port}"
+    return f"/ip{version}/{host}/tcp/{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`/ip4/127.0.0.1/tcp/4001` → `127.0.0.1`, 4001."""
+    parts = address.split("/")
+    if len(parts) != 5 or parts[0] or parts[3] != "tcp" or not parts[4].isascii():
+        raise BadId(f"{address!r} is not an address like /ip4/127.0.0.1/tcp/4001")
+    kind, host, port = parts[1], parts[2], parts[4]
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadId(f"{address!r} has no usable port")
+    if kind in ("ip4", "ip6"):
+        try:
+            right = ipaddress.ip_address(host).version == int(kind[2])
+        except ValueError:
+            right = False
+        if not right:
+            raise BadId(f"{host!r} in {address!r} is not an {kind} address")
+    elif kind not in ("dns", "dns4", "dns6") or not host:
+        raise BadId(f"{address!r}: weft knows ip4, ip6 and dns addresses over tcp")
+    return host, int(port)
+
+
+def contact_text(contact: Contact) -> str:
+    """The full multiaddr that others can join by."""
+    return f"{contact.address}/p2p/{peer_text(contact.peer)}"
+
+
+def parse_contact(text: str) -> Contact:
+    address, found, peer = text.strip().rpartition("/p2p/")
+    if not found:
+        raise BadId(
+            f"{text!r} names no peer: expected /ip4/HOST/tcp/PORT/p2p/PEER_ID, "
+            "as printed by 'weft peer' when it starts"
+        )
+    split_address(address)
+    return Contact(parse_peer(peer), address)

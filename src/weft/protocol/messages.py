@@ -1,0 +1,305 @@
+"""Everything one peer can say to another.
+
+Messages are plain typed records; the network driver encodes them with msgpack (see `codec`),
+the simulator hands them over as they are. `topic` names the overlay a message belongs to;
+the empty topic is the general overlay. Every list has a bound, checked when a message is
+decoded, so that no peer can make another build something without limit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, Union
+
+from msgspec import Meta, Struct
+
+from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
+
+LIST_MAX = 512
+"""guess: no list in one message is longer; whatever is longer is paged."""
+PAYLOAD_BYTES_MAX = 1 << 20
+"""guess: 1 MiB, as libp2p's default."""
+
+Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""A 63-bit number: ids, counters, milliseconds."""
+Hops: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 16)]
+
+
+class Message(Struct, frozen=True, array_like=True, gc=False):
+    """Base of all messages."""
+
+
+# --- events and what is known of them -------------------------------------------------------
+
+
+class Event(Struct, frozen=True, array_like=True, gc=False):
+    """One published event. A publisher numbers its events in a topic 1, 2, 3, …; the
+    incarnation (set when the publisher starts) keeps the numbers of two lives apart."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    published_ms: Counter
+    payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
+
+
+class Span(Struct, frozen=True, array_like=True, gc=False):
+    """Events `first` … `last` (inclusive) of one publisher's incarnation in one topic."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    first: Counter
+    last: Counter
+
+
+Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
+
+
+# --- overlays: view exchange, joining, leaving (protocol/cyclon.py) --------------------------
+
+
+class Descriptor(Struct, frozen=True, array_like=True, gc=False):
+    """An entry of a view: a peer and how many cycles ago it last vouched for itself."""
+
+    contact: Contact
+    age: Annotated[int, Meta(ge=0, le=1 << 16)]
+
+
+Descriptors: TypeAlias = Annotated[list[Descriptor], Meta(max_length=128)]
+
+
+class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
+    """What every view exchange in a topic overlay carries along: the overlay's id (so that ids
+    converge), the best size estimate known and the fingerprint of recent events."""
+
+    overlay: Counter = 0
+    size: Counter = 0  # estimated members, 0 when nothing is known
+    size_ms: Counter = 0  # age of that estimate
+    recent: Counter = 0  # fingerprint of what has been seen (protocol/recent.py)
+
+
+NO_NEWS = OverlayNews()
+
+
+class ShuffleRequest(Message, frozen=True, tag=1):
+    topic: WireTopic
+    tick: Counter
+    descriptors: Descriptors
+    news: OverlayNews = NO_NEWS
+    # Fingerprints of topics in the asker's access point table: a uniform sample of the active
+    # topics, from which the asked peer estimates how many there are (TERA 4.2.2, footnote 7).
+    topics_sample: Annotated[list[Counter], Meta(max_length=16)] = []
+
+
+class ShuffleReply(Message, frozen=True, tag=2):
+    topic: WireTopic
+    tick: Counter
+    descriptors: Descriptors
+    news: OverlayNews = NO_NEWS
+    member: bool = True  # False: the asked peer is not in this overlay (any more)
+
+
+class JoinRequest(Message, frozen=True, tag=3):
+    topic: WireTopic
+
+
+class JoinReply(Message, frozen=True, tag=4):
+    topic: WireTopic
+    member: bool  # False: the asked peer is not in this overlay
+    news: OverlayNews = NO_NEWS
+    descriptors: Descriptors = []
+    seen: Spans = []  # what was published before: the joiner starts after it
+
+
+class JoinWalk(Message, frozen=True, tag=5):
+    topic: WireTopic
+    joiner: Contact
+    steps: Annotated[int, Meta(ge=0, le=64)]
+
+
+class JoinGift(Message, frozen=True, tag=6):
+    """From the end of a join walk: the view entry that made room for the joiner."""
+
+    topic: WireTopic
+    descriptor: Descriptor
+
+
+class LeaveNotice(Message, frozen=True, tag=7):
+    topic: WireTopic
+
+
+# --- size estimation (protocol/size.py) ------------------------------------------------------
+
+
+class SampleWalk(Message, frozen=True, tag=8):
+    topic: WireTopic
+    origin: Contact
+    round: Counter
+    steps: Annotated[int, Meta(ge=0, le=64)]
+
+
+class SampleReply(Message, frozen=True, tag=9):
+    """Sent to the origin by the peer at the end of the walk, which is the sample."""
+
+    topic: WireTopic
+    round: Counter
+
+
+# --- TERA: advertisements, lookups, outer-cluster routing ------------------------------------
+
+
+class Advert(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    popularity: Annotated[int, Meta(ge=1, lt=1 << 32)]
+
+
+class Advertisement(Message, frozen=True, tag=10):
+    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+
+
+class LookupWalk(Message, frozen=True, tag=11):
+    topic: WireTopic
+    origin: Contact
+    lookup: Counter
+    steps: Annotated[int, Meta(ge=0, le=4096)]
+
+
+class LookupHit(Message, frozen=True, tag=12):
+    lookup: Counter
+    access_point: Contact
+
+
+class LookupMiss(Message, frozen=True, tag=13):
+    """A walk ended without an answer; the origin need not wait for it."""
+
+    lookup: Counter
+
+
+class RouteEvent(Message, frozen=True, tag=14):
+    topic: WireTopic
+    event: Event
+
+
+class RouteResult(Message, frozen=True, tag=15):
+    topic: WireTopic
+    incarnation: Counter
+    number: Counter
+    accepted: bool  # False: not subscribed (any more), choose another access point
+
+
+# --- stable links (protocol/links.py, protocol/liveness.py) ----------------------------------
+
+
+class LinkRequest(Message, frozen=True, tag=16):
+    topic: WireTopic
+    urgent: bool  # the asker has no other link
+
+
+class LinkReply(Message, frozen=True, tag=17):
+    topic: WireTopic
+    accepted: bool
+
+
+class Unlink(Message, frozen=True, tag=18):
+    topic: WireTopic
+
+
+class Ping(Message, frozen=True, tag=19):
+    nonce: Counter
+    links: Counter  # fingerprint of the topics in which the sender is linked to the receiver
+
+
+class Pong(Message, frozen=True, tag=20):
+    nonce: Counter
+    links: Counter
+
+
+class LinkList(Message, frozen=True, tag=21):
+    """Sent when fingerprints differ: the topics in which the sender holds a link."""
+
+    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
+    first: bool  # False: an answer, not to be answered again
+
+
+# --- inner-cluster dissemination (protocol/tree.py, flood.py, gossip.py) and repair -----------
+
+
+class Payload(Message, frozen=True, tag=22):
+    topic: WireTopic
+    event: Event
+    hops: Hops
+
+
+class IHave(Message, frozen=True, tag=23):
+    topic: WireTopic
+    spans: Spans
+
+
+class Graft(Message, frozen=True, tag=24):
+    """Send me these, and push to me from now on."""
+
+    topic: WireTopic
+    spans: Spans
+
+
+class Prune(Message, frozen=True, tag=25):
+    """Stop pushing to me; tell me lazily."""
+
+    topic: WireTopic
+
+
+class Offer(Message, frozen=True, tag=26):
+    """Recent events the sender holds; sent when fingerprints of recent events differ."""
+
+    topic: WireTopic
+    spans: Spans
+    first: bool  # False: an answer, not to be answered by another offer
+
+
+class Want(Message, frozen=True, tag=27):
+    topic: WireTopic
+    spans: Spans
+
+
+class Repair(Message, frozen=True, tag=28):
+    """Events sent on request, outside the push."""
+
+    topic: WireTopic
+    events: Annotated[list[Event], Meta(max_length=LIST_MAX)]
+
+
+AnyMessage: TypeAlias = Union[
+    ShuffleRequest,
+    ShuffleReply,
+    JoinRequest,
+    JoinReply,
+    JoinWalk,
+    JoinGift,
+    LeaveNotice,
+    SampleWalk,
+    SampleReply,
+    Advertisement,
+    LookupWalk,
+    LookupHit,
+    LookupMiss,
+    RouteEvent,
+    RouteResult,
+    LinkRequest,
+    LinkReply,
+    Unlink,
+    Ping,
+    Pong,
+    LinkList,
+    Payload,
+    IHave,
+    Graft,
+    Prune,
+    Offer,
+    Want,
+    Repair,
+]
+
+PAYLOAD_KINDS = (Payload, Repair, RouteEvent)
+"""Messages that carry events; all others are control."""
+
+__all__ = ["AnyMessage", "PeerId", "Topic"]
