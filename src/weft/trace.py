@@ -1,0 +1,93 @@
+"""One trace format for the network, the simulator and the engine: JSON lines in the vocabulary
+of libp2p's pubsub tracer, so that GossipSub's traces and ours feed the same pipeline.
+
+Each line is one record: `type` (libp2p's name), `peerID` (who recorded it), `timestamp`
+(nanoseconds) and one object named after the type with its fields. `docs/trace.md` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import msgspec
+
+from weft.ids import PeerId, peer_text
+from weft.protocol import messages as m
+
+PUBLISH_MESSAGE = "PUBLISH_MESSAGE"
+REJECT_MESSAGE = "REJECT_MESSAGE"
+DUPLICATE_MESSAGE = "DUPLICATE_MESSAGE"
+DELIVER_MESSAGE = "DELIVER_MESSAGE"
+ADD_PEER = "ADD_PEER"
+REMOVE_PEER = "REMOVE_PEER"
+RECV_RPC = "RECV_RPC"
+SEND_RPC = "SEND_RPC"
+DROP_RPC = "DROP_RPC"
+JOIN = "JOIN"
+LEAVE = "LEAVE"
+GRAFT = "GRAFT"
+PRUNE = "PRUNE"
+
+_FIELD = {
+    PUBLISH_MESSAGE: "publishMessage",
+    REJECT_MESSAGE: "rejectMessage",
+    DUPLICATE_MESSAGE: "duplicateMessage",
+    DELIVER_MESSAGE: "deliverMessage",
+    ADD_PEER: "addPeer",
+    REMOVE_PEER: "removePeer",
+    RECV_RPC: "recvRPC",
+    SEND_RPC: "sendRPC",
+    DROP_RPC: "dropRPC",
+    JOIN: "join",
+    LEAVE: "leave",
+    GRAFT: "graft",
+    PRUNE: "prune",
+}
+KINDS = tuple(_FIELD)
+
+
+def message_id(topic: str, event: m.Event) -> str:
+    """The id of an event in the trace: publisher, incarnation, topic and number."""
+    return f"{peer_text(event.publisher)}-{event.incarnation}-{event.number}@{topic}"
+
+
+def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
+    """What a SendRPC, RecvRPC or DropRPC record says of the message it is about."""
+    meta: dict[str, object] = {"kind": type(message).__name__}
+    topic = getattr(message, "topic", None)
+    if topic is not None:
+        meta["topic"] = topic
+    if isinstance(message, m.Payload | m.RouteEvent):
+        meta["messages"] = [
+            {"messageID": message_id(message.topic, message.event), "topic": message.topic}
+        ]
+    elif isinstance(message, m.Repair):
+        meta["messages"] = [
+            {"messageID": message_id(message.topic, event), "topic": message.topic}
+            for event in message.events
+        ]
+    return meta
+
+
+class Writer:
+    """Appends trace records to a binary file; the caller owns and closes the file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._encoder = msgspec.json.Encoder()
+        self._texts: dict[PeerId, str] = {}
+
+    def write(
+        self, peer: PeerId, timestamp_ns: int, kind: str, fields: Mapping[str, object]
+    ) -> None:
+        text = self._texts.get(peer)
+        if text is None:
+            text = self._texts[peer] = peer_text(peer)
+        record = {
+            "type": kind,
+            "peerID": text,
+            "timestamp": timestamp_ns,
+            _FIELD[kind]: fields,
+        }
+        self._file.write(self._encoder.encode(record) + b"\n")
