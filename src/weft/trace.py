@@ -14,20 +14,22 @@ import msgspec
 
 from weft.ids import PeerId, peer_text
 from weft.protocol import messages as m
-
-PUBLISH_MESSAGE = "PUBLISH_MESSAGE"
-REJECT_MESSAGE = "REJECT_MESSAGE"
-DUPLICATE_MESSAGE = "DUPLICATE_MESSAGE"
-DELIVER_MESSAGE = "DELIVER_MESSAGE"
-ADD_PEER = "ADD_PEER"
-REMOVE_PEER = "REMOVE_PEER"
-RECV_RPC = "RECV_RPC"
-SEND_RPC = "SEND_RPC"
-DROP_RPC = "DROP_RPC"
-JOIN = "JOIN"
-LEAVE = "LEAVE"
-GRAFT = "GRAFT"
-PRUNE = "PRUNE"
+from weft.protocol.records import (
+    ADD_PEER,
+    DELIVER_MESSAGE,
+    DROP_RPC,
+    DUPLICATE_MESSAGE,
+    GRAFT,
+    JOIN,
+    LEAVE,
+    PRUNE,
+    PUBLISH_MESSAGE,
+    RECV_RPC,
+    REJECT_MESSAGE,
+    REMOVE_PEER,
+    SEND_RPC,
+    message_id,
+)
 
 _FIELD = {
     PUBLISH_MESSAGE: "publishMessage",
@@ -45,11 +47,6 @@ _FIELD = {
     PRUNE: "prune",
 }
 KINDS = tuple(_FIELD)
-
-
-def message_id(topic: str, event: m.Event) -> str:
-    """The id of an event in the trace: publisher, incarnation, topic and number."""
-    return f"{peer_text(event.publisher)}-{event.incarnation}-{event.number}@{topic}"
 
 
 def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
@@ -91,3 +88,6 @@ class Writer:
             _FIELD[kind]: fields,
         }
         self._file.write(self._encoder.encode(record) + b"\n")
+
+
+__all__ = ["KINDS", "Writer", "message_id", "rpc_meta"]

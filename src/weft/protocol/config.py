@@ -24,7 +24,7 @@ class Cyclon:
     shuffle_length: int = 8  # paper (Cyclon's own experiments)
     reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
     join_walk_steps: int = 5  # paper: about the mean path length
-    stable_period_max: int = 16  # guess: a quiet topic exchanges every so many cycles at least
+    stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
     exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
 
     def __post_init__(self) -> None:
@@ -130,6 +130,7 @@ class Dissemination:
     streams_max: int = 4_096  # guess: publishers remembered per topic
     gaps_max: int = 1_024  # guess: events seen out of order, per publisher
     repair_batch: int = 64  # guess: events in one repair message
+    repair_bytes_max: int = 256 << 10  # guess: payload bytes in one repair message
 
     def __post_init__(self) -> None:
         _require(self.scheme in ("tree", "gossip", "flood"), "scheme: tree, gossip or flood")

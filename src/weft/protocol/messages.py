@@ -157,6 +157,14 @@ class Advertisement(Message, frozen=True, tag=10):
     adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
 
 
+class Hint(Message, frozen=True, tag=29):
+    """From a third peer that heard of two overlays of one topic: the other one is there."""
+
+    topic: WireTopic
+    overlay: Counter
+    member: Contact
+
+
 class LookupWalk(Message, frozen=True, tag=11):
     topic: WireTopic
     origin: Contact
@@ -192,12 +200,14 @@ class RouteResult(Message, frozen=True, tag=15):
 
 class LinkRequest(Message, frozen=True, tag=16):
     topic: WireTopic
-    urgent: bool  # the asker has no other link
+    urgent: bool  # the asker has no other link, or was cut off from events
+    recent: Counter = 0  # fingerprint of recent events, as in OverlayNews
 
 
 class LinkReply(Message, frozen=True, tag=17):
     topic: WireTopic
     accepted: bool
+    recent: Counter = 0
 
 
 class Unlink(Message, frozen=True, tag=18):
@@ -297,6 +307,7 @@ AnyMessage: TypeAlias = Union[
     Offer,
     Want,
     Repair,
+    Hint,
 ]
 
 PAYLOAD_KINDS = (Payload, Repair, RouteEvent)

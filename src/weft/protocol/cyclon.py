@@ -1,0 +1,249 @@
+"""Cyclon in one overlay: the general one or a topic's (Voulgaris, Gavidia, van Steen 2005).
+
+Keeps a view of at most `view_size` neighbours with ages. Each cycle it exchanges a part of the
+view with the oldest neighbour, which leaves the view when asked: if it does not answer, it is
+thereby dropped. A newcomer asks any member, which answers at once with a part of its view and
+starts random walks; the peer at the end of each walk swaps one entry for the newcomer, so that
+in-degrees stay balanced.
+
+Invariants: no self, no duplicate, never more than `view_size`, every peer in the view has a
+known address.
+
+Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
+waits for the ends of the walks), because a user who subscribes should not wait for the slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.messages import (
+    NO_NEWS,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    OverlayNews,
+    ShuffleReply,
+    ShuffleRequest,
+    Span,
+)
+from weft.protocol.seam import Millis
+from weft.rules import cyclon as rules
+from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
+
+_WALK = stream_of("cyclon.walk")
+_JOIN = stream_of("cyclon.join")
+_SAMPLE = stream_of("cyclon.sample")
+ANSWER = "cyclon.answer"
+ASK = "cyclon.ask"
+
+
+class _Asked:
+    """An exchange waiting for its reply."""
+
+    __slots__ = ("peer", "sent", "since")
+
+    def __init__(self, peer: PeerId, sent: list[PeerId], since: Millis) -> None:
+        self.peer = peer
+        self.sent = sent
+        self.since = since
+
+
+class Cyclon:
+    """The view of one peer in one overlay."""
+
+    __slots__ = ("_answer", "_ask", "_asked", "_contacts", "_ctx", "ages", "peers", "tick", "topic")
+
+    def __init__(self, ctx: Context, topic: Topic) -> None:
+        self._ctx = ctx
+        self.topic = topic
+        self.peers: list[PeerId] = []
+        self.ages: list[int] = []
+        self.tick = 0
+        self._contacts: dict[PeerId, Contact] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._ask = stream_of(ASK, topic)
+        self._answer = stream_of(ANSWER, topic)
+
+    # --- the view --------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.peers)
+
+    def contacts(self) -> list[Contact]:
+        return [self._contacts[peer] for peer in self.peers]
+
+    def sample(self, count: int) -> list[Contact]:
+        """Distinct neighbours, every subset equally likely (the peer sampling service)."""
+        mask = subset_mask(self._ctx.next_key(_SAMPLE), len(self.peers), count)
+        return [self._contacts[self.peers[slot]] for slot in slots_in(mask)]
+
+    def neighbour(self) -> Contact | None:
+        """One random neighbour, for a step of a walk."""
+        if not self.peers:
+            return None
+        return self._contacts[self._ctx.pick(_WALK, self.peers)]
+
+    def add(self, contact: Contact, age: int = 0) -> bool:
+        """Take a peer in where there is room; says whether the view changed."""
+        if (
+            contact.peer == self._ctx.me.peer
+            or len(self.peers) >= self._ctx.config.cyclon.view_size
+            or contact.peer in self.peers
+        ):
+            return False
+        self._contacts[contact.peer] = contact
+        self.peers.append(contact.peer)
+        self.ages.append(age)
+        return True
+
+    def remove(self, peer: PeerId) -> bool:
+        """Drop a peer that left or does not answer."""
+        if peer not in self._contacts or peer not in self.peers:
+            return False
+        rules.take_out(self.peers, self.ages, self.peers.index(peer))
+        self._forget_others()
+        return True
+
+    # --- exchanges: asking -----------------------------------------------------------------------
+
+    def exchange(self, news: OverlayNews, topics_sample: list[int]) -> Contact | None:
+        """Run one cycle: ask the oldest neighbour for an exchange. Says whom it asked."""
+        self.tick += 1
+        self._expire()
+        if not self.peers:
+            return None
+        self.ages = rules.aged(self.ages)
+        peer = self.peers[rules.oldest_slot(self.ages)]
+        contact = self._contacts[peer]
+        self._ask_for_exchange(contact, news, topics_sample)
+        return contact
+
+    def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
+        """Force a view exchange with this peer (TERA's ForceViewExchange)."""
+        if contact.peer == self._ctx.me.peer:
+            return
+        self.tick += 1
+        self._ask_for_exchange(contact, news, [])
+
+    def _ask_for_exchange(
+        self, contact: Contact, news: OverlayNews, topics_sample: list[int]
+    ) -> None:
+        ctx = self._ctx
+        if contact.peer in self.peers:
+            rules.take_out(self.peers, self.ages, self.peers.index(contact.peer))
+        wanted = ctx.config.cyclon.shuffle_length - 1
+        slots = rules.slots_to_send(ctx.key(self._ask, self.tick), len(self.peers), wanted)
+        sent = [self.peers[slot] for slot in slots]
+        descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
+        descriptors.append(Descriptor(ctx.me, 0))
+        self._asked[self.tick] = _Asked(contact.peer, sent, ctx.now)
+        ctx.send(contact, ShuffleRequest(self.topic, self.tick, descriptors, news, topics_sample))
+
+    def on_reply(self, sender: Contact, message: ShuffleReply) -> bool:
+        """Merge the answer to an exchange of ours; False if it answers none."""
+        asked = self._asked.get(message.tick)
+        if asked is None or asked.peer != sender.peer:
+            return False
+        del self._asked[message.tick]
+        self._merge(message.descriptors, asked.sent)
+        return True
+
+    def _expire(self) -> None:
+        """Give up on exchanges without a reply; the asked peer has left the view already."""
+        limit = self._ctx.now - self._ctx.config.cyclon.reply_timeout_ms
+        for tick in [tick for tick, asked in self._asked.items() if asked.since <= limit]:
+            del self._asked[tick]
+            self._ctx.counters["exchanges_unanswered"] += 1
+
+    # --- exchanges: answering --------------------------------------------------------------------
+
+    def on_request(self, sender: Contact, message: ShuffleRequest, news: OverlayNews) -> None:
+        ctx = self._ctx
+        asker = int.from_bytes(sender.peer[:8], "big")
+        key = key_of(ctx.seed, self._answer, asker, message.tick)
+        wanted = ctx.config.cyclon.shuffle_length
+        slots = rules.slots_to_send(key, len(self.peers), wanted)
+        sent = [self.peers[slot] for slot in slots]
+        descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
+        ctx.send(sender, ShuffleReply(self.topic, message.tick, descriptors, news))
+        self._merge(message.descriptors, sent)
+
+    def _merge(self, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
+        contacts = self._contacts
+        entries = []
+        for descriptor in received:
+            contact = descriptor.contact
+            # An entry fresh from the peer itself knows its address best.
+            if descriptor.age == 0 or contact.peer not in contacts:
+                contacts[contact.peer] = contact
+            age = descriptor.age
+            entries.append((contact.peer, age if age < rules.AGE_MAX else rules.AGE_MAX))
+        ctx = self._ctx
+        view_size = ctx.config.cyclon.view_size
+        rules.merge(self.peers, self.ages, entries, sent, ctx.me.peer, view_size)
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        """Keep addresses only of peers in the view; rebuilt seldom, since it costs a pass."""
+        if len(self._contacts) > 2 * len(self.peers) + 16:
+            self._contacts = {peer: self._contacts[peer] for peer in self.peers}
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def ask_to_join(self, contact: Contact) -> None:
+        self._ctx.send(contact, JoinRequest(self.topic))
+
+    def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Span]) -> None:
+        """Answer a newcomer at once, and walk its descriptor into the overlay."""
+        ctx = self._ctx
+        given = [Descriptor(ctx.me, 0)]
+        given += [Descriptor(c, 0) for c in self.sample(ctx.config.cyclon.shuffle_length)]
+        given = [entry for entry in given if entry.contact.peer != sender.peer]
+        ctx.send(sender, JoinReply(self.topic, True, news, given, seen))
+        steps = ctx.config.cyclon.join_walk_steps
+        for contact in self.contacts():
+            if contact.peer != sender.peer:
+                ctx.send(contact, JoinWalk(self.topic, sender, steps))
+        self.add(sender)
+
+    def on_join_reply(self, message: JoinReply) -> None:
+        for descriptor in message.descriptors:
+            self.add(descriptor.contact, min(descriptor.age, rules.AGE_MAX))
+
+    def on_join_walk(self, message: JoinWalk) -> None:
+        if message.joiner.peer == self._ctx.me.peer:
+            return
+        if message.steps > 0:
+            onward = self.neighbour()
+            if onward is not None and onward.peer != message.joiner.peer:
+                walk = JoinWalk(message.topic, message.joiner, message.steps - 1)
+                self._ctx.send(onward, walk)
+                return
+        self._end_join_walk(message.joiner)
+
+    def _end_join_walk(self, joiner: Contact) -> None:
+        """Swap one entry for the newcomer and give it away, as in Cyclon's join."""
+        ctx = self._ctx
+        if joiner.peer in self.peers:
+            return
+        if self.add(joiner):
+            ctx.send(joiner, JoinGift(self.topic, Descriptor(ctx.me, 0)))
+            return
+        slot = below(absorb(ctx.next_key(_JOIN), 0), len(self.peers))
+        given = Descriptor(self._contacts[self.peers[slot]], self.ages[slot])
+        self._contacts[joiner.peer] = joiner
+        self.peers[slot] = joiner.peer
+        self.ages[slot] = 0
+        self._forget_others()
+        ctx.send(joiner, JoinGift(self.topic, given))
+
+    def on_join_gift(self, message: JoinGift) -> None:
+        self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
+
+
+__all__ = ["NO_NEWS", "Cyclon"]

@@ -1,0 +1,112 @@
+"""Stable links of one topic: the neighbours that carry events (see `rules/links.py`).
+
+A link is agreed on by both ends. Messages may be lost, so one end can believe in a link that the
+other does not know: whatever arrives over a link nobody agreed on is answered with `Unlink`, and
+the pings of `liveness.py` compare both ends' lists.
+
+Invariants: at most `most` links; a peer is linked or asked, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.messages import LinkReply, LinkRequest, Unlink
+from weft.protocol.seam import Millis
+from weft.rules import links as rules
+from weft.rules.draw import stream_of
+
+_CHOOSE = stream_of("links.choose")
+_EVICT = stream_of("links.evict")
+
+
+class Links:
+    """The links of one peer in one topic."""
+
+    __slots__ = ("_asked", "_ctx", "_topic", "linked")
+
+    def __init__(self, ctx: Context, topic: Topic) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self.linked: dict[PeerId, Contact] = {}
+        self._asked: dict[PeerId, Millis] = {}  # refused or silent ones stay until they expire
+
+    def maintain(self, candidates: Sequence[Contact], recent: int) -> None:
+        """Ask for links until there are enough, or nobody is left to ask."""
+        config = self._ctx.config.links
+        limit = self._ctx.now - config.request_timeout_ms
+        for peer in [peer for peer, since in self._asked.items() if since <= limit]:
+            del self._asked[peer]
+        room = rules.still_wanted(len(self.linked), len(self._asked), config.wanted)
+        if not room:
+            return
+        left = [c for c in candidates if c.peer not in self.linked and c.peer not in self._asked]
+        for _ in range(min(room, len(left))):
+            contact = self._ctx.pick(_CHOOSE, left)
+            left.remove(contact)
+            self.ask(contact, recent, urgent=not self.linked)
+
+    def ask(self, contact: Contact, recent: int, urgent: bool) -> None:
+        if contact.peer in self.linked or contact.peer == self._ctx.me.peer:
+            return
+        self._asked[contact.peer] = self._ctx.now
+        self._ctx.send(contact, LinkRequest(self._topic, urgent, recent))
+
+    def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
+        most = self._ctx.config.links.most
+        if sender.peer not in self.linked:
+            if not rules.accepts(len(self.linked), most, message.urgent):
+                self._ctx.send(sender, LinkReply(self._topic, False, recent))
+                return
+            self._add(sender, message.recent)
+        self._ctx.send(sender, LinkReply(self._topic, True, recent))
+
+    def on_reply(self, sender: Contact, message: LinkReply) -> None:
+        if sender.peer in self.linked:
+            if not message.accepted:
+                self._drop(sender.peer)
+            return
+        if message.accepted:
+            self._add(sender, message.recent)
+
+    def adopt(self, sender: Contact) -> bool:
+        """The other end believes in a link: believe in it too if there is room, else say no."""
+        if sender.peer in self.linked:
+            return True
+        if rules.must_evict(len(self.linked), self._ctx.config.links.most):
+            self._ctx.send(sender, Unlink(self._topic))
+            return False
+        self._add(sender, 0)
+        return True
+
+    def on_unlink(self, sender: Contact) -> None:
+        self.lose(sender.peer)
+
+    def lose(self, peer: PeerId) -> bool:
+        """The peer left, died or gave the link up; says whether there was a link."""
+        if peer in self.linked:
+            self._drop(peer)
+            return True
+        self._asked.pop(peer, None)
+        return False
+
+    def close(self) -> None:
+        """Give up all links, telling the other ends."""
+        for contact in list(self.linked.values()):
+            self._ctx.send(contact, Unlink(self._topic))
+            self._drop(contact.peer)
+
+    def _add(self, contact: Contact, recent: int) -> None:
+        if rules.must_evict(len(self.linked), self._ctx.config.links.most):
+            victim = self.linked[self._ctx.pick(_EVICT, list(self.linked))]
+            self._ctx.send(victim, Unlink(self._topic))
+            self._drop(victim.peer)
+        self._asked.pop(contact.peer, None)
+        self.linked[contact.peer] = contact
+        self._ctx.tell(LinkUp(self._topic, contact, recent))
+
+    def _drop(self, peer: PeerId) -> None:
+        del self.linked[peer]
+        self._ctx.tell(LinkDown(self._topic, peer))

@@ -1,0 +1,184 @@
+"""Event management for topics this peer is not subscribed to (TERA, Section 3).
+
+The event is handed to one access point, found by a lookup, which spreads it in the topic. The
+access point says whether it took the event: a stale one (no longer subscribed, or gone) is
+forgotten and the next one tried. The publisher always learns the outcome; while the peer has no
+neighbours at all, events wait.
+
+Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.access_points import AccessPoints
+from weft.protocol.context import Context, LookupDone
+from weft.protocol.lookup import Lookup
+from weft.protocol.messages import Event, RouteEvent, RouteResult
+from weft.protocol.seam import Answer, Millis, Outcome
+
+TIMER = "route"
+_ROUTES_MAX = 256
+"""guess: access points remembered for topics published to lately."""
+
+
+class _Pending:
+    """An event on its way to an access point."""
+
+    __slots__ = ("attempts", "contact", "deadline", "event", "lookup", "sent", "token", "topic")
+
+    def __init__(self, token: int, topic: Topic, event: Event, deadline: Millis) -> None:
+        self.token = token
+        self.topic = topic
+        self.event = event
+        self.deadline = deadline
+        self.attempts = 0
+        self.lookup = 0  # the lookup it waits for
+        self.contact: Contact | None = None  # the access point it waits for
+        self.sent = 0
+
+
+class Publishing:
+    """Events this peer publishes in topics it is not subscribed to."""
+
+    def __init__(self, ctx: Context, table: AccessPoints, lookup: Lookup) -> None:
+        self._ctx = ctx
+        self._table = table
+        self._lookup = lookup
+        self._pending: dict[tuple[Topic, int], _Pending] = {}
+        self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
+        self._lookup_of: dict[Topic, int] = {}
+        self._routes: dict[Topic, Contact] = {}
+        self._isolated: dict[tuple[Topic, int], None] = {}
+        self._awaiting: dict[int, tuple[Topic, int]] = {}  # timers of events sent
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    def publish(self, token: int, topic: Topic, event: Event, isolated: bool) -> None:
+        ctx = self._ctx
+        if len(self._pending) >= ctx.config.tera.pending_max:
+            ctx.counters["publishes_refused"] += 1
+            ctx.out.append(Answer(token, "dropped", None, event))
+            return
+        deadline = ctx.now + ctx.config.tera.pending_ms_max
+        pending = _Pending(token, topic, event, deadline)
+        self._pending[(topic, event.number)] = pending
+        if isolated:
+            self._isolated[(topic, event.number)] = None
+            ctx.out.append(Answer(token, "queued", None, event))
+        else:
+            self._route(pending)
+
+    def on_neighbours(self) -> None:
+        """The peer has neighbours (again): send on what waited for them."""
+        waiting, self._isolated = self._isolated, {}
+        for key in waiting:
+            if key in self._pending:
+                self._route(self._pending[key])
+
+    def run_cycle(self) -> None:
+        """Give up on events that waited too long for any neighbour."""
+        for key in list(self._isolated):
+            pending = self._pending.get(key)
+            if pending is None:
+                del self._isolated[key]
+            elif pending.deadline <= self._ctx.now:
+                del self._isolated[key]
+                self._finish(pending, "dropped", None)
+
+    # --- finding the way -------------------------------------------------------------------------
+
+    def _route(self, pending: _Pending) -> None:
+        if pending.attempts >= self._ctx.config.tera.route_attempts:
+            self._finish(pending, "dropped", None)
+            return
+        contact = self._routes.get(pending.topic)
+        if contact is not None:
+            self._send(pending, contact)
+            return
+        key = (pending.topic, pending.event.number)
+        running = self._lookup_of.get(pending.topic)
+        if running is not None:  # one lookup serves all events that wait for this topic
+            self._by_lookup[running].append(key)
+            return
+        # The answer may come at once, but as a signal, so it is seen only after this returns.
+        number = self._lookup.start(pending.topic)
+        self._lookup_of[pending.topic] = number
+        self._by_lookup[number] = [key]
+
+    def on_lookup_done(self, done: LookupDone) -> bool:
+        """Returns whether the lookup was one of ours."""
+        waiting = self._by_lookup.pop(done.lookup, None)
+        if waiting is None:
+            return False
+        del self._lookup_of[done.topic]
+        if done.contacts:
+            self._remember(done.topic, done.contacts[0])
+        for key in waiting:
+            pending = self._pending.get(key)
+            if pending is None:
+                continue
+            if done.contacts:
+                self._send(pending, done.contacts[0])
+            else:
+                self._finish(pending, "no_subscriber", None)
+        return True
+
+    def _remember(self, topic: Topic, contact: Contact) -> None:
+        self._routes[topic] = contact
+        if len(self._routes) > _ROUTES_MAX:
+            del self._routes[next(iter(self._routes))]
+
+    def _send(self, pending: _Pending, contact: Contact) -> None:
+        ctx = self._ctx
+        pending.attempts += 1
+        pending.contact = contact
+        pending.sent = ctx.next_serial()
+        ctx.send(contact, RouteEvent(pending.topic, pending.event))
+        timer = pending.sent
+        self._awaiting[timer] = (pending.topic, pending.event.number)
+        ctx.set_timer(ctx.config.tera.route_timeout_ms, TIMER, pending.topic, timer)
+
+    # --- what became of it -----------------------------------------------------------------------
+
+    def on_result(self, sender: Contact, message: RouteResult) -> None:
+        pending = self._pending.get((message.topic, message.number))
+        if pending is None or message.incarnation != self._ctx.incarnation:
+            return
+        if message.accepted:
+            self._finish(pending, "delivered", sender)
+        elif pending.contact is not None and pending.contact.peer == sender.peer:
+            self._retry(pending)
+
+    def on_timer(self, serial: int) -> None:
+        key = self._awaiting.pop(serial, None)
+        pending = self._pending.get(key) if key is not None else None
+        if pending is not None and pending.sent == serial:
+            self._retry(pending)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for topic in [t for t, contact in self._routes.items() if contact.peer == peer]:
+            del self._routes[topic]
+        for pending in list(self._pending.values()):
+            if pending.contact is not None and pending.contact.peer == peer:
+                self._retry(pending)
+
+    def _retry(self, pending: _Pending) -> None:
+        """The access point was stale: forget it and look for another."""
+        stale = pending.contact
+        pending.contact = None
+        pending.sent = 0
+        if stale is not None:
+            self._ctx.counters["access_points_stale"] += 1
+            self._table.forget_entry(pending.topic, stale.peer)
+            route = self._routes.get(pending.topic)
+            if route is not None and route.peer == stale.peer:
+                del self._routes[pending.topic]
+        self._route(pending)
+
+    def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
+        del self._pending[(pending.topic, pending.event.number)]
+        self._awaiting.pop(pending.sent, None)
+        self._ctx.out.append(Answer(pending.token, outcome, contact, pending.event))

@@ -1,0 +1,231 @@
+"""What a member of a topic has seen and still holds: the ground on which loss is repaired.
+
+Per publisher (and incarnation of it) a member knows a floor, up to which it has seen everything,
+and the numbers it has seen above. That makes "have I seen this?" cheap and bounded. Events
+themselves are held for a while, so that a member who missed one can ask any other for it.
+
+Two members compare by a fingerprint over all floors. If it differs, one sends an offer (what it
+holds), the other answers with what it wants and its own offer, and both end with the same
+events, whatever dissemination scheme lost them.
+
+Invariants: at most `streams_max` publishers, `gaps_max` numbers above a floor, and
+`recent_events_max` events of `recent_bytes_max` bytes in all; nothing older than `recent_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ids import PeerId
+from weft.protocol.config import Dissemination
+from weft.protocol.messages import LIST_MAX, Event, Span
+from weft.protocol.seam import Millis
+from weft.rules import spans as rules
+from weft.rules.draw import MASK64, absorb
+
+STREAM_LIFE = 4
+"""guess: a publisher is remembered this many times longer than events are held, so that no
+event still held somewhere can look new."""
+_LACKING_MAX = 512
+
+
+class Held:
+    """An event held for repair, and who brought it first (None: this peer, or a repair)."""
+
+    __slots__ = ("event", "hops", "since", "source")
+
+    def __init__(self, event: Event, hops: int, source: PeerId | None, since: Millis) -> None:
+        self.event = event
+        self.hops = hops
+        self.source = source
+        self.since = since
+
+
+class Stream:
+    """What is known of one publisher's incarnation."""
+
+    __slots__ = ("above", "floor", "gap_since", "held", "tag", "touched")
+
+    def __init__(self, tag: int, now: Millis) -> None:
+        self.tag = tag
+        self.floor = 0
+        self.above: set[int] = set()
+        self.held: dict[int, Held] = {}
+        self.touched = now
+        self.gap_since = now
+
+    def has_seen(self, number: int) -> bool:
+        return number <= self.floor or number in self.above
+
+
+class Recent:
+    """Seen and held events of one topic."""
+
+    __slots__ = ("_bytes", "_config", "_count", "_fingerprint", "_order", "evicted", "streams")
+
+    def __init__(self, config: Dissemination) -> None:
+        self._config = config
+        self.streams: dict[tuple[PeerId, int], Stream] = {}
+        self._order: dict[tuple[Stream, int], None] = {}  # held events, oldest first
+        self._count = 0
+        self._bytes = 0
+        self._fingerprint: int | None = 0
+        self.evicted = 0  # events given up before their time because of a bound
+
+    def __len__(self) -> int:
+        return self._count
+
+    # --- seeing ----------------------------------------------------------------------------------
+
+    def admit(self, event: Event, hops: int, source: PeerId | None, now: Millis) -> bool:
+        """Note an event; True if it is new to this member."""
+        key = (event.publisher, event.incarnation)
+        stream = self.streams.get(key)
+        if stream is None:
+            stream = self._new_stream(key, now)
+        number = event.number
+        if number <= stream.floor or number in stream.above:
+            return False
+        if number == stream.floor + 1:
+            stream.floor = number
+            if stream.above:
+                stream.floor = rules.raised_floor(number, stream.above)
+        else:
+            if not stream.above:
+                stream.gap_since = now
+            stream.above.add(number)
+            if len(stream.above) > self._config.gaps_max:
+                self._close_lowest_gap(stream)
+        stream.touched = now
+        self._fingerprint = None
+        self._hold(stream, number, Held(event, hops, source, now))
+        return True
+
+    def _new_stream(self, key: tuple[PeerId, int], now: Millis) -> Stream:
+        if len(self.streams) >= self._config.streams_max:
+            self._drop_stream(min(self.streams, key=lambda k: self.streams[k].touched))
+            self.evicted += 1
+        tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
+        stream = self.streams[key] = Stream(tag, now)
+        return stream
+
+    def _drop_stream(self, key: tuple[PeerId, int]) -> None:
+        stream = self.streams.pop(key)
+        for number in list(stream.held):
+            self._release(stream, number)
+        self._fingerprint = None
+
+    def _close_lowest_gap(self, stream: Stream) -> None:
+        """Give up what is missing below the lowest number seen above the floor."""
+        stream.floor = rules.raised_floor(min(stream.above) - 1, stream.above)
+        self._fingerprint = None
+
+    def skip_to(self, seen: Iterable[Span], now: Millis) -> None:
+        """Treat as seen what was published before this member joined."""
+        for span in seen:
+            key = (span.publisher, span.incarnation)
+            if key not in self.streams and len(self.streams) < self._config.streams_max:
+                self._new_stream(key, now).floor = span.last
+                self._fingerprint = None
+
+    # --- holding ---------------------------------------------------------------------------------
+
+    def _hold(self, stream: Stream, number: int, held: Held) -> None:
+        stream.held[number] = held
+        self._order[(stream, number)] = None
+        self._count += 1
+        self._bytes += len(held.event.payload)
+        config = self._config
+        while self._count > config.recent_events_max or self._bytes > config.recent_bytes_max:
+            oldest, oldest_number = next(iter(self._order))
+            self._release(oldest, oldest_number)
+            self.evicted += 1
+
+    def _release(self, stream: Stream, number: int) -> None:
+        held = stream.held.pop(number)
+        del self._order[(stream, number)]
+        self._count -= 1
+        self._bytes -= len(held.event.payload)
+
+    def held(self, event: Event) -> Held | None:
+        stream = self.streams.get((event.publisher, event.incarnation))
+        return stream.held.get(event.number) if stream is not None else None
+
+    def purge(self, now: Millis) -> None:
+        """Let go of what is too old: held events, gaps nobody can fill, silent publishers."""
+        limit = now - self._config.recent_ms
+        old = []
+        for stream, number in self._order:
+            if stream.held[number].since > limit:
+                break
+            old.append((stream, number))
+        for stream, number in old:
+            self._release(stream, number)
+        forgotten = now - STREAM_LIFE * self._config.recent_ms
+        for key, stream in list(self.streams.items()):
+            if stream.above and stream.gap_since <= limit:
+                self._close_lowest_gap(stream)
+                stream.gap_since = now
+            if stream.touched <= forgotten and not stream.held:
+                self._drop_stream(key)
+
+    # --- comparing and repairing -----------------------------------------------------------------
+
+    def fingerprint(self) -> int:
+        """63 bits that are equal for two members who have seen the same."""
+        if self._fingerprint is None:
+            total = 0
+            for stream in self.streams.values():
+                if stream.floor or stream.above:
+                    total ^= absorb(stream.tag, stream.floor)
+            self._fingerprint = total >> 1
+        return self._fingerprint
+
+    def seen(self) -> list[Span]:
+        """The floors, newest publishers first, for somebody who joins now."""
+        newest = sorted(self.streams.items(), key=lambda item: -item[1].touched)[:LIST_MAX]
+        return [Span(*key, 1, stream.floor) for key, stream in newest if stream.floor]
+
+    def offer(self) -> list[Span]:
+        """Runs of events held, newest publishers first."""
+        result: list[Span] = []
+        for key, stream in sorted(self.streams.items(), key=lambda item: -item[1].touched):
+            for first, last in rules.runs(sorted(stream.held)):
+                result.append(Span(*key, first, last))
+                if len(result) >= LIST_MAX:
+                    return result
+        return result
+
+    def lacking(self, spans: Iterable[Span]) -> list[Span]:
+        """Which of these events this member has not seen."""
+        result: list[Span] = []
+        room = _LACKING_MAX
+        for span in spans:
+            stream = self.streams.get((span.publisher, span.incarnation))
+            floor, above = (stream.floor, stream.above) if stream is not None else (0, set())
+            numbers = rules.lacking(span.first, span.last, floor, above, room)
+            room -= len(numbers)
+            for first, last in rules.runs(numbers):
+                result.append(Span(span.publisher, span.incarnation, first, last))
+            if room <= 0 or len(result) >= LIST_MAX:
+                break
+        return result[:LIST_MAX]
+
+    def fetch(self, spans: Iterable[Span], most: int) -> list[Held]:
+        """The held events among these, at most so many."""
+        result: list[Held] = []
+        for span in spans:
+            stream = self.streams.get((span.publisher, span.incarnation))
+            if stream is None:
+                continue
+            if span.last - span.first < len(stream.held):
+                numbers: Iterable[int] = range(span.first, span.last + 1)
+            else:
+                numbers = [n for n in sorted(stream.held) if span.first <= n <= span.last]
+            for number in numbers:
+                held = stream.held.get(number)
+                if held is not None:
+                    result.append(held)
+                    if len(result) >= most:
+                        return result
+        return result

@@ -1,0 +1,136 @@
+"""How many members a topic has: counted while they fit a view, else by Sample & Collide.
+
+Samples are the ends of random walks through the topic's overlay (see `rules/collide.py`). A
+walk of a few steps over Cyclon views ends near-uniformly, since every peer has the same
+out-degree and in-degrees are balanced. One member's estimate serves all: view exchanges carry
+the freshest one, and a member starts a run of its own only with a chance of one in the group's
+size per cycle, or when nothing is known.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.messages import SampleReply, SampleWalk
+from weft.protocol.seam import Millis
+from weft.rules.collide import most_likely_size
+from weft.rules.draw import chance, stream_of
+
+_START = stream_of("size.start")
+_GIVE_UP_CYCLES = 64
+
+
+class _Run:
+    """One run of Sample & Collide in progress."""
+
+    __slots__ = ("cycles", "number", "out", "repeats", "samples", "seen")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.samples = 0
+        self.repeats = 0
+        self.seen: set[PeerId] = set()
+        self.out = 0  # walks on their way
+        self.cycles = 0
+
+
+class Size:
+    """The size estimate of one topic at one member."""
+
+    __slots__ = ("_at", "_ctx", "_known", "_run", "_topic", "_view")
+
+    def __init__(self, ctx: Context, topic: Topic, view: Cyclon) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._view = view
+        self._known = 0
+        self._at: Millis = 0
+        self._run: _Run | None = None
+
+    def estimate(self, links: int) -> int:
+        """The best guess at the number of members, this peer included."""
+        if self._fits_view():
+            return 1 + max(len(self._view), links)
+        return self._known if self._is_fresh() else max(self._known, len(self._view) + 1)
+
+    def _fits_view(self) -> bool:
+        return len(self._view) < self._ctx.config.cyclon.view_size - 1
+
+    def _is_fresh(self) -> bool:
+        return bool(self._known) and self._ctx.now - self._at < self._ctx.config.size.fresh_ms
+
+    # --- sharing ----------------------------------------------------------------------------------
+
+    def to_share(self) -> tuple[int, Millis]:
+        if not self._is_fresh():
+            return 0, 0
+        return self._known, max(0, self._ctx.now - self._at)
+
+    def hear(self, size: int, age_ms: Millis) -> None:
+        """Take over another member's estimate if it is fresher."""
+        at = self._ctx.now - age_ms
+        if size and (not self._known or at > self._at) and age_ms < self._ctx.config.size.fresh_ms:
+            self._known, self._at = size, at
+
+    # --- estimating -------------------------------------------------------------------------------
+
+    def run_cycle(self, links: int) -> None:
+        if self._run is not None:
+            self._continue(self._run)
+        elif not self._fits_view() and self._should_start(links):
+            self._run = _Run(self._ctx.next_serial())
+            self._continue(self._run)
+
+    def _should_start(self, links: int) -> bool:
+        fresh_ms = self._ctx.config.size.fresh_ms
+        if self._known and self._ctx.now - self._at < fresh_ms // 2:
+            return False
+        return chance(self._ctx.bits(_START), 1, max(1, self.estimate(links)))
+
+    def _continue(self, run: _Run) -> None:
+        """Once a cycle: count walks that never came back as lost and send new ones."""
+        run.cycles += 1
+        if run.cycles > _GIVE_UP_CYCLES:
+            self._run = None
+            return
+        run.out = 0
+        for _ in range(self._ctx.config.size.walks_at_once):
+            self._send_walk(run)
+
+    def _send_walk(self, run: _Run) -> None:
+        contact = self._view.neighbour()
+        if contact is not None:
+            run.out += 1
+            steps = self._ctx.config.size.walk_steps - 1
+            self._ctx.send(contact, SampleWalk(self._topic, self._ctx.me, run.number, steps))
+
+    def on_walk(self, message: SampleWalk) -> None:
+        onward = self._view.neighbour() if message.steps else None
+        if onward is None:
+            if message.origin.peer != self._ctx.me.peer:
+                self._ctx.send(message.origin, SampleReply(self._topic, message.round))
+            else:
+                self.on_sample(self._ctx.me, SampleReply(self._topic, message.round))
+            return
+        walk = SampleWalk(self._topic, message.origin, message.round, message.steps - 1)
+        self._ctx.send(onward, walk)
+
+    def on_sample(self, sender: Contact, message: SampleReply) -> None:
+        run = self._run
+        if run is None or run.number != message.round:
+            return
+        run.samples += 1
+        run.repeats += sender.peer in run.seen
+        run.seen.add(sender.peer)
+        if run.repeats >= self._ctx.config.size.collisions:
+            self._finish(run)
+        elif run.out > 0:
+            run.out -= 1
+            self._send_walk(run)
+
+    def _finish(self, run: _Run) -> None:
+        self._run = None
+        self._known = max(1, round(most_likely_size(run.samples, run.repeats)))
+        self._at = self._ctx.now
+        self._ctx.counters["size_estimates"] += 1

@@ -1,0 +1,31 @@
+"""Flooding and bounded-fanout gossip inside a topic's overlay, over the moving view.
+
+Flood is the paper's reference (TERA 4.3.2: out-degree = view size). Gossip sends each new event
+to a fixed number of random neighbours instead; what it misses, the repair of `recent.py` brings.
+"""
+
+from __future__ import annotations
+
+from weft.ids import PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.messages import Event, Payload
+
+
+class Spread:
+    """Flood (`fanout` None) or gossip over one topic's view."""
+
+    __slots__ = ("_ctx", "_fanout", "_topic", "_view")
+
+    def __init__(self, ctx: Context, topic: Topic, view: Cyclon, fanout: int | None) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._view = view
+        self._fanout = fanout
+
+    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
+        targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
+        message = Payload(self._topic, event, hops + 1)
+        for contact in targets:
+            if contact.peer not in (source, event.publisher):
+                self._ctx.send(contact, message)

@@ -1,0 +1,165 @@
+"""Subscription management: entering a topic's overlay (TERA, Section 3 and Appendix A.1).
+
+A new subscription looks an access point up and joins through it. If nobody is found, the peer
+instantiates an overlay of its own, which partition merging joins to others later.
+
+Deviation: the topic's state exists from the first moment (an overlay of one), so an event
+published while the join is under way is kept and passed on; a member that knows no other looks
+for access points again from time to time, instead of only waiting to be found.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, OverlayId, PeerId, Topic
+from weft.protocol.access_points import AccessPoints
+from weft.protocol.advertising import Advertising
+from weft.protocol.context import Context, LookupDone
+from weft.protocol.lookup import Lookup
+from weft.protocol.messages import JoinReply, LeaveNotice
+from weft.protocol.records import JOIN, LEAVE
+from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.topic import TopicState
+from weft.rules.draw import stream_of
+
+TIMER = "join"
+_OVERLAY = stream_of("overlay.id")
+_ATTEMPTS_MAX = 3
+"""guess: stale access points tried before an overlay of its own will do."""
+
+
+class _Joining:
+    """A join under way."""
+
+    __slots__ = ("attempts", "contact", "serial", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.attempts = 0
+        self.contact: Contact | None = None
+        self.serial = 0
+
+
+class Subscribing:
+    """The subscription table and the joins under way."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        topics: dict[Topic, TopicState],
+        table: AccessPoints,
+        lookup: Lookup,
+        advertising: Advertising,
+    ) -> None:
+        self._ctx = ctx
+        self._topics = topics
+        self._table = table
+        self._lookup = lookup
+        self._advertising = advertising
+        self._joining: dict[Topic, _Joining] = {}
+        self._lookups: dict[int, Topic] = {}
+
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool) -> bool:
+        """Returns whether the topic is new to this peer."""
+        ctx = self._ctx
+        if topic in self._topics:
+            joining = self._joining.get(topic)
+            if joining is not None:
+                joining.tokens.append(token)
+            else:
+                ctx.out.append(Answer(token, "already"))
+            return False
+        overlay = OverlayId(ctx.bits(_OVERLAY) >> 1)
+        chosen = scheme or ctx.config.dissemination.scheme
+        self._topics[topic] = TopicState(ctx, topic, overlay, chosen)
+        ctx.trace(JOIN, {"topic": topic})
+        joining = self._joining[topic] = _Joining()
+        joining.tokens.append(token)
+        if isolated:
+            self._finish(topic, "instantiated", None)
+        else:
+            self._look_up(topic)
+        return True
+
+    def unsubscribe(self, token: int, topic: Topic) -> None:
+        ctx = self._ctx
+        state = self._topics.pop(topic, None)
+        if state is None:
+            ctx.out.append(Answer(token, "already"))
+            return
+        for contact in list(state.links.linked.values()):
+            ctx.send(contact, LeaveNotice(topic))
+        state.leave()
+        joining = self._joining.pop(topic, None)
+        for waiting in joining.tokens if joining is not None else ():
+            ctx.out.append(Answer(waiting, "left"))
+        self._table.forget_entry(topic, ctx.me.peer)
+        ctx.trace(LEAVE, {"topic": topic})
+        ctx.out.append(Answer(token, "left"))
+
+    def seek_others(self, topic: Topic) -> None:
+        """This peer knows no other member: look for one again."""
+        if topic not in self._joining:
+            self._joining[topic] = _Joining()
+            self._look_up(topic)
+
+    def _look_up(self, topic: Topic) -> None:
+        self._lookups[self._lookup.start(topic)] = topic
+
+    def on_lookup_done(self, done: LookupDone) -> bool:
+        """Returns whether the lookup was one of ours."""
+        if self._lookups.pop(done.lookup, None) is None:
+            return False
+        joining = self._joining.get(done.topic)
+        state = self._topics.get(done.topic)
+        if joining is None or state is None:
+            return True
+        if not done.contacts:
+            self._finish(done.topic, "instantiated", None)
+            return True
+        joining.contact = done.contacts[0]
+        joining.serial = self._ctx.next_serial()
+        state.view.ask_to_join(joining.contact)
+        timeout = self._ctx.config.cyclon.reply_timeout_ms
+        self._ctx.set_timer(timeout, TIMER, done.topic, joining.serial)
+        return True
+
+    def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        state = self._topics.get(message.topic)
+        joining = self._joining.get(message.topic)
+        if state is None:
+            return
+        if message.member:
+            state.on_join_reply(sender, message)
+            if joining is not None:
+                self._finish(message.topic, "joined", sender)
+        elif joining is not None and joining.contact == sender:
+            self._try_another(message.topic, joining)
+
+    def on_timer(self, topic: Topic, serial: int) -> None:
+        joining = self._joining.get(topic)
+        if joining is not None and joining.serial == serial:
+            self._try_another(topic, joining)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for topic, joining in list(self._joining.items()):
+            if joining.contact is not None and joining.contact.peer == peer:
+                self._try_another(topic, joining)
+
+    def _try_another(self, topic: Topic, joining: _Joining) -> None:
+        if joining.contact is not None:
+            self._ctx.counters["access_points_stale"] += 1
+            self._table.forget_entry(topic, joining.contact.peer)
+        joining.contact = None
+        joining.serial = 0
+        joining.attempts += 1
+        if joining.attempts < _ATTEMPTS_MAX:
+            self._look_up(topic)
+        else:
+            self._finish(topic, "instantiated", None)
+
+    def _finish(self, topic: Topic, outcome: Outcome, contact: Contact | None) -> None:
+        joining = self._joining.pop(topic)
+        for token in joining.tokens:
+            self._ctx.out.append(Answer(token, outcome, contact))
+        if joining.tokens:
+            self._advertising.add(topic)

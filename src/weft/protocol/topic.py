@@ -1,0 +1,251 @@
+"""One topic that this peer is subscribed to: its overlay, its links, its events.
+
+Composes the layers of a topic overlay: Cyclon's moving view, the stable links drawn from it, a
+dissemination scheme over them, recent events with their repair, and the size estimate. Also
+holds the overlay's id, which merges by the rule in `rules/overlay.py` (TERA's partition
+merging): every view exchange carries it, and the smaller one survives.
+
+Deviation: a topic's view exchanges slow down while nothing changes, so that a peer in very many
+topics pays for what happens and not for what it is subscribed to; an advertisement from a
+member of the same overlay also fills free slots of the view, which heals a member that lost all
+its neighbours; whoever had to be repaired asks its repairer for a link, which joins parts of
+the link graph that lost each other.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, OverlayId, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.links import Links
+from weft.protocol.messages import (
+    Event,
+    JoinReply,
+    Offer,
+    OverlayNews,
+    Payload,
+    Repair,
+    ShuffleReply,
+    ShuffleRequest,
+    Want,
+)
+from weft.protocol.recent import Recent
+from weft.protocol.records import DELIVER_MESSAGE, DUPLICATE_MESSAGE, message_id
+from weft.protocol.seam import Deliver, Scheme
+from weft.protocol.size import Size
+from weft.protocol.spread import Spread
+from weft.protocol.tree import Tree
+from weft.rules import overlay as rules
+
+
+class TopicState:
+    """Everything this peer knows of one topic it is subscribed to."""
+
+    __slots__ = (
+        "_ctx",
+        "_push",
+        "alone_period",
+        "due",
+        "links",
+        "overlay",
+        "period",
+        "quiet",
+        "recent",
+        "scheme",
+        "size",
+        "topic",
+        "tree",
+        "view",
+    )
+
+    def __init__(self, ctx: Context, topic: Topic, overlay: OverlayId, scheme: Scheme) -> None:
+        self._ctx = ctx
+        self.topic = topic
+        self.overlay = overlay
+        self.scheme = scheme
+        self.view = Cyclon(ctx, topic)
+        self.links = Links(ctx, topic)
+        self.recent = Recent(ctx.config.dissemination)
+        self.size = Size(ctx, topic, self.view)
+        self.tree: Tree | None = None
+        self.period = 1  # cycles between view exchanges
+        self.due = 0  # the cycle of the next one
+        self.quiet = True  # nothing has changed since the last one
+        self.alone_period = 1  # cycles between lookups while this peer knows no other member
+        if scheme == "tree":
+            self.tree = Tree(ctx, topic, self.recent)
+            self._push = self.tree.push
+        else:
+            fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
+            self._push = Spread(ctx, topic, self.view, fanout).push
+
+    @property
+    def alone(self) -> bool:
+        """Whether this peer knows no other member."""
+        return not self.view.peers and not self.links.linked
+
+    @property
+    def popularity(self) -> int:
+        return self.size.estimate(len(self.links.linked))
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def accept(self, event: Event, hops: int, source: PeerId | None) -> bool:
+        """Take an event in: deliver and pass it on if it is new. Says whether it was."""
+        ctx = self._ctx
+        if not self.recent.admit(event, hops, source, ctx.now):
+            return False
+        self.quiet = False
+        ctx.out.append(Deliver(self.topic, event, hops))
+        if ctx.tracing:
+            self._trace(DELIVER_MESSAGE, event, source, hops)
+        self._push(event, hops, source)
+        return True
+
+    def on_payload(self, sender: Contact, message: Payload) -> None:
+        counters = self._ctx.counters
+        counters["payloads_received"] += 1
+        if self.accept(message.event, message.hops, sender.peer):
+            return
+        counters["duplicates"] += 1
+        if self._ctx.tracing:
+            self._trace(DUPLICATE_MESSAGE, message.event, sender.peer, message.hops)
+        if self.tree is not None:
+            self.tree.duplicate(sender, self.recent.held(message.event))
+
+    def _trace(self, kind: str, event: Event, source: PeerId | None, hops: int) -> None:
+        self._ctx.trace(
+            kind,
+            {
+                "messageID": message_id(self.topic, event),
+                "topic": self.topic,
+                "receivedFrom": self._ctx.name(source if source else self._ctx.me.peer),
+                "hops": hops,
+            },
+        )
+
+    # --- repair ---------------------------------------------------------------------------------
+
+    def compare(self, other: Contact, fingerprint: int) -> None:
+        """Offer what we hold to a member that has seen something else."""
+        if fingerprint != self.recent.fingerprint():
+            self.quiet = False
+            self._ctx.send(other, Offer(self.topic, self.recent.offer(), True))
+
+    def on_offer(self, sender: Contact, message: Offer) -> None:
+        wanted = self.recent.lacking(message.spans)
+        if wanted:
+            self._ctx.send(sender, Want(self.topic, wanted))
+        if message.first:
+            self._ctx.send(sender, Offer(self.topic, self.recent.offer(), False))
+
+    def on_want(self, sender: Contact, message: Want) -> None:
+        """Send what is asked for, in bounded messages."""
+        batch = self._ctx.config.dissemination.repair_batch
+        bytes_max = self._ctx.config.dissemination.repair_bytes_max
+        events: list[Event] = []
+        size = 0
+        for held in self.recent.fetch(message.spans, 512):
+            if events and (len(events) >= batch or size + len(held.event.payload) > bytes_max):
+                self._ctx.send(sender, Repair(self.topic, events))
+                events, size = [], 0
+            events.append(held.event)
+            size += len(held.event.payload)
+        if events:
+            self._ctx.send(sender, Repair(self.topic, events))
+
+    def on_repair(self, sender: Contact, message: Repair) -> None:
+        new = 0
+        for event in message.events:
+            new += self.accept(event, 0, None)
+        self._ctx.counters["repaired"] += new
+        self._ctx.counters["repairs_duplicate"] += len(message.events) - new
+        if new and self.tree is not None and sender.peer not in self.links.linked:
+            self.links.ask(sender, self.recent.fingerprint(), urgent=not self.links.linked)
+
+    # --- links ----------------------------------------------------------------------------------
+
+    def maintain_links(self) -> None:
+        if self.scheme == "tree":
+            self.links.maintain(self.view.contacts(), self.recent.fingerprint())
+
+    def link_up(self, contact: Contact, fingerprint: int) -> None:
+        self.quiet = False
+        if self.tree is not None:
+            self.tree.link_up(contact)
+        if self._ctx.me.peer < contact.peer:  # one end is enough
+            self.compare(contact, fingerprint)
+
+    def link_down(self, peer: PeerId) -> None:
+        self.quiet = False
+        if self.tree is not None:
+            self.tree.link_down(peer)
+        self.maintain_links()
+
+    def lose(self, peer: PeerId) -> None:
+        """A peer left the topic, or is gone altogether."""
+        self.view.remove(peer)
+        if not self.links.lose(peer):
+            self.maintain_links()
+
+    # --- the overlay ----------------------------------------------------------------------------
+
+    def news(self) -> OverlayNews:
+        size, age_ms = self.size.to_share()
+        return OverlayNews(self.overlay, size, age_ms, self.recent.fingerprint())
+
+    def meet(self, news: OverlayNews) -> None:
+        """Take over what a member of this topic told: the overlay's id and size."""
+        survivor = rules.surviving(self.overlay, OverlayId(news.overlay))
+        if survivor != self.overlay:
+            self.overlay = survivor
+            self.quiet = False
+            self._ctx.counters["overlays_merged"] += 1
+        self.size.hear(news.size, news.size_ms)
+
+    def on_advert(self, sender: Contact, overlay: OverlayId) -> None:
+        """Somebody advertises a topic of ours: merge if its overlay is another one."""
+        if overlay != self.overlay:
+            self._ctx.counters["partitions_found"] += 1
+            self.exchange_with(sender)
+        elif self.view.add(sender):
+            self.maintain_links()
+
+    def exchange_with(self, contact: Contact) -> None:
+        self.quiet = False
+        self.view.exchange_with(contact, self.news())
+
+    def on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self.view.on_request(sender, message, self.news())
+        self.meet(message.news)
+        self.compare(sender, message.news.recent)
+        self.maintain_links()
+
+    def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        if self.view.on_reply(sender, message):
+            self.meet(message.news)
+            self.maintain_links()
+
+    def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        self.recent.skip_to(message.seen, self._ctx.now)
+        self.view.on_join_reply(message)
+        self.view.add(sender)
+        self.meet(message.news)
+        self.maintain_links()
+
+    def run_cycle(self) -> None:
+        """What is due every `period` cycles."""
+        self.recent.purge(self._ctx.now)
+        if not self.view.peers:
+            for contact in self.links.linked.values():
+                self.view.add(contact)
+        longest = self._ctx.config.cyclon.stable_period_max
+        self.period = rules.next_period(self.period, not self.quiet, longest)
+        self.quiet = True
+        self.view.exchange(self.news(), [])
+        self.maintain_links()
+        self.size.run_cycle(len(self.links.linked))
+
+    def leave(self) -> None:
+        """Say goodbye to the members this peer is linked with."""
+        self.links.close()

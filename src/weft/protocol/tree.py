@@ -1,0 +1,222 @@
+"""Push tree: payloads over a tree of eager links, announcements over the rest (Plumtree:
+Leitão, Pereira, Rodrigues, "Epidemic Broadcast Trees", 2007).
+
+Every stable link starts eager. The first copy of an event keeps its link eager, a second copy
+over another link makes that one lazy on both ends, so after a few events the eager links form
+one tree shared by all publishers, and each member gets one copy. Lazy links carry announcements
+(IHave); an announced event that does not come is asked for (Graft), which makes that link
+eager: the tree heals itself.
+
+Invariants: eager and lazy are disjoint and together exactly the topic's stable links.
+
+Deviation: no optimisation by hop counts, which trades duplicates for depth; a link is pruned
+only if the first copy came over a link that is still eager, so that a repair on the side does
+not tear the tree; announcements name runs of numbers and are gathered for a short while.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.messages import (
+    LIST_MAX,
+    Event,
+    Graft,
+    IHave,
+    Payload,
+    Prune,
+    Span,
+)
+from weft.protocol.recent import Held, Recent
+from weft.protocol.records import GRAFT, PRUNE
+from weft.protocol.seam import Millis
+
+LAZY = "tree.lazy"
+MISSING = "tree.missing"
+_MISSING_MAX = 4_096
+
+EventKey = tuple[PeerId, int, int]
+
+
+class _Missing:
+    """An announced event that has not come yet."""
+
+    __slots__ = ("announcers", "due")
+
+    def __init__(self, announcer: Contact, due: Millis) -> None:
+        self.announcers = [announcer]
+        self.due = due
+
+
+class Tree:
+    """Eager and lazy links of one peer in one topic."""
+
+    __slots__ = (
+        "_announce",
+        "_ctx",
+        "_lazy_armed",
+        "_missing",
+        "_missing_armed",
+        "_recent",
+        "_topic",
+        "eager",
+        "lazy",
+    )
+
+    def __init__(self, ctx: Context, topic: Topic, recent: Recent) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._recent = recent
+        self.eager: dict[PeerId, Contact] = {}
+        self.lazy: dict[PeerId, Contact] = {}
+        self._announce: dict[tuple[PeerId, int], list[list[int]]] = {}
+        self._missing: dict[EventKey, _Missing] = {}
+        self._lazy_armed = False
+        self._missing_armed = False
+
+    # --- links ----------------------------------------------------------------------------------
+
+    def link_up(self, contact: Contact) -> None:
+        self.lazy.pop(contact.peer, None)
+        self.eager[contact.peer] = contact
+
+    def link_down(self, peer: PeerId) -> None:
+        self.eager.pop(peer, None)
+        self.lazy.pop(peer, None)
+
+    def _make_eager(self, peer: PeerId) -> None:
+        contact = self.lazy.pop(peer, None)
+        if contact is not None:
+            self.eager[peer] = contact
+
+    def _make_lazy(self, peer: PeerId) -> None:
+        contact = self.eager.pop(peer, None)
+        if contact is not None:
+            self.lazy[peer] = contact
+
+    # --- payloads -------------------------------------------------------------------------------
+
+    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
+        """Pass on an event that is new to this member."""
+        if source is not None and source in self.lazy:
+            self._make_eager(source)
+        if self._missing:
+            self._missing.pop((event.publisher, event.incarnation, event.number), None)
+        eager = self.eager
+        if eager:
+            message = Payload(self._topic, event, hops + 1)
+            send = self._ctx.send
+            for peer, contact in eager.items():
+                if peer != source:
+                    send(contact, message)
+        if self.lazy:
+            self._announce_later(event)
+
+    def duplicate(self, sender: Contact, held: Held | None) -> None:
+        """A second copy came over a link: make the link lazy on both ends."""
+        if sender.peer not in self.eager:
+            if sender.peer in self.lazy:  # the other end has not heard yet
+                self._ctx.send(sender, Prune(self._topic))
+            return
+        first = held.source if held is not None else None
+        if first is None or first == sender.peer or first not in self.eager:
+            return
+        self._make_lazy(sender.peer)
+        self._ctx.send(sender, Prune(self._topic))
+        self._trace(PRUNE, sender.peer)
+
+    def on_prune(self, sender: Contact) -> None:
+        self._make_lazy(sender.peer)
+
+    # --- announcements ----------------------------------------------------------------------------
+
+    def _announce_later(self, event: Event) -> None:
+        runs = self._announce.setdefault((event.publisher, event.incarnation), [])
+        if runs and runs[-1][1] + 1 == event.number:
+            runs[-1][1] = event.number
+        else:
+            runs.append([event.number, event.number])
+        if not self._lazy_armed:
+            self._lazy_armed = True
+            delay = self._ctx.config.dissemination.lazy_delay_ms
+            self._ctx.set_timer(delay, LAZY, self._topic)
+
+    def on_lazy_timer(self) -> None:
+        self._lazy_armed = False
+        spans = [Span(*key, *run) for key, runs in self._announce.items() for run in runs]
+        self._announce = {}
+        for start in range(0, len(spans), LIST_MAX):
+            message = IHave(self._topic, spans[start : start + LIST_MAX])
+            for contact in self.lazy.values():
+                self._ctx.send(contact, message)
+
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
+        due = self._ctx.now + self._ctx.config.dissemination.graft_timeout_ms
+        for span in self._recent.lacking(message.spans):
+            for number in range(span.first, span.last + 1):
+                key = (span.publisher, span.incarnation, number)
+                missing = self._missing.get(key)
+                if missing is None:
+                    if len(self._missing) >= _MISSING_MAX:
+                        self._ctx.counters["missing_forgotten"] += 1
+                        return
+                    self._missing[key] = _Missing(sender, due)
+                elif len(missing.announcers) < LIST_MAX:
+                    missing.announcers.append(sender)
+        if self._missing and not self._missing_armed:
+            self._arm_missing(self._ctx.config.dissemination.graft_timeout_ms)
+
+    def _arm_missing(self, after_ms: Millis) -> None:
+        self._missing_armed = True
+        self._ctx.set_timer(after_ms, MISSING, self._topic)
+
+    def on_missing_timer(self) -> None:
+        """Ask for announced events that did not come, each from its next announcer."""
+        self._missing_armed = False
+        ctx, config = self._ctx, self._ctx.config.dissemination
+        asks: dict[PeerId, tuple[Contact, list[Span]]] = {}
+        for key, missing in list(self._missing.items()):
+            if missing.due > ctx.now:
+                continue
+            if not missing.announcers or self._is_seen(key):
+                del self._missing[key]
+                continue
+            contact = missing.announcers.pop(0)
+            missing.due = ctx.now + config.graft_retry_ms
+            _, spans = asks.setdefault(contact.peer, (contact, []))
+            _append(spans, key)
+        for contact, spans in asks.values():
+            self._graft(contact, spans)
+        if self._missing:
+            soonest = min(missing.due for missing in self._missing.values())
+            self._arm_missing(max(1, soonest - ctx.now))
+
+    def _is_seen(self, key: EventKey) -> bool:
+        stream = self._recent.streams.get((key[0], key[1]))
+        return stream is not None and stream.has_seen(key[2])
+
+    def _graft(self, contact: Contact, spans: list[Span]) -> None:
+        self._make_eager(contact.peer)
+        self._trace(GRAFT, contact.peer)
+        self._ctx.counters["grafts_sent"] += 1
+        for start in range(0, len(spans), LIST_MAX):
+            self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
+
+    def on_graft(self, sender: Contact, message: Graft) -> None:
+        self._make_eager(sender.peer)
+        for held in self._recent.fetch(message.spans, LIST_MAX):
+            self._ctx.send(sender, Payload(self._topic, held.event, held.hops + 1))
+
+    def _trace(self, kind: str, peer: PeerId) -> None:
+        if self._ctx.tracing:
+            self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
+
+
+def _append(spans: list[Span], key: EventKey) -> None:
+    """Add an event to a list of spans, lengthening the last one where it fits."""
+    if spans:
+        last = spans[-1]
+        if (last.publisher, last.incarnation, last.last + 1) == key:
+            spans[-1] = Span(last.publisher, last.incarnation, last.first, key[2])
+            return
+    spans.append(Span(key[0], key[1], key[2], key[2]))

@@ -1,0 +1,66 @@
+"""Sample & Collide: how many peers an overlay has, from repeats among random samples
+(Massoulié, Le Merrer, Kermarrec, Ganesh 2006).
+
+Draw peers independently and uniformly until `l` samples were repeats. Few repeats among many
+samples mean a large overlay. The samples must come from walks through the overlay: a peer's own
+view holds every neighbour at most once and so makes groups look smaller than they are.
+
+Deviation: the textbook estimate C²/2l is several times too high for small groups, which would
+keep small topics out of access point tables; weft uses the maximum-likelihood estimate.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def textbook(samples: int, repeats: int) -> float:
+    """C²/2l, for comparison: right only while samples are few against the group."""
+    return samples * samples / (2 * repeats)
+
+
+def most_likely_size(samples: int, repeats: int) -> float:
+    """The group size under which `samples` uniform draws most likely hold `repeats` repeats.
+
+    With d = samples − repeats distinct peers seen, the likelihood N!/((N−d)! N^samples) peaks
+    where Σ_{i<d} 1/(N−i) = samples/N. At least one repeat is needed for a finite answer.
+    """
+    if repeats < 1 or samples <= repeats:
+        raise ValueError("an estimate needs at least one repeat and one distinct sample")
+    distinct = samples - repeats
+    low, high = float(distinct), float(max(2 * distinct, 2))
+    while _slope(high, samples, distinct) > 0:
+        low, high = high, high * 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if _slope(middle, samples, distinct) > 0:
+            low = middle
+        else:
+            high = middle
+        if high - low <= 1e-9 * high:
+            break
+    return (low + high) / 2
+
+
+def _slope(size: float, samples: int, distinct: int) -> float:
+    """Derivative of the log-likelihood; positive while a larger size is more likely."""
+    if size <= distinct - 1:
+        return math.inf
+    return _sum_of_inverses(size, distinct) - samples / size
+
+
+def _sum_of_inverses(size: float, terms: int) -> float:
+    """Σ_{i<terms} 1/(size−i), exactly for few terms, else by Euler–Maclaurin."""
+    exact = min(terms, 64)
+    start = terms - exact  # the last terms are the largest and steepest: summed one by one
+    total = math.fsum(1 / (size - i) for i in range(start, terms))
+    if start:
+        first, last = size, size - start + 1
+        total += math.log(first / last) + (1 / first + 1 / last) / 2
+        total += (1 / last**2 - 1 / first**2) / 12
+    return total
+
+
+def samples_expected(size: float, repeats: int) -> float:
+    """About how many samples it takes to see so many repeats: √(2·l·N)."""
+    return math.sqrt(2 * repeats * size)
