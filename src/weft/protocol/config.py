@@ -69,7 +69,7 @@ class Tera:
     lookup_success: float = 0.999  # guess: wanted probability, from which K follows
     lookup_visits_max: int = 256  # guess: bound on K
     lookup_visits_unknown: int = 40  # guess: K while the number of topics is unknown
-    lookup_timeout_ms: Millis = 10_000  # guess
+    lookup_timeout_ms: Millis = 5_000  # guess: some ten hops, each with a handshake
     answer_from_subscriptions: bool = True  # off in the paper's experiments
     route_timeout_ms: Millis = 5_000  # guess
     route_attempts: int = 4  # guess: access points tried before giving up

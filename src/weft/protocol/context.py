@@ -42,7 +42,23 @@ class LookupDone(Struct, frozen=True, gc=False):
     contacts: tuple[Contact, ...]
 
 
-Signal: TypeAlias = Union[LinkUp, LinkDown, LookupDone]
+class PeerGone(Struct, frozen=True, gc=False):
+    """A peer said goodbye."""
+
+    peer: PeerId
+
+
+class NeighboursFound(Struct, frozen=True, gc=False):
+    """The general view was empty and is no more."""
+
+
+class SubscriptionsChanged(Struct, frozen=True, gc=False):
+    """A subscription has entered an overlay and wants to be advertised."""
+
+
+Signal: TypeAlias = Union[
+    LinkUp, LinkDown, LookupDone, PeerGone, NeighboursFound, SubscriptionsChanged
+]
 
 
 class Context:

@@ -7,24 +7,31 @@ that is lost is given up after a timeout. Lookups beyond a bound wait for their 
 
 from __future__ import annotations
 
-from weft.ids import Contact, Topic
+from collections.abc import Iterable
+
+from weft.ids import Contact, PeerId, Topic
 from weft.protocol.access_points import AccessPoints
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.messages import AVOID_MAX, LookupHit, LookupMiss, LookupWalk
 from weft.rules import walk as rules
 
 TIMER = "lookup"
+_TRIES_MAX = 3
+"""guess: walks sent again when some were lost on the way and none found anything."""
 _AT_ONCE_MAX = 64
 """guess: bounds the walks of a peer that subscribes to very many topics at once."""
 
 
 class _Search:
-    __slots__ = ("found", "topic", "walks")
+    __slots__ = ("avoid", "found", "serial", "topic", "tries", "walks")
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, avoid: list[PeerId]) -> None:
         self.topic = topic
-        self.walks = 0
+        self.avoid = avoid
+        self.tries = 0
+        self.serial = 0  # of the timer that counts
+        self.walks = 0  # that have not reported yet
         self.found: list[Contact] = []
 
 
@@ -36,19 +43,31 @@ class Lookup:
         self._table = table
         self._view = view
         self._searches: dict[int, _Search] = {}
-        self._waiting: dict[int, Topic] = {}
+        self._timers: dict[int, int] = {}  # timer serial -> lookup
+        self._waiting: dict[int, _Search] = {}
 
-    def start(self, topic: Topic) -> int:
-        """Begin a lookup; `LookupDone` with this number follows, perhaps at once."""
+    def start(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
+        """Begin a lookup; `LookupDone` with this number follows, perhaps at once.
+
+        `avoid` names access points that turned out stale: others may still have them.
+        """
         number = self._ctx.next_serial()
+        avoided = list(avoid)[:AVOID_MAX]
         known = self._table.find(topic)
-        if known is not None and known.peer != self._ctx.me.peer:
+        if known is not None and known.peer != self._ctx.me.peer and known.peer not in avoided:
             self._ctx.tell(LookupDone(number, topic, (known,)))
-        elif len(self._searches) >= _AT_ONCE_MAX:
-            self._waiting[number] = topic
         else:
-            self._walk(number, topic)
+            self._waiting[number] = _Search(topic, avoided)
+            self._start_waiting()
         return number
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._searches) < _AT_ONCE_MAX:
+            number = next(iter(self._waiting))
+            search = self._waiting.pop(number)
+            self._searches[number] = search
+            self._ctx.counters["lookups"] += 1
+            self._walk(number, search)
 
     def visits(self) -> int:
         """K for the wanted success, from the estimated number of topics."""
@@ -61,71 +80,77 @@ class Lookup:
         )
         return max(visits, tera.lookup_visits_unknown)
 
-    def _walk(self, number: int, topic: Topic) -> None:
+    def _walk(self, number: int, search: _Search) -> None:
         ctx, tera = self._ctx, self._ctx.config.tera
         starts = self._view.sample(tera.walks)
         if not starts:
-            ctx.tell(LookupDone(number, topic, ()))
+            self._end(number, search)
             return
-        search = self._searches[number] = _Search(topic)
         steps = rules.steps_of_each(self.visits(), len(starts))
+        search.tries += 1
         search.walks = len(starts)
+        search.serial = ctx.next_serial()
+        self._timers[search.serial] = number
+        walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid)
         for contact in starts:
-            ctx.send(contact, LookupWalk(topic, ctx.me, number, steps - 1))
-        ctx.set_timer(tera.lookup_timeout_ms, TIMER, topic, number)
-        ctx.counters["lookups"] += 1
+            ctx.send(contact, walk)
+        ctx.set_timer(tera.lookup_timeout_ms, TIMER, search.topic, search.serial)
 
-    # --- others' walks ----------------------------------------------------------------------------
+    # --- others' walks ------------------------------------------------------------------------
 
     def on_walk(self, message: LookupWalk, subscribed: bool) -> None:
         ctx = self._ctx
-        if message.origin.peer == ctx.me.peer:  # came home: the visit counts, we know nothing
-            subscribed = False
+        home = message.origin.peer == ctx.me.peer  # came back: the visit counts, we know nothing
         answer = None
-        if subscribed and ctx.config.tera.answer_from_subscriptions:
+        if subscribed and not home and ctx.config.tera.answer_from_subscriptions:
             answer = ctx.me
-        elif message.origin.peer != ctx.me.peer:
+        elif not home:
             answer = self._table.find(message.topic)
-        if answer is not None and answer.peer != message.origin.peer:
+        if answer is not None and answer.peer not in (message.origin.peer, *message.avoid):
             ctx.send(message.origin, LookupHit(message.lookup, answer))
             return
         onward = self._view.neighbour() if message.steps > 0 else None
         if onward is not None:
-            walk = LookupWalk(message.topic, message.origin, message.lookup, message.steps - 1)
-            ctx.send(onward, walk)
-        elif message.origin.peer == ctx.me.peer:
+            left = message.steps - 1
+            ctx.send(
+                onward,
+                LookupWalk(message.topic, message.origin, message.lookup, left, message.avoid),
+            )
+        elif home:
             self.on_miss(LookupMiss(message.lookup))
         else:
             ctx.send(message.origin, LookupMiss(message.lookup))
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------
 
     def on_hit(self, message: LookupHit) -> None:
         search = self._searches.get(message.lookup)
-        if search is None or message.access_point.peer == self._ctx.me.peer:
-            return
-        search.found.append(message.access_point)
-        self._finish(message.lookup, search)
+        if search is not None and message.access_point.peer != self._ctx.me.peer:
+            search.found.append(message.access_point)
+            self._end(message.lookup, search)
 
     def on_miss(self, message: LookupMiss) -> None:
         search = self._searches.get(message.lookup)
-        if search is None:
-            return
-        search.walks -= 1
-        if search.walks <= 0:
-            self._finish(message.lookup, search)
-
-    def on_timer(self, number: int) -> None:
-        search = self._searches.get(number)
         if search is not None:
-            self._finish(number, search)
+            search.walks -= 1
+            if search.walks <= 0:
+                self._end(message.lookup, search)
 
-    def _finish(self, number: int, search: _Search) -> None:
+    def on_timer(self, serial: int) -> None:
+        """Walks that have not reported are lost: their silence says nothing, so walk again."""
+        number = self._timers.pop(serial, 0)
+        search = self._searches.get(number)
+        if search is None or search.serial != serial:
+            return
+        if search.tries < _TRIES_MAX:
+            self._walk(number, search)
+        else:
+            self._end(number, search)
+
+    def _end(self, number: int, search: _Search) -> None:
         del self._searches[number]
+        self._timers.pop(search.serial, None)
         if not search.found:
             self._ctx.counters["lookups_empty"] += 1
         self._ctx.tell(LookupDone(number, search.topic, tuple(search.found)))
-        if self._waiting:
-            waiting, topic = next(iter(self._waiting.items()))
-            del self._waiting[waiting]
-            self._walk(waiting, topic)
+        self._start_waiting()

@@ -16,6 +16,8 @@ from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 
 LIST_MAX = 512
 """guess: no list in one message is longer; whatever is longer is paged."""
+AVOID_MAX = 8
+"""guess: stale access points named in a lookup."""
 PAYLOAD_BYTES_MAX = 1 << 20
 """guess: 1 MiB, as libp2p's default."""
 
@@ -170,6 +172,7 @@ class LookupWalk(Message, frozen=True, tag=11):
     origin: Contact
     lookup: Counter
     steps: Annotated[int, Meta(ge=0, le=4096)]
+    avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
 
 
 class LookupHit(Message, frozen=True, tag=12):

@@ -2,7 +2,8 @@
 
 From below: the general overlay (`cyclon`), liveness of linked peers, the access point table and
 lookups, advertisements, subscriptions, one `TopicState` per subscribed topic, and publishing.
-This file only routes: inputs to the layer they belong to, signals of lower layers to upper ones.
+This file only routes: inputs to the layer they belong to (messages by way of `inbox.py`), signals
+of lower layers to upper ones.
 
 Time goes in cycles. One timer drives the general overlay, the topics that are due, and the
 advertisements, so a peer in very many topics has no timer per topic.
@@ -13,18 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic, contact_text, peer_text
+from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
 from weft.protocol import liveness, lookup, publishing, subscribing, tree
 from weft.protocol import messages as m
 from weft.protocol.access_points import AccessPoints
 from weft.protocol.advertising import Advertising
 from weft.protocol.config import Config
-from weft.protocol.context import Context, LinkDown, LinkUp, Signal
+from weft.protocol.context import (
+    Context,
+    LinkDown,
+    LinkUp,
+    LookupDone,
+    NeighboursFound,
+    PeerGone,
+    Signal,
+    SubscriptionsChanged,
+)
 from weft.protocol.cyclon import Cyclon
+from weft.protocol.inbox import Inbox
 from weft.protocol.liveness import Liveness
 from weft.protocol.lookup import Lookup
 from weft.protocol.publishing import Publishing
-from weft.protocol.records import PUBLISH_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.records import PUBLISH_MESSAGE, message_id
 from weft.protocol.schedule import Schedule
 from weft.protocol.seam import (
     Answer,
@@ -59,9 +70,6 @@ _REJOIN_FIRST_MS = 500
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
-Handler = Callable[[Contact, Any], None]
-TopicHandler = Callable[[TopicState, Contact, Any], None]
-
 
 class Peer:
     """The state machine of one weft peer."""
@@ -87,6 +95,16 @@ class Peer:
         self._new_topics_armed = False
         self.cycle = 0
         self.running = False
+        self._inbox = Inbox(
+            ctx,
+            self.topics,
+            self.general,
+            self.table,
+            self.liveness,
+            self.lookup,
+            self.subscribing,
+            self.publishing,
+        )
         self._inputs: dict[type, Callable[[Any], None]] = {
             Started: self._on_started,
             TimerFired: self._on_timer_fired,
@@ -96,25 +114,6 @@ class Peer:
             Unsubscribe: self._on_unsubscribe,
             Publish: self._on_publish,
             Leave: self._on_leave,
-        }
-        self._on_message: dict[type, Handler] = {
-            m.ShuffleRequest: self._on_shuffle_request,
-            m.ShuffleReply: self._on_shuffle_reply,
-            m.JoinRequest: self._on_join_request,
-            m.JoinReply: self._on_join_reply,
-            m.JoinWalk: self._on_join_walk,
-            m.JoinGift: self._on_join_gift,
-            m.LeaveNotice: self._on_leave_notice,
-            m.Advertisement: self._on_advertisement,
-            m.Hint: self._on_hint,
-            m.LookupWalk: self._on_lookup_walk,
-            m.LookupHit: lambda sender, message: self.lookup.on_hit(message),
-            m.LookupMiss: lambda sender, message: self.lookup.on_miss(message),
-            m.RouteEvent: self._on_route_event,
-            m.RouteResult: self.publishing.on_result,
-            m.Ping: self.liveness.on_ping,
-            m.Pong: self.liveness.on_pong,
-            m.LinkList: self._on_link_list,
         }
 
     # --- for drivers and users ------------------------------------------------------------------
@@ -135,7 +134,7 @@ class Peer:
         kind = type(fact)
         if kind is Received:
             if self.running:
-                self._on_received(fact)  # type: ignore[arg-type]
+                self._inbox.on_received(fact)  # type: ignore[arg-type]
         elif self.running or kind is Started:
             self._inputs[kind](fact)
         while ctx.signals:
@@ -323,186 +322,21 @@ class Peer:
             state = self.topics.get(signal.topic)
             if state is not None and signal.peer not in state.links.linked:
                 state.link_down(signal.peer)
-        elif not self.publishing.on_lookup_done(signal):
-            self.subscribing.on_lookup_done(signal)
+        elif isinstance(signal, LookupDone):
+            if not self.publishing.on_lookup_done(signal):
+                self.subscribing.on_lookup_done(signal)
+                self._flush_new_topics_soon()
+        elif isinstance(signal, PeerGone):
+            self._peer_gone(signal.peer)
+        elif isinstance(signal, NeighboursFound):
+            self._on_neighbours()
+        elif isinstance(signal, SubscriptionsChanged):
             self._flush_new_topics_soon()
 
     def _flush_new_topics_soon(self) -> None:
         if self.advertising.has_new and not self._new_topics_armed:
             self._new_topics_armed = True
             self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
-
-    # --- messages -------------------------------------------------------------------------------
-
-    def _on_received(self, fact: Received) -> None:
-        sender, message = fact.sender, fact.message
-        kind = type(message)
-        watch = self.liveness.watched.get(sender.peer)
-        if watch is not None:
-            watch.heard = self._ctx.now
-            watch.unanswered = 0
-        if sender.peer == self.me.peer:
-            return
-        if kind is m.Payload:  # by far the most frequent
-            state = self.topics.get(message.topic)  # type: ignore[union-attr]
-            if state is not None:
-                if state.tree is not None and sender.peer not in state.links.linked:
-                    state.links.adopt(sender)
-                state.on_payload(sender, message)  # type: ignore[arg-type]
-                return
-        handler = self._on_message.get(kind)
-        if handler is not None:
-            handler(sender, message)
-            return
-        topic: Topic = message.topic  # type: ignore[union-attr]
-        state = self.topics.get(topic)
-        if state is not None:
-            _ON_TOPIC_MESSAGE[kind](state, sender, message)
-        else:
-            self._refuse(sender, message)
-
-    def _refuse(self, sender: Contact, message: Any) -> None:
-        """A message for a topic this peer is not subscribed to: say so, so that it stops."""
-        ctx = self._ctx
-        ctx.counters["not_subscribed"] += 1
-        if isinstance(message, m.Payload):
-            ctx.counters["parasites"] += 1
-            if ctx.tracing:
-                fields = {
-                    "messageID": message_id(message.topic, message.event),
-                    "receivedFrom": ctx.name(sender.peer),
-                    "reason": "not subscribed",
-                    "topic": message.topic,
-                }
-                ctx.trace(REJECT_MESSAGE, fields)
-        ctx.send(sender, m.LeaveNotice(message.topic))
-
-    def _overlay(self, sender: Contact, message: Any) -> Cyclon | None:
-        """The view a message is about, or None after refusing it."""
-        if message.topic == GENERAL:
-            return self.general
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refuse(sender, message)
-            return None
-        return state.view
-
-    def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
-        if message.topic == GENERAL:
-            was_isolated = self.isolated
-            self.general.on_request(sender, message, m.NO_NEWS)
-            self.table.on_sample(message.topics_sample)
-            if was_isolated:
-                self._on_neighbours()
-            return
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._ctx.counters["not_subscribed"] += 1
-            reply = m.ShuffleReply(message.topic, message.tick, [], m.NO_NEWS, False)
-            self._ctx.send(sender, reply)
-        else:
-            state.on_shuffle_request(sender, message)
-
-    def _on_shuffle_reply(self, sender: Contact, message: m.ShuffleReply) -> None:
-        if message.topic == GENERAL:
-            self.general.on_reply(sender, message)
-            return
-        state = self.topics.get(message.topic)
-        if state is None:
-            return
-        if message.member:
-            state.on_shuffle_reply(sender, message)
-        else:
-            state.lose(sender.peer)
-
-    def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
-        if message.topic == GENERAL:
-            was_isolated = self.isolated
-            self.general.on_join_request(sender, m.NO_NEWS, [])
-            if was_isolated:
-                self._on_neighbours()
-            return
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._ctx.counters["not_subscribed"] += 1
-            self._ctx.send(sender, m.JoinReply(message.topic, False))
-        else:
-            state.view.on_join_request(sender, state.news(), state.recent.seen())
-            state.maintain_links()
-
-    def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
-        if message.topic == GENERAL:
-            was_isolated = self.isolated
-            self.general.on_join_reply(message)
-            self.general.add(sender)
-            if was_isolated:
-                self._on_neighbours()
-        else:
-            self.subscribing.on_join_reply(sender, message)
-            self._flush_new_topics_soon()
-
-    def _on_join_walk(self, sender: Contact, message: m.JoinWalk) -> None:
-        view = self._overlay(sender, message)
-        if view is not None:
-            view.on_join_walk(message)
-
-    def _on_join_gift(self, sender: Contact, message: m.JoinGift) -> None:
-        view = self._overlay(sender, message)
-        if view is not None:
-            view.on_join_gift(message)
-
-    def _on_leave_notice(self, sender: Contact, message: m.LeaveNotice) -> None:
-        if message.topic == GENERAL:
-            self._peer_gone(sender.peer)
-            return
-        self.table.forget_entry(message.topic, sender.peer)
-        state = self.topics.get(message.topic)
-        if state is not None:
-            state.lose(sender.peer)
-
-    def _on_advertisement(self, sender: Contact, message: m.Advertisement) -> None:
-        for advert in message.adverts:
-            self.table.on_advert(sender, advert)
-            state = self.topics.get(advert.topic)
-            if state is not None:
-                state.on_advert(sender, OverlayId(advert.overlay))
-
-    def _on_hint(self, sender: Contact, message: m.Hint) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refuse(sender, message)
-        elif message.overlay != state.overlay:
-            self._ctx.counters["partitions_found"] += 1
-            state.exchange_with(message.member)
-
-    def _on_lookup_walk(self, sender: Contact, message: m.LookupWalk) -> None:
-        self.lookup.on_walk(message, message.topic in self.topics)
-
-    def _on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
-        state = self.topics.get(message.topic)
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
-        if state is not None:
-            state.accept(event, 1, None)
-        result = m.RouteResult(message.topic, event.incarnation, event.number, state is not None)
-        self._ctx.send(sender, result)
-
-    def _on_link_list(self, sender: Contact, message: m.LinkList) -> None:
-        """Settle which links both ends believe in (see `liveness.py`)."""
-        mine = self.liveness.topics_with(sender.peer)
-        theirs = set(message.topics)
-        for topic in message.topics:
-            state = self.topics.get(topic)
-            if state is None:
-                self._ctx.send(sender, m.LeaveNotice(topic))
-            else:
-                state.links.adopt(sender)
-        if len(message.topics) < m.LIST_MAX:
-            for topic in mine:
-                if topic not in theirs:
-                    self.topics[topic].links.lose(sender.peer)
-        if message.first:
-            self.liveness.send_list(sender, first=False)
 
 
 def _topic_status(state: TopicState) -> dict[str, object]:
@@ -517,31 +351,3 @@ def _topic_status(state: TopicState) -> dict[str, object]:
         "recent_events": len(state.recent),
         "recent_evicted": state.recent.evicted,
     }
-
-
-def _over_link(handle: Callable[[Any, Contact, Any], None]) -> TopicHandler:
-    """Tree messages travel over links: adopt or refuse the link first."""
-
-    def on_message(state: TopicState, sender: Contact, message: Any) -> None:
-        if state.tree is not None and state.links.adopt(sender):
-            handle(state.tree, sender, message)
-
-    return on_message
-
-
-_ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
-    m.SampleWalk: lambda state, sender, message: state.size.on_walk(message),
-    m.SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
-    m.LinkRequest: lambda state, sender, message: state.links.on_request(
-        sender, message, state.recent.fingerprint()
-    ),
-    m.LinkReply: lambda state, sender, message: state.links.on_reply(sender, message),
-    m.Unlink: lambda state, sender, message: state.links.on_unlink(sender),
-    m.Payload: TopicState.on_payload,
-    m.IHave: _over_link(tree.Tree.on_ihave),
-    m.Graft: _over_link(tree.Tree.on_graft),
-    m.Prune: _over_link(lambda state, sender, message: state.on_prune(sender)),
-    m.Offer: TopicState.on_offer,
-    m.Want: TopicState.on_want,
-    m.Repair: TopicState.on_repair,
-}

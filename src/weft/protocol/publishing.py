@@ -14,7 +14,7 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol.access_points import AccessPoints
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.lookup import Lookup
-from weft.protocol.messages import Event, RouteEvent, RouteResult
+from weft.protocol.messages import AVOID_MAX, Event, RouteEvent, RouteResult
 from weft.protocol.seam import Answer, Millis, Outcome
 
 TIMER = "route"
@@ -50,6 +50,7 @@ class Publishing:
         self._lookup_of: dict[Topic, int] = {}
         self._routes: dict[Topic, Contact] = {}
         self._isolated: dict[tuple[Topic, int], None] = {}
+        self._stale: dict[Topic, dict[PeerId, None]] = {}  # access points that failed lately
         self._awaiting: dict[int, tuple[Topic, int]] = {}  # timers of events sent
 
     @property
@@ -104,7 +105,7 @@ class Publishing:
             self._by_lookup[running].append(key)
             return
         # The answer may come at once, but as a signal, so it is seen only after this returns.
-        number = self._lookup.start(pending.topic)
+        number = self._lookup.start(pending.topic, self._stale.get(pending.topic, ()))
         self._lookup_of[pending.topic] = number
         self._by_lookup[number] = [key]
 
@@ -148,6 +149,7 @@ class Publishing:
         if pending is None or message.incarnation != self._ctx.incarnation:
             return
         if message.accepted:
+            self._stale.pop(message.topic, None)
             self._finish(pending, "delivered", sender)
         elif pending.contact is not None and pending.contact.peer == sender.peer:
             self._retry(pending)
@@ -173,10 +175,19 @@ class Publishing:
         if stale is not None:
             self._ctx.counters["access_points_stale"] += 1
             self._table.forget_entry(pending.topic, stale.peer)
+            self._note_stale(pending.topic, stale.peer)
             route = self._routes.get(pending.topic)
             if route is not None and route.peer == stale.peer:
                 del self._routes[pending.topic]
         self._route(pending)
+
+    def _note_stale(self, topic: Topic, peer: PeerId) -> None:
+        stale = self._stale.setdefault(topic, {})
+        stale[peer] = None
+        if len(stale) > AVOID_MAX:
+            del stale[next(iter(stale))]
+        if len(self._stale) > _ROUTES_MAX:
+            del self._stale[next(iter(self._stale))]
 
     def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
         del self._pending[(pending.topic, pending.event.number)]

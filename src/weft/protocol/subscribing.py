@@ -129,7 +129,9 @@ class Subscribing:
         if state is None:
             return
         if message.member:
-            state.on_join_reply(sender, message)
+            # Only a subscriber that was not answered yet starts after what came before.
+            fresh = joining is not None and bool(joining.tokens)
+            state.on_join_reply(sender, message, fresh)
             if joining is not None:
                 self._finish(message.topic, "joined", sender)
         elif joining is not None and joining.contact == sender:

@@ -226,8 +226,10 @@ class TopicState:
             self.meet(message.news)
             self.maintain_links()
 
-    def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
-        self.recent.skip_to(message.seen, self._ctx.now)
+    def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
+        """Entered the overlay; a fresh subscriber does not want what was published before."""
+        if fresh:
+            self.recent.skip_to(message.seen, self._ctx.now)
         self.view.on_join_reply(message)
         self.view.add(sender)
         self.meet(message.news)

@@ -1,0 +1,267 @@
+"""Where messages of other peers go: each kind to the layer it belongs to.
+
+Messages about a topic this peer is not subscribed to are refused in a way that makes the sender
+stop: it learns that this peer is not a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ids import GENERAL, Contact, OverlayId, Topic
+from weft.protocol import messages as m
+from weft.protocol import tree
+from weft.protocol.access_points import AccessPoints
+from weft.protocol.context import Context, NeighboursFound, PeerGone, SubscriptionsChanged
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.liveness import Liveness
+from weft.protocol.lookup import Lookup
+from weft.protocol.publishing import Publishing
+from weft.protocol.records import REJECT_MESSAGE, message_id
+from weft.protocol.seam import Received
+from weft.protocol.subscribing import Subscribing
+from weft.protocol.topic import TopicState
+
+Handler = Callable[[Contact, Any], None]
+TopicHandler = Callable[[TopicState, Contact, Any], None]
+
+
+class Inbox:
+    """Hands each received message to its layer."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        topics: dict[Topic, TopicState],
+        general: Cyclon,
+        table: AccessPoints,
+        liveness: Liveness,
+        lookup: Lookup,
+        subscribing: Subscribing,
+        publishing: Publishing,
+    ) -> None:
+        self._ctx = ctx
+        self._topics = topics
+        self._general = general
+        self._table = table
+        self._liveness = liveness
+        self._lookup = lookup
+        self._subscribing = subscribing
+        self._handlers: dict[type, Handler] = {
+            m.ShuffleRequest: self._on_shuffle_request,
+            m.ShuffleReply: self._on_shuffle_reply,
+            m.JoinRequest: self._on_join_request,
+            m.JoinReply: self._on_join_reply,
+            m.JoinWalk: self._on_join_walk,
+            m.JoinGift: self._on_join_gift,
+            m.LeaveNotice: self._on_leave_notice,
+            m.Advertisement: self._on_advertisement,
+            m.Hint: self._on_hint,
+            m.LookupWalk: self._on_lookup_walk,
+            m.LookupHit: lambda sender, message: lookup.on_hit(message),
+            m.LookupMiss: lambda sender, message: lookup.on_miss(message),
+            m.RouteEvent: self._on_route_event,
+            m.RouteResult: publishing.on_result,
+            m.Ping: liveness.on_ping,
+            m.Pong: liveness.on_pong,
+            m.LinkList: self._on_link_list,
+        }
+
+    def on_received(self, fact: Received) -> None:
+        sender, message = fact.sender, fact.message
+        kind = type(message)
+        watch = self._liveness.watched.get(sender.peer)
+        if watch is not None:
+            watch.heard = self._ctx.now
+            watch.unanswered = 0
+        if sender.peer == self._ctx.me.peer:
+            return
+        if kind is m.Payload:  # by far the most frequent
+            state = self._topics.get(message.topic)  # type: ignore[union-attr]
+            if state is not None:
+                if state.tree is not None and sender.peer not in state.links.linked:
+                    state.links.adopt(sender)
+                state.on_payload(sender, message)  # type: ignore[arg-type]
+                return
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            handler(sender, message)
+            return
+        topic: Topic = message.topic  # type: ignore[union-attr]
+        state = self._topics.get(topic)
+        if state is not None:
+            _ON_TOPIC_MESSAGE[kind](state, sender, message)
+        else:
+            self._refuse(sender, message)
+
+    def _refuse(self, sender: Contact, message: Any) -> None:
+        """A message for a topic this peer is not subscribed to: say so, so that it stops."""
+        ctx = self._ctx
+        ctx.counters["not_subscribed"] += 1
+        if isinstance(message, m.Payload):
+            ctx.counters["parasites"] += 1
+            if ctx.tracing:
+                fields = {
+                    "messageID": message_id(message.topic, message.event),
+                    "receivedFrom": ctx.name(sender.peer),
+                    "reason": "not subscribed",
+                    "topic": message.topic,
+                }
+                ctx.trace(REJECT_MESSAGE, fields)
+        ctx.send(sender, m.LeaveNotice(message.topic))
+
+    def _overlay(self, sender: Contact, message: Any) -> Cyclon | None:
+        """The view a message is about, or None after refusing it."""
+        if message.topic == GENERAL:
+            return self._general
+        state = self._topics.get(message.topic)
+        if state is None:
+            self._refuse(sender, message)
+            return None
+        return state.view
+
+    def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
+        if message.topic == GENERAL:
+            was_isolated = not self._general.peers
+            self._general.on_request(sender, message, m.NO_NEWS)
+            self._table.on_sample(message.topics_sample)
+            if was_isolated:
+                self._ctx.tell(NeighboursFound())
+            return
+        state = self._topics.get(message.topic)
+        if state is None:
+            self._ctx.counters["not_subscribed"] += 1
+            reply = m.ShuffleReply(message.topic, message.tick, [], m.NO_NEWS, False)
+            self._ctx.send(sender, reply)
+        else:
+            state.on_shuffle_request(sender, message)
+
+    def _on_shuffle_reply(self, sender: Contact, message: m.ShuffleReply) -> None:
+        if message.topic == GENERAL:
+            self._general.on_reply(sender, message)
+            return
+        state = self._topics.get(message.topic)
+        if state is None:
+            return
+        if message.member:
+            state.on_shuffle_reply(sender, message)
+        else:
+            state.lose(sender.peer)
+
+    def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
+        if message.topic == GENERAL:
+            was_isolated = not self._general.peers
+            self._general.on_join_request(sender, m.NO_NEWS, [])
+            if was_isolated:
+                self._ctx.tell(NeighboursFound())
+            return
+        state = self._topics.get(message.topic)
+        if state is None:
+            self._ctx.counters["not_subscribed"] += 1
+            self._ctx.send(sender, m.JoinReply(message.topic, False))
+        else:
+            state.view.on_join_request(sender, state.news(), state.recent.seen())
+            state.maintain_links()
+
+    def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
+        if message.topic == GENERAL:
+            was_isolated = not self._general.peers
+            self._general.on_join_reply(message)
+            self._general.add(sender)
+            if was_isolated:
+                self._ctx.tell(NeighboursFound())
+        else:
+            self._subscribing.on_join_reply(sender, message)
+            self._ctx.tell(SubscriptionsChanged())
+
+    def _on_join_walk(self, sender: Contact, message: m.JoinWalk) -> None:
+        view = self._overlay(sender, message)
+        if view is not None:
+            view.on_join_walk(message)
+
+    def _on_join_gift(self, sender: Contact, message: m.JoinGift) -> None:
+        view = self._overlay(sender, message)
+        if view is not None:
+            view.on_join_gift(message)
+
+    def _on_leave_notice(self, sender: Contact, message: m.LeaveNotice) -> None:
+        if message.topic == GENERAL:
+            self._ctx.tell(PeerGone(sender.peer))
+            return
+        self._table.forget_entry(message.topic, sender.peer)
+        state = self._topics.get(message.topic)
+        if state is not None:
+            state.lose(sender.peer)
+
+    def _on_advertisement(self, sender: Contact, message: m.Advertisement) -> None:
+        for advert in message.adverts:
+            self._table.on_advert(sender, advert)
+            state = self._topics.get(advert.topic)
+            if state is not None:
+                state.on_advert(sender, OverlayId(advert.overlay))
+
+    def _on_hint(self, sender: Contact, message: m.Hint) -> None:
+        state = self._topics.get(message.topic)
+        if state is None:
+            self._refuse(sender, message)
+        elif message.overlay != state.overlay:
+            self._ctx.counters["partitions_found"] += 1
+            state.exchange_with(message.member)
+
+    def _on_lookup_walk(self, sender: Contact, message: m.LookupWalk) -> None:
+        self._lookup.on_walk(message, message.topic in self._topics)
+
+    def _on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
+        state = self._topics.get(message.topic)
+        event = message.event
+        self._ctx.counters["routed_received"] += 1
+        if state is not None:
+            state.accept(event, 1, None)
+        result = m.RouteResult(message.topic, event.incarnation, event.number, state is not None)
+        self._ctx.send(sender, result)
+
+    def _on_link_list(self, sender: Contact, message: m.LinkList) -> None:
+        """Settle which links both ends believe in (see `liveness.py`)."""
+        mine = self._liveness.topics_with(sender.peer)
+        theirs = set(message.topics)
+        for topic in message.topics:
+            state = self._topics.get(topic)
+            if state is None:
+                self._ctx.send(sender, m.LeaveNotice(topic))
+            else:
+                state.links.adopt(sender)
+        if len(message.topics) < m.LIST_MAX:
+            for topic in mine:
+                if topic not in theirs:
+                    self._topics[topic].links.lose(sender.peer)
+        if message.first:
+            self._liveness.send_list(sender, first=False)
+
+
+def _over_link(handle: Callable[[Any, Contact, Any], None]) -> TopicHandler:
+    """Tree messages travel over links: adopt or refuse the link first."""
+
+    def on_message(state: TopicState, sender: Contact, message: Any) -> None:
+        if state.tree is not None and state.links.adopt(sender):
+            handle(state.tree, sender, message)
+
+    return on_message
+
+
+_ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
+    m.SampleWalk: lambda state, sender, message: state.size.on_walk(message),
+    m.SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
+    m.LinkRequest: lambda state, sender, message: state.links.on_request(
+        sender, message, state.recent.fingerprint()
+    ),
+    m.LinkReply: lambda state, sender, message: state.links.on_reply(sender, message),
+    m.Unlink: lambda state, sender, message: state.links.on_unlink(sender),
+    m.Payload: TopicState.on_payload,
+    m.IHave: _over_link(tree.Tree.on_ihave),
+    m.Graft: _over_link(tree.Tree.on_graft),
+    m.Prune: _over_link(lambda state, sender, message: state.on_prune(sender)),
+    m.Offer: TopicState.on_offer,
+    m.Want: TopicState.on_want,
+    m.Repair: TopicState.on_repair,
+}
