@@ -224,6 +224,8 @@ class TopicState:
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
         if self.view.on_reply(sender, message):
             self.meet(message.news)
+            if message.news.recent != self.recent.fingerprint():
+                self.quiet = False  # its offer is on the way; if that is lost, ask again soon
             self.maintain_links()
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:

@@ -34,6 +34,9 @@ from weft.protocol.seam import Millis
 LAZY = "tree.lazy"
 MISSING = "tree.missing"
 _MISSING_MAX = 4_096
+"""guess: announced events waited for; more are left to the repair of view exchanges."""
+_ASKS_MAX = 8
+"""guess: asked for so often, round the announcers; then it is left to that repair too."""
 
 EventKey = tuple[PeerId, int, int]
 
@@ -41,10 +44,11 @@ EventKey = tuple[PeerId, int, int]
 class _Missing:
     """An announced event that has not come yet."""
 
-    __slots__ = ("announcers", "due")
+    __slots__ = ("announcers", "asked", "due")
 
     def __init__(self, announcer: Contact, due: Millis) -> None:
         self.announcers = [announcer]
+        self.asked = 0
         self.due = due
 
 
@@ -151,7 +155,8 @@ class Tree:
                 self._ctx.send(contact, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
-        due = self._ctx.now + self._ctx.config.dissemination.graft_timeout_ms
+        ctx = self._ctx
+        due = ctx.now + ctx.config.dissemination.graft_timeout_ms
         for span in self._recent.lacking(message.spans):
             for number in range(span.first, span.last + 1):
                 key = (span.publisher, span.incarnation, number)
@@ -161,7 +166,7 @@ class Tree:
                         self._ctx.counters["missing_forgotten"] += 1
                         return
                     self._missing[key] = _Missing(sender, due)
-                elif len(missing.announcers) < LIST_MAX:
+                elif len(missing.announcers) < ctx.config.links.most:
                     missing.announcers.append(sender)
         if self._missing and not self._missing_armed:
             self._arm_missing(self._ctx.config.dissemination.graft_timeout_ms)
@@ -178,11 +183,12 @@ class Tree:
         for key, missing in list(self._missing.items()):
             if missing.due > ctx.now:
                 continue
-            if not missing.announcers or self._is_seen(key):
+            if missing.asked >= _ASKS_MAX or self._is_seen(key):
                 del self._missing[key]
                 continue
-            contact = missing.announcers.pop(0)
-            missing.due = ctx.now + config.graft_retry_ms
+            contact = missing.announcers[missing.asked % len(missing.announcers)]
+            missing.asked += 1
+            missing.due = ctx.now + config.graft_retry_ms * missing.asked
             _, spans = asks.setdefault(contact.peer, (contact, []))
             _append(spans, key)
         for contact, spans in asks.values():
