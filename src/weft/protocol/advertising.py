@@ -44,7 +44,7 @@ class Advertising:
 
     def flush_new(self) -> None:
         """Send what `add` gathered, as far as one cycle's pages go."""
-        if self._new and self._view.peers:
+        if self._new and not self._view.knows_nobody:
             tera = self._ctx.config.tera
             fresh = list(self._new)[: tera.advert_page * tera.advert_pages_per_cycle]
             self._new = {}
@@ -54,7 +54,7 @@ class Advertising:
         tera = self._ctx.config.tera
         if not self._left and (cycle + self._phase) % tera.advertise_every_cycles == 0:
             self._left = list(self._topics)
-        if not self._left or not self._view.peers:
+        if not self._left or self._view.knows_nobody:
             return
         count = tera.advert_page * tera.advert_pages_per_cycle
         now, self._left = self._left[:count], self._left[count:]

@@ -9,6 +9,9 @@ in-degrees stay balanced.
 Invariants: no self, no duplicate, never more than `view_size`, every peer in the view has a
 known address.
 
+Deviation: a neighbour that answered comes back into the view if a slot is left empty. In large
+overlays none is; in small ones, whose members all fit a view, pure swapping loses neighbours.
+
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
 waits for the ends of the walks), because a user who subscribes should not wait for the slowest.
 """
@@ -45,10 +48,10 @@ ASK = "cyclon.ask"
 class _Asked:
     """An exchange waiting for its reply."""
 
-    __slots__ = ("peer", "sent", "since")
+    __slots__ = ("contact", "sent", "since")
 
-    def __init__(self, peer: PeerId, sent: list[PeerId], since: Millis) -> None:
-        self.peer = peer
+    def __init__(self, contact: Contact, sent: list[PeerId], since: Millis) -> None:
+        self.contact = contact
         self.sent = sent
         self.since = since
 
@@ -74,18 +77,27 @@ class Cyclon:
     def __len__(self) -> int:
         return len(self.peers)
 
+    @property
+    def knows_nobody(self) -> bool:
+        return not self.peers and not self._asked
+
     def contacts(self) -> list[Contact]:
+        """All neighbours; in an overlay of two, the one that is being asked counts too."""
+        if not self.peers:
+            return [asked.contact for asked in self._asked.values()]
         return [self._contacts[peer] for peer in self.peers]
 
     def sample(self, count: int) -> list[Contact]:
         """Distinct neighbours, every subset equally likely (the peer sampling service)."""
+        if not self.peers:
+            return self.contacts()[:count]
         mask = subset_mask(self._ctx.next_key(_SAMPLE), len(self.peers), count)
         return [self._contacts[self.peers[slot]] for slot in slots_in(mask)]
 
     def neighbour(self) -> Contact | None:
         """One random neighbour, for a step of a walk."""
         if not self.peers:
-            return None
+            return next(iter(self.contacts()), None)
         return self._contacts[self._ctx.pick(_WALK, self.peers)]
 
     def add(self, contact: Contact, age: int = 0) -> bool:
@@ -103,7 +115,9 @@ class Cyclon:
 
     def remove(self, peer: PeerId) -> bool:
         """Drop a peer that left or does not answer."""
-        if peer not in self._contacts or peer not in self.peers:
+        for tick in [t for t, asked in self._asked.items() if asked.contact.peer == peer]:
+            del self._asked[tick]
+        if peer not in self.peers:
             return False
         rules.take_out(self.peers, self.ages, self.peers.index(peer))
         self._forget_others()
@@ -141,16 +155,17 @@ class Cyclon:
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         descriptors.append(Descriptor(ctx.me, 0))
-        self._asked[self.tick] = _Asked(contact.peer, sent, ctx.now)
+        self._asked[self.tick] = _Asked(contact, sent, ctx.now)
         ctx.send(contact, ShuffleRequest(self.topic, self.tick, descriptors, news, topics_sample))
 
     def on_reply(self, sender: Contact, message: ShuffleReply) -> bool:
         """Merge the answer to an exchange of ours; False if it answers none."""
         asked = self._asked.get(message.tick)
-        if asked is None or asked.peer != sender.peer:
+        if asked is None or asked.contact.peer != sender.peer:
             return False
         del self._asked[message.tick]
         self._merge(message.descriptors, asked.sent)
+        self.add(sender)
         return True
 
     def _expire(self) -> None:

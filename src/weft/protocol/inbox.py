@@ -123,7 +123,7 @@ class Inbox:
 
     def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
         if message.topic == GENERAL:
-            was_isolated = not self._general.peers
+            was_isolated = self._general.knows_nobody
             self._general.on_request(sender, message, m.NO_NEWS)
             self._table.on_sample(message.topics_sample)
             if was_isolated:
@@ -151,7 +151,7 @@ class Inbox:
 
     def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
         if message.topic == GENERAL:
-            was_isolated = not self._general.peers
+            was_isolated = self._general.knows_nobody
             self._general.on_join_request(sender, m.NO_NEWS, [])
             if was_isolated:
                 self._ctx.tell(NeighboursFound())
@@ -166,7 +166,7 @@ class Inbox:
 
     def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
         if message.topic == GENERAL:
-            was_isolated = not self._general.peers
+            was_isolated = self._general.knows_nobody
             self._general.on_join_reply(message)
             self._general.add(sender)
             if was_isolated:

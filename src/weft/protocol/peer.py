@@ -125,7 +125,7 @@ class Peer:
     @property
     def isolated(self) -> bool:
         """Whether this peer knows nobody."""
-        return not self.general.peers
+        return self.general.knows_nobody
 
     def handle(self, fact: Input, now: Millis) -> list[Effect]:
         """Take one fact in; returns what the driver shall do."""

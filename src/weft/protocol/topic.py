@@ -82,7 +82,7 @@ class TopicState:
     @property
     def alone(self) -> bool:
         """Whether this peer knows no other member."""
-        return not self.view.peers and not self.links.linked
+        return self.view.knows_nobody and not self.links.linked
 
     @property
     def popularity(self) -> int:
