@@ -41,6 +41,8 @@ from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_m
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")
 _SAMPLE = stream_of("cyclon.sample")
+_GONE_MAX = 64
+"""guess: peers remembered as gone, per overlay."""
 ANSWER = "cyclon.answer"
 ASK = "cyclon.ask"
 
@@ -59,7 +61,18 @@ class _Asked:
 class Cyclon:
     """The view of one peer in one overlay."""
 
-    __slots__ = ("_answer", "_ask", "_asked", "_contacts", "_ctx", "ages", "peers", "tick", "topic")
+    __slots__ = (
+        "_answer",
+        "_ask",
+        "_asked",
+        "_contacts",
+        "_ctx",
+        "_gone",
+        "ages",
+        "peers",
+        "tick",
+        "topic",
+    )
 
     def __init__(self, ctx: Context, topic: Topic) -> None:
         self._ctx = ctx
@@ -69,6 +82,7 @@ class Cyclon:
         self.tick = 0
         self._contacts: dict[PeerId, Contact] = {}
         self._asked: dict[int, _Asked] = {}
+        self._gone: dict[PeerId, int] = {}  # left lately, and until which cycle that counts
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -106,12 +120,26 @@ class Cyclon:
             contact.peer == self._ctx.me.peer
             or len(self.peers) >= self._ctx.config.cyclon.view_size
             or contact.peer in self.peers
+            or contact.peer in self._gone
         ):
             return False
         self._contacts[contact.peer] = contact
         self.peers.append(contact.peer)
         self.ages.append(age)
         return True
+
+    def bury(self, peer: PeerId) -> None:
+        """The peer said that it left: others' old entries must not bring it back."""
+        self.remove(peer)
+        # An entry nobody renews ages out within about so many exchanges.
+        self._gone[peer] = self.tick + self._ctx.config.cyclon.view_size
+        if len(self._gone) > _GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+
+    def _heard_from(self, peer: PeerId) -> None:
+        """A peer that speaks for itself is (again) a member."""
+        if self._gone:
+            self._gone.pop(peer, None)
 
     def remove(self, peer: PeerId) -> bool:
         """Drop a peer that left or does not answer."""
@@ -138,8 +166,16 @@ class Cyclon:
         return contact
 
     def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
-        """Force a view exchange with this peer (TERA's ForceViewExchange)."""
-        if contact.peer == self._ctx.me.peer:
+        """Force a view exchange with this peer (TERA's ForceViewExchange).
+
+        Strangers can make us do this, so never twice at once with one peer, nor with very many.
+        """
+        self._expire()
+        if (
+            contact.peer == self._ctx.me.peer
+            or len(self._asked) >= self._ctx.config.cyclon.view_size
+            or any(asked.contact.peer == contact.peer for asked in self._asked.values())
+        ):
             return
         self.tick += 1
         self._ask_for_exchange(contact, news, [])
@@ -170,6 +206,8 @@ class Cyclon:
 
     def _expire(self) -> None:
         """Give up on exchanges without a reply; the asked peer has left the view already."""
+        if self._gone:
+            self._gone = {peer: until for peer, until in self._gone.items() if until > self.tick}
         limit = self._ctx.now - self._ctx.config.cyclon.reply_timeout_ms
         for tick in [tick for tick, asked in self._asked.items() if asked.since <= limit]:
             del self._asked[tick]
@@ -179,6 +217,7 @@ class Cyclon:
 
     def on_request(self, sender: Contact, message: ShuffleRequest, news: OverlayNews) -> None:
         ctx = self._ctx
+        self._heard_from(sender.peer)
         asker = int.from_bytes(sender.peer[:8], "big")
         key = key_of(ctx.seed, self._answer, asker, message.tick)
         wanted = ctx.config.cyclon.shuffle_length
@@ -193,6 +232,8 @@ class Cyclon:
         entries = []
         for descriptor in received:
             contact = descriptor.contact
+            if contact.peer in self._gone:
+                continue
             # An entry fresh from the peer itself knows its address best.
             if descriptor.age == 0 or contact.peer not in contacts:
                 contacts[contact.peer] = contact
@@ -216,6 +257,7 @@ class Cyclon:
     def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Span]) -> None:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
+        self._heard_from(sender.peer)
         given = [Descriptor(ctx.me, 0)]
         given += [Descriptor(c, 0) for c in self.sample(ctx.config.cyclon.shuffle_length)]
         given = [entry for entry in given if entry.contact.peer != sender.peer]
@@ -233,6 +275,7 @@ class Cyclon:
     def on_join_walk(self, message: JoinWalk) -> None:
         if message.joiner.peer == self._ctx.me.peer:
             return
+        self._heard_from(message.joiner.peer)
         if message.steps > 0:
             onward = self.neighbour()
             if onward is not None and onward.peer != message.joiner.peer:

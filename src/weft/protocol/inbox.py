@@ -147,7 +147,7 @@ class Inbox:
         if message.member:
             state.on_shuffle_reply(sender, message)
         else:
-            state.lose(sender.peer)
+            state.lose(sender.peer, left=True)
 
     def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
         if message.topic == GENERAL:
@@ -192,7 +192,7 @@ class Inbox:
         self._table.forget_entry(message.topic, sender.peer)
         state = self._topics.get(message.topic)
         if state is not None:
-            state.lose(sender.peer)
+            state.lose(sender.peer, left=True)
 
     def _on_advertisement(self, sender: Contact, message: m.Advertisement) -> None:
         for advert in message.adverts:

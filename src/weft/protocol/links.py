@@ -49,7 +49,9 @@ class Links:
             self.ask(contact, recent, urgent=not self.linked)
 
     def ask(self, contact: Contact, recent: int, urgent: bool) -> None:
-        if contact.peer in self.linked or contact.peer == self._ctx.me.peer:
+        if contact.peer == self._ctx.me.peer or contact.peer in self.linked:
+            return
+        if contact.peer in self._asked or len(self._asked) >= self._ctx.config.links.most:
             return
         self._asked[contact.peer] = self._ctx.now
         self._ctx.send(contact, LinkRequest(self._topic, urgent, recent))
@@ -69,7 +71,10 @@ class Links:
                 self._drop(sender.peer)
             return
         if message.accepted:
-            self._add(sender, message.recent)
+            if sender.peer in self._asked:
+                self._add(sender, message.recent)
+            else:  # too late, or never asked: no reason to give up another link
+                self.adopt(sender)
 
     def adopt(self, sender: Contact) -> bool:
         """The other end believes in a link: believe in it too if there is room, else say no."""
@@ -93,10 +98,9 @@ class Links:
         return False
 
     def close(self) -> None:
-        """Give up all links, telling the other ends."""
-        for contact in list(self.linked.values()):
-            self._ctx.send(contact, Unlink(self._topic))
-            self._drop(contact.peer)
+        """Give up all links; who leaves the topic says so to all its neighbours anyway."""
+        for peer in list(self.linked):
+            self._drop(peer)
 
     def _add(self, contact: Contact, recent: int) -> None:
         if rules.must_evict(len(self.linked), self._ctx.config.links.most):

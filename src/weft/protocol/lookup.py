@@ -84,7 +84,7 @@ class Lookup:
         ctx, tera = self._ctx, self._ctx.config.tera
         starts = self._view.sample(tera.walks)
         if not starts:
-            self._end(number, search)
+            self._close(number, search)
             return
         steps = rules.steps_of_each(self.visits(), len(starts))
         search.tries += 1
@@ -145,12 +145,16 @@ class Lookup:
         if search.tries < _TRIES_MAX:
             self._walk(number, search)
         else:
-            self._end(number, search)
+            self._close(number, search)
+        self._start_waiting()
 
     def _end(self, number: int, search: _Search) -> None:
+        self._close(number, search)
+        self._start_waiting()
+
+    def _close(self, number: int, search: _Search) -> None:
         del self._searches[number]
         self._timers.pop(search.serial, None)
         if not search.found:
             self._ctx.counters["lookups_empty"] += 1
         self._ctx.tell(LookupDone(number, search.topic, tuple(search.found)))
-        self._start_waiting()

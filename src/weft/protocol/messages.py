@@ -23,7 +23,10 @@ PAYLOAD_BYTES_MAX = 1 << 20
 
 Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A 63-bit number: ids, counters, milliseconds."""
-Hops: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 16)]
+HOPS_MAX = 1 << 16
+Hops: TypeAlias = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+Members: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
+"""How many peers a topic has; what is heard of it is said again in adverts."""
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
@@ -74,7 +77,7 @@ class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
     converge), the best size estimate known and the fingerprint of recent events."""
 
     overlay: Counter = 0
-    size: Counter = 0  # estimated members, 0 when nothing is known
+    size: Members = 0  # estimated members, 0 when nothing is known
     size_ms: Counter = 0  # age of that estimate
     recent: Counter = 0  # fingerprint of what has been seen (protocol/recent.py)
 

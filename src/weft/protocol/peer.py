@@ -219,13 +219,15 @@ class Peer:
         self._peer_gone(fact.peer)
 
     def _peer_gone(self, peer: PeerId) -> None:
+        was_isolated = self.isolated
         self.general.remove(peer)
         self.table.forget_peer(peer)
         for state in self.topics.values():
             state.lose(peer)
         self.subscribing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
-        if self.isolated and (self._entries or self._reserve):
+        # Who was isolated before has asked already, and asks again when its timer says so.
+        if self.isolated and not was_isolated and (self._entries or self._reserve):
             self._ask_to_enter()
 
     # --- commands -------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ class Publishing:
         del self._lookup_of[done.topic]
         if done.contacts:
             self._remember(done.topic, done.contacts[0])
+        else:  # nobody else is there: give those that failed lately another chance
+            self._stale.pop(done.topic, None)
         for key in waiting:
             pending = self._pending.get(key)
             if pending is None:

@@ -4,8 +4,8 @@ Per publisher (and incarnation of it) a member knows a floor, up to which it has
 and the numbers it has seen above. That makes "have I seen this?" cheap and bounded. Events
 themselves are held for a while, so that a member who missed one can ask any other for it.
 
-Two members compare by a fingerprint over all floors. If it differs, one sends an offer (what it
-holds), the other answers with what it wants and its own offer, and both end with the same
+Two members compare by a fingerprint over all they have seen. If it differs, one sends an offer
+(what it holds), the other answers with what it wants and its own offer, and both end with the same
 events, whatever dissemination scheme lost them.
 
 Invariants: at most `streams_max` publishers, `gaps_max` numbers above a floor, and
@@ -90,6 +90,7 @@ class Recent:
             stream.floor = number
             if stream.above:
                 stream.floor = rules.raised_floor(number, stream.above)
+                stream.gap_since = now  # what is missing now is another gap
         else:
             if not stream.above:
                 stream.gap_since = now
@@ -124,9 +125,20 @@ class Recent:
         """Treat as seen what was published before this member joined."""
         for span in seen:
             key = (span.publisher, span.incarnation)
-            if key not in self.streams and len(self.streams) < self._config.streams_max:
-                self._new_stream(key, now).floor = span.last
+            stream = self.streams.get(key)
+            if stream is None:
+                if len(self.streams) >= self._config.streams_max:
+                    continue
+                stream = self._new_stream(key, now)
+            if stream.floor < span.last:
+                stream.above = {number for number in stream.above if number > span.last}
+                stream.floor = rules.raised_floor(span.last, stream.above)
                 self._fingerprint = None
+
+    def let_go(self) -> None:
+        """Hold no events any more, but remember what was seen."""
+        for stream, number in list(self._order):
+            self._release(stream, number)
 
     # --- holding ---------------------------------------------------------------------------------
 
@@ -178,6 +190,8 @@ class Recent:
             for stream in self.streams.values():
                 if stream.floor or stream.above:
                     total ^= absorb(stream.tag, stream.floor)
+                for number in stream.above:  # in any order: it does not change the result
+                    total ^= absorb(~stream.tag & MASK64, number)
             self._fingerprint = total >> 1
         return self._fingerprint
 
@@ -213,7 +227,7 @@ class Recent:
 
     def fetch(self, spans: Iterable[Span], most: int) -> list[Held]:
         """The held events among these, at most so many."""
-        result: list[Held] = []
+        result: dict[Held, None] = {}  # each once, however often it is asked for
         for span in spans:
             stream = self.streams.get((span.publisher, span.incarnation))
             if stream is None:
@@ -225,7 +239,7 @@ class Recent:
             for number in numbers:
                 held = stream.held.get(number)
                 if held is not None:
-                    result.append(held)
+                    result[held] = None
                     if len(result) >= most:
-                        return result
-        return result
+                        return list(result)
+        return list(result)

@@ -15,7 +15,8 @@ from weft.protocol.access_points import AccessPoints
 from weft.protocol.advertising import Advertising
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.lookup import Lookup
-from weft.protocol.messages import JoinReply, LeaveNotice
+from weft.protocol.messages import JoinReply
+from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme
 from weft.protocol.topic import TopicState
@@ -25,6 +26,8 @@ TIMER = "join"
 _OVERLAY = stream_of("overlay.id")
 _ATTEMPTS_MAX = 3
 """guess: stale access points tried before an overlay of its own will do."""
+_PAST_MAX = 256
+"""guess: topics given up whose events are remembered."""
 
 
 class _Joining:
@@ -57,6 +60,7 @@ class Subscribing:
         self._advertising = advertising
         self._joining: dict[Topic, _Joining] = {}
         self._lookups: dict[int, Topic] = {}
+        self._past: dict[Topic, Recent] = {}  # what was seen of topics given up
 
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool) -> bool:
         """Returns whether the topic is new to this peer."""
@@ -70,7 +74,10 @@ class Subscribing:
             return False
         overlay = OverlayId(ctx.bits(_OVERLAY) >> 1)
         chosen = scheme or ctx.config.dissemination.scheme
-        self._topics[topic] = TopicState(ctx, topic, overlay, chosen)
+        recent = self._past.pop(topic, None)
+        if recent is None:
+            recent = Recent(ctx.config.dissemination)
+        self._topics[topic] = TopicState(ctx, topic, overlay, chosen, recent)
         ctx.trace(JOIN, {"topic": topic})
         joining = self._joining[topic] = _Joining()
         joining.tokens.append(token)
@@ -86,15 +93,23 @@ class Subscribing:
         if state is None:
             ctx.out.append(Answer(token, "already"))
             return
-        for contact in list(state.links.linked.values()):
-            ctx.send(contact, LeaveNotice(topic))
         state.leave()
+        self._remember(topic, state.recent)
         joining = self._joining.pop(topic, None)
         for waiting in joining.tokens if joining is not None else ():
             ctx.out.append(Answer(waiting, "left"))
         self._table.forget_entry(topic, ctx.me.peer)
         ctx.trace(LEAVE, {"topic": topic})
         ctx.out.append(Answer(token, "left"))
+
+    def _remember(self, topic: Topic, recent: Recent) -> None:
+        """Whoever subscribes again must not be handed the same events again."""
+        recent.let_go()
+        recent.purge(self._ctx.now)
+        if recent.streams:
+            self._past[topic] = recent
+            if len(self._past) > _PAST_MAX:
+                del self._past[next(iter(self._past))]
 
     def seek_others(self, topic: Topic) -> None:
         """This peer knows no other member: look for one again."""
@@ -134,7 +149,7 @@ class Subscribing:
             state.on_join_reply(sender, message, fresh)
             if joining is not None:
                 self._finish(message.topic, "joined", sender)
-        elif joining is not None and joining.contact == sender:
+        elif joining is not None and joining.contact and joining.contact.peer == sender.peer:
             self._try_another(message.topic, joining)
 
     def on_timer(self, topic: Topic, serial: int) -> None:

@@ -19,8 +19,10 @@ from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.links import Links
 from weft.protocol.messages import (
+    HOPS_MAX,
     Event,
     JoinReply,
+    LeaveNotice,
     Offer,
     OverlayNews,
     Payload,
@@ -58,14 +60,16 @@ class TopicState:
         "view",
     )
 
-    def __init__(self, ctx: Context, topic: Topic, overlay: OverlayId, scheme: Scheme) -> None:
+    def __init__(
+        self, ctx: Context, topic: Topic, overlay: OverlayId, scheme: Scheme, recent: Recent
+    ) -> None:
         self._ctx = ctx
         self.topic = topic
         self.overlay = overlay
         self.scheme = scheme
         self.view = Cyclon(ctx, topic)
         self.links = Links(ctx, topic)
-        self.recent = Recent(ctx.config.dissemination)
+        self.recent = recent
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
         self.period = 1  # cycles between view exchanges
@@ -105,7 +109,8 @@ class TopicState:
     def on_payload(self, sender: Contact, message: Payload) -> None:
         counters = self._ctx.counters
         counters["payloads_received"] += 1
-        if self.accept(message.event, message.hops, sender.peer):
+        hops = min(message.hops, HOPS_MAX - 1)  # there must be room for one more
+        if self.accept(message.event, hops, sender.peer):
             return
         counters["duplicates"] += 1
         if self._ctx.tracing:
@@ -182,9 +187,12 @@ class TopicState:
             self.tree.link_down(peer)
         self.maintain_links()
 
-    def lose(self, peer: PeerId) -> None:
-        """A peer left the topic, or is gone altogether."""
-        self.view.remove(peer)
+    def lose(self, peer: PeerId, left: bool = False) -> None:
+        """A peer cannot be reached, or has said that it `left` the topic."""
+        if left:
+            self.view.bury(peer)
+        else:
+            self.view.remove(peer)
         if not self.links.lose(peer):
             self.maintain_links()
 
@@ -251,5 +259,10 @@ class TopicState:
         self.size.run_cycle(len(self.links.linked))
 
     def leave(self) -> None:
-        """Say goodbye to the members this peer is linked with."""
+        """Say goodbye to the members that send this peer events."""
+        told = dict(self.links.linked)
+        if self.tree is None:
+            told.update((contact.peer, contact) for contact in self.view.contacts())
         self.links.close()
+        for contact in told.values():
+            self._ctx.send(contact, LeaveNotice(self.topic))

@@ -166,7 +166,10 @@ class Tree:
                         self._ctx.counters["missing_forgotten"] += 1
                         return
                     self._missing[key] = _Missing(sender, due)
-                elif len(missing.announcers) < ctx.config.links.most:
+                elif (
+                    len(missing.announcers) < ctx.config.links.most
+                    and sender not in missing.announcers
+                ):
                     missing.announcers.append(sender)
         if self._missing and not self._missing_armed:
             self._arm_missing(self._ctx.config.dissemination.graft_timeout_ms)

@@ -15,7 +15,7 @@ def visits_needed(success: float, table_size: int, topics: int, most: int) -> in
         return 1
     if table_size <= 0:
         return most
-    visits = math.log(1 - success) / math.log(1 - table_size / topics)
+    visits = math.log1p(-success) / math.log1p(-table_size / topics)
     return max(1, min(most, math.ceil(visits)))
 
 

@@ -1,0 +1,242 @@
+"""What goes wrong in a run, all of it drawn from one seed.
+
+A run has three phases: the peers come up, then faults strike, then the network heals: nothing is
+lost or cut any more, whoever restarts has restarted, and the rest must converge within a bounded
+time (the plan of TigerBeetle's simulator). Not every run has every fault: each class is in or out
+by a draw of its own, because a mix of everything hides what only a few faults together can do.
+
+Times are counted in cycles of the view exchange and handed out in milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
+
+from weft.sim.dice import Dice
+from weft.sim.network import Conditions, Latency, LatencyKind, Partition
+from weft.sim.world import Clock
+
+Ending: TypeAlias = Literal["silent", "clean", "leave"]
+
+LATENCIES: tuple[LatencyKind, ...] = ("constant", "uniform", "long_tail")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When the phases of a run begin and end, in milliseconds."""
+
+    faults_ms: int
+    heal_ms: int
+    quiet_ms: int  # the last event is published before
+    end_ms: int
+
+
+def draw_timeline(seed: int, cycle_ms: int, calm: bool = False) -> Timeline:
+    """How long the phases last. guess, all of it: views mix in between, and in one of seven runs
+    the faults last so long that a view forgets whoever was cut off all the while."""
+    warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
+    if not calm and Dice(seed).percent("faults.long", 14):
+        faults = 70
+    return Timeline(
+        faults_ms=warm * cycle_ms,
+        heal_ms=(warm + faults) * cycle_ms,
+        quiet_ms=(warm + faults + publishing) * cycle_ms,
+        end_ms=(warm + faults + publishing + quiet) * cycle_ms,
+    )
+
+
+@dataclass(frozen=True)
+class Crash:
+    peer: int
+    at_ms: int
+    how: Ending
+    restart_ms: int | None  # None: it stays down
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The network is cut for a while."""
+
+    start_ms: int
+    end_ms: int
+    partition: Partition
+    told: bool  # connections across the cut break, rather than fall silent
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A peer handles nothing for a while, as if its process were stopped."""
+
+    peer: int
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Whatever reaches this peer takes longer, while faults last."""
+
+    peer: int
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """Everything that goes wrong in one run."""
+
+    stormy: Conditions = field(default_factory=Conditions)  # while faults strike
+    healed: Conditions = field(default_factory=Conditions)  # before and after
+    distance_ms_max: int = 0
+    crashes: tuple[Crash, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    slow: tuple[Slow, ...] = ()
+    clocks: tuple[Clock, ...] = ()  # by peer; none: all are right
+    churn_percent: int = 0  # peers that change a subscription while faults strike
+
+    def mix(self) -> dict[str, object]:
+        """The plan in a few words, for the result of a run."""
+        stormy = self.stormy
+        return {
+            "latency": asdict(stormy.latency),
+            "distance_ms_max": self.distance_ms_max,
+            "loss_percent": stormy.loss_percent,
+            "loss_uneven": stormy.loss_uneven,
+            "duplicate_percent": stormy.duplicate_percent,
+            "in_order": stormy.in_order,
+            "crashes": [asdict(crash) for crash in self.crashes],
+            "partitions": [
+                {
+                    "start_ms": episode.start_ms,
+                    "end_ms": episode.end_ms,
+                    "sides": _side_sizes(episode.partition),
+                    "one_way": episode.partition.one_way,
+                    "told": episode.told,
+                }
+                for episode in self.episodes
+            ],
+            "stalls": [asdict(stall) for stall in self.stalls],
+            "slow": [asdict(slow) for slow in self.slow],
+            "clock_offset_ms_max": max((abs(c.offset_ms) for c in self.clocks), default=0),
+            "clock_drift_ppm_max": max((abs(c.drift_ppm) for c in self.clocks), default=0),
+            "churn_percent": self.churn_percent,
+        }
+
+
+def _side_sizes(partition: Partition) -> list[int]:
+    sides = sorted(set(partition.groups))
+    return [partition.groups.count(side) for side in sides]
+
+
+NO_FAULTS = FaultPlan()
+
+
+def draw_faults(seed: int, peers: int, timeline: Timeline) -> FaultPlan:
+    """The faults that this seed stands for. Peer 0, by which others join, never stays down."""
+    dice = Dice(seed)
+    latency = Latency(dice.pick("faults.latency", LATENCIES), dice.between("faults.typical", 2, 80))
+    in_order = dice.percent("faults.in_order", 50)
+    healed = Conditions(latency=latency, in_order=in_order)
+    stormy = Conditions(
+        latency=latency,
+        loss_percent=_sometimes(dice, "faults.loss", 75, 1, 30),
+        loss_uneven=dice.percent("faults.uneven", 30),
+        duplicate_percent=_sometimes(dice, "faults.duplicate", 50, 1, 10),
+        in_order=in_order,
+    )
+    return FaultPlan(
+        stormy=stormy,
+        healed=healed,
+        distance_ms_max=_sometimes(dice, "faults.distance", 50, 5, 120),
+        crashes=_draw_crashes(dice, peers, timeline),
+        episodes=_draw_episodes(dice, peers, timeline),
+        stalls=_draw_stalls(dice, peers, timeline),
+        slow=_draw_slow(dice, peers),
+        clocks=_draw_clocks(dice, peers),
+        churn_percent=_sometimes(dice, "faults.churn", 60, 5, 40),
+    )
+
+
+def _sometimes(dice: Dice, purpose: str, percent: int, low: int, high: int) -> int:
+    """Between low and high in so many of a hundred runs, else 0."""
+    if not dice.percent(purpose, percent, 1):
+        return 0
+    return dice.between(purpose, low, high, 2)
+
+
+def _draw_crashes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ...]:
+    share = _sometimes(dice, "faults.crash.share", 75, 3, 30)
+    count = (peers * share + 99) // 100
+    endings: tuple[Ending, ...] = ("silent", "clean", "leave")
+    one_ending = dice.percent("faults.crash.one_ending", 50)
+    crashes = []
+    for peer in dice.some("faults.crash.peer", range(peers), min(count, peers - 2)):
+        span_ms = timeline.heal_ms - timeline.faults_ms
+        at_ms = timeline.faults_ms + dice.below("faults.crash.at", span_ms, peer)
+        restart_ms = dice.between("faults.crash.restart", at_ms + 1, timeline.heal_ms, peer)
+        comes_back = peer == 0 or dice.percent("faults.crash.back", 60, peer)
+        how = dice.pick("faults.crash.how", endings, 0 if one_ending else peer)
+        crashes.append(Crash(peer, at_ms, how, restart_ms if comes_back else None))
+    return tuple(crashes)
+
+
+def _draw_episodes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Episode, ...]:
+    """Cuts one after the other, in a part of the runs."""
+    episodes = []
+    start_ms = timeline.faults_ms
+    for number in range(_sometimes(dice, "faults.cut.count", 65, 1, 3)):
+        left_ms = timeline.heal_ms - start_ms
+        if left_ms < 2:
+            break
+        start_ms += dice.below("faults.cut.wait", max(1, left_ms // 2), number)
+        end_ms = dice.between("faults.cut.end", start_ms + 1, timeline.heal_ms, number)
+        partition = _draw_partition(dice, peers, number)
+        told = dice.percent("faults.cut.told", 50, number)
+        episodes.append(Episode(start_ms, end_ms, partition, told))
+        start_ms = end_ms
+    return tuple(episodes)
+
+
+def _draw_partition(dice: Dice, peers: int, number: int) -> Partition:
+    kind = dice.pick("faults.cut.kind", ("halves", "thirds", "few"), number)
+    if kind == "few":
+        away = dice.below("faults.cut.few", max(1, peers // 4), number) + 1
+        cut_off = frozenset(dice.some("faults.cut.who", range(peers), away, number))
+        groups = tuple(int(peer in cut_off) for peer in range(peers))
+    else:
+        sides = 2 if kind == "halves" else 3
+        groups = tuple(dice.below("faults.cut.side", sides, peer, number) for peer in range(peers))
+    return Partition(groups, one_way=dice.percent("faults.cut.one_way", 20, number))
+
+
+def _draw_stalls(dice: Dice, peers: int, timeline: Timeline) -> tuple[Stall, ...]:
+    count = min(_sometimes(dice, "faults.stall.count", 40, 1, 3), peers)
+    stalls = []
+    for peer in dice.some("faults.stall.peer", range(peers), count):
+        span_ms = timeline.heal_ms - timeline.faults_ms
+        start_ms = timeline.faults_ms + dice.below("faults.stall.at", span_ms, peer)
+        end_ms = dice.between("faults.stall.end", start_ms, timeline.heal_ms, peer)
+        stalls.append(Stall(peer, start_ms, end_ms))
+    return tuple(stalls)
+
+
+def _draw_slow(dice: Dice, peers: int) -> tuple[Slow, ...]:
+    count = min(_sometimes(dice, "faults.slow.count", 40, 1, 4), peers)
+    return tuple(
+        Slow(peer, dice.between("faults.slow.delay", 50, 2_000, peer))
+        for peer in dice.some("faults.slow.peer", range(peers), count)
+    )
+
+
+def _draw_clocks(dice: Dice, peers: int) -> tuple[Clock, ...]:
+    """Off by up to an hour, fast or slow by up to half a percent."""
+    if not dice.percent("faults.clock", 60):
+        return ()
+    return tuple(
+        Clock(
+            offset_ms=dice.between("faults.clock.offset", 0, 3_600_000, peer),
+            drift_ppm=dice.between("faults.clock.drift", -5_000, 5_000, peer),
+        )
+        for peer in range(peers)
+    )

@@ -1,0 +1,52 @@
+"""Takes snapshots of what peers hold: the one place in the simulator that looks inside them.
+
+Sizes are counted afresh here rather than asked for, so that a counter that is wrong inside a peer
+does not hide a table that grew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ids import PeerId, peer_number
+from weft.protocol.peer import Peer
+from weft.protocol.topic import TopicState as Topic
+from weft.sim.checkers_state import PeerState, TopicState
+from weft.sim.world import World
+
+
+def states_of(world: World) -> dict[int, PeerState]:
+    """Snapshots of all peers that are up, by index."""
+    return {
+        node.index: state_of(node.index, node.machine)
+        for node in world.nodes
+        if isinstance(node.machine, Peer)
+    }
+
+
+def state_of(index: int, peer: Peer) -> PeerState:
+    return PeerState(
+        peer=index,
+        view=_indices(peer.general.peers),
+        access_points=len(peer.table),
+        pending=peer.publishing.waiting,
+        topics={topic: _topic_state(part) for topic, part in peer.topics.items()},
+    )
+
+
+def _topic_state(part: Topic) -> TopicState:
+    streams = part.recent.streams.values()
+    held = [held for stream in streams for held in stream.held.values()]
+    return TopicState(
+        overlay=part.overlay,
+        view=_indices(part.view.peers),
+        links=_indices(part.links.linked),
+        recent_events=len(held),
+        recent_bytes=sum(len(one.event.payload) for one in held),
+        streams=len(streams),
+        gaps_most=max((len(stream.above) for stream in streams), default=0),
+    )
+
+
+def _indices(peers: Iterable[PeerId]) -> tuple[int, ...]:
+    return tuple(peer_number(peer) for peer in peers)

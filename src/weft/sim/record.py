@@ -1,0 +1,111 @@
+"""What an outside observer sees of a run: the only thing the checkers judge by.
+
+Nothing here is asked of the machines under test. Lives, subscriptions and publishes are noted when
+the world commands them, deliveries and answers when the machines' effects are carried out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from weft.ids import PeerId, Topic
+from weft.protocol.messages import Event
+from weft.protocol.seam import Answer
+
+EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
+"""Topic, publisher, incarnation, number: what makes an event the same event."""
+
+
+def event_key(topic: Topic, event: Event) -> EventKey:
+    return topic, event.publisher, event.incarnation, event.number
+
+
+@dataclass
+class Life:
+    """One peer from a start to a crash or leave; `end_ms` is None while it lasts."""
+
+    peer: int
+    number: int  # 1, 2, 3, …
+    start_ms: int
+    end_ms: int | None = None
+    how: str = ""  # how it ended
+
+
+@dataclass
+class Stay:
+    """One peer's subscription to a topic, from the command to its end."""
+
+    peer: int
+    life: int
+    topic: Topic
+    start_ms: int
+    end_ms: int | None = None
+    joined_ms: int | None = None  # when the peer answered that it is in the overlay
+
+
+@dataclass(frozen=True)
+class Delivery:
+    at_ms: int
+    peer: int
+    life: int
+    topic: Topic
+    event: Event
+    hops: int
+
+
+@dataclass
+class Publication:
+    """One publish command and the answers to it."""
+
+    token: int
+    at_ms: int
+    peer: int
+    life: int
+    topic: Topic
+    payload: bytes
+    answers: list[tuple[int, Answer]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Parasite:
+    """A message with an event that reached a peer not subscribed to its topic."""
+
+    at_ms: int
+    sender: int
+    peer: int
+    topic: Topic
+    kind: str
+
+
+@dataclass
+class Record:
+    lives: list[Life] = field(default_factory=list)
+    stays: list[Stay] = field(default_factory=list)
+    publications: dict[int, Publication] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    parasites: list[Parasite] = field(default_factory=list)
+    disconnects: list[tuple[int, int, int, str]] = field(default_factory=list)
+    end_ms: int = 0
+
+    def deliveries_by_event(self) -> dict[EventKey, list[Delivery]]:
+        found: dict[EventKey, list[Delivery]] = defaultdict(list)
+        for delivery in self.deliveries:
+            found[event_key(delivery.topic, delivery.event)].append(delivery)
+        return dict(found)
+
+    def stays_by_topic(self) -> dict[Topic, list[Stay]]:
+        found: dict[Topic, list[Stay]] = defaultdict(list)
+        for stay in self.stays:
+            found[stay.topic].append(stay)
+        return dict(found)
+
+    def alive_at_end(self) -> list[int]:
+        """Peers that are up when the run ends."""
+        return sorted(life.peer for life in self.lives if life.end_ms is None)
+
+    def unfinished_stays(self) -> Iterator[Stay]:
+        """Subscriptions that last until the end."""
+        return (stay for stay in self.stays if stay.end_ms is None)

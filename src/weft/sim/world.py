@@ -1,0 +1,401 @@
+"""The world in virtual time: peers as the real state machines, driven by one queue of happenings.
+
+Happenings are ordered by (time, sequence number), so a run is a pure function of its seed. The
+world carries effects out as `weft.protocol.seam` says: messages are handed over as they are, after
+what `network` decides; timers fire by the peer's own clock, which may be off; connections are
+modelled just enough for `PeerLost` (who holds one to whom).
+
+A happening belongs to one life of a peer: whatever was on its way when the peer went down is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TypeAlias, final
+
+from weft import trace
+from weft.ids import Contact, PeerId, Topic, peer_text
+from weft.protocol import messages as m
+from weft.protocol import records, seam
+from weft.sim.network import Network, Partition
+from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
+
+Action: TypeAlias = Callable[[], None]
+_Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A peer's own clock: off by a constant, and fast by so many parts in a million."""
+
+    offset_ms: int = 0
+    drift_ppm: int = 0
+
+    def local_ms(self, world_ms: int) -> int:
+        return world_ms + self.offset_ms + world_ms * self.drift_ppm // _MILLION
+
+    def world_duration_ms(self, local_ms: int) -> int:
+        """After how long at least so much has passed by this clock; never a rounding too soon."""
+        if not self.drift_ppm:
+            return local_ms
+        return local_ms * _MILLION // (_MILLION + self.drift_ppm) + 2
+
+
+TRUE_CLOCK = Clock()
+
+
+class Node:
+    """One peer's place in the world; `machine` is None while it is down."""
+
+    __slots__ = (
+        "backlog",
+        "clock",
+        "contact",
+        "held_by",
+        "holds",
+        "index",
+        "life",
+        "lives",
+        "losing",
+        "machine",
+        "make",
+        "silent",
+        "stays",
+    )
+
+    def __init__(
+        self, index: int, contact: Contact, make: Callable[[], seam.Machine], clock: Clock
+    ) -> None:
+        self.index = index
+        self.contact = contact
+        self.make = make
+        self.clock = clock
+        self.machine: seam.Machine | None = None
+        self.life = 0  # changes with every start and every end, so that no happening outlives one
+        self.lives = 0
+        self.silent = False  # it went down without anybody being told
+        self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
+        self.stays: dict[Topic, Stay] = {}
+        self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
+        self.held_by: dict[PeerId, Node] = {}
+        self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
+
+
+@final
+class _Act:
+    """Something done to the world rather than to a peer."""
+
+    __slots__ = ("do",)
+
+    def __init__(self, do: Action) -> None:
+        self.do = do
+
+
+class World:
+    """Runs machines in virtual time."""
+
+    def __init__(
+        self,
+        network: Network,
+        record: Record | None = None,
+        writer: trace.Writer | None = None,
+        lost_after_ms: int = 1_000,
+    ) -> None:
+        """`lost_after_ms`: how long it takes to notice that a connection cannot be made."""
+        self.now_ms = 0
+        self.network = network
+        self.record = record if record is not None else Record()
+        self.nodes: list[Node] = []
+        self.lost_after_ms = lost_after_ms
+        self.partition_told = False
+        self.handled = 0  # messages handed to machines
+        self.facts = 0  # messages, timers, losses and commands handed to machines
+        self.sent: dict[type, int] = defaultdict(int)
+        self.copies = 0  # events in the messages handed to machines
+        self.dropped = 0  # messages sent that nobody got
+        self._by_peer: dict[PeerId, Node] = {}
+        self._queue: list[_Happening] = []
+        self._sequence = 0
+        self._tokens = 0
+        self._writer = writer
+        self._joining: dict[int, Stay] = {}  # by the token of the command
+        self.handling: tuple[Node, seam.Input] | None = None  # the latest, for a report of a fault
+
+    # --- peers come and go --------------------------------------------------------------------
+
+    def add(
+        self, contact: Contact, make: Callable[[], seam.Machine], clock: Clock = TRUE_CLOCK
+    ) -> Node:
+        """A new place for a peer; `make` builds its machine at every start."""
+        node = Node(len(self.nodes), contact, make, clock)
+        self.nodes.append(node)
+        self._by_peer[contact.peer] = node
+        return node
+
+    def start(self, node: Node, contacts: Sequence[Contact] = ()) -> None:
+        """The peer comes up, knowing nothing but some contacts."""
+        if node.machine is not None:
+            return
+        node.life += 1
+        node.lives += 1
+        node.machine = node.make()
+        node.silent = False
+        self.record.lives.append(Life(node.index, node.life, self.now_ms))
+        self._handle(node, seam.Started(node.lives, tuple(contacts)))
+
+    def crash(self, node: Node, silent: bool) -> None:
+        """The peer is gone at once. Unless `silent`, those connected to it notice."""
+        if node.machine is None:
+            return
+        self._end(node, "crashed silently" if silent else "crashed", silent)
+
+    def leave(self, node: Node) -> None:
+        """The peer says goodbye and closes."""
+        if node.machine is None:
+            return
+        self._handle(node, seam.Leave())
+        self._end(node, "left", silent=False)
+
+    def _end(self, node: Node, how: str, silent: bool) -> None:
+        for stay in node.stays.values():
+            stay.end_ms = self.now_ms
+        node.stays.clear()
+        for life in reversed(self.record.lives):
+            if life.peer == node.index:
+                life.end_ms, life.how = self.now_ms, how
+                break
+        node.machine = None
+        node.life += 1
+        node.backlog = None
+        node.silent = silent
+        connected = {**node.held_by, **node.holds}
+        for other in connected.values():
+            self._release(node, other.contact.peer)
+            if not silent:
+                typical_ms = self.network.conditions.latency.typical_ms
+                self._tell_loss(other, node.contact.peer, typical_ms)
+        node.losing.clear()
+
+    def stall(self, node: Node) -> None:
+        """The peer stops handling anything; what reaches it meanwhile waits."""
+        if node.machine is not None and node.backlog is None:
+            node.backlog = []
+
+    def unstall(self, node: Node) -> None:
+        backlog, node.backlog = node.backlog, None
+        for fact in backlog or ():
+            self._push(self.now_ms, node, fact)
+
+    def set_partition(self, partition: Partition | None, told: bool = False) -> None:
+        """Cut the network. When `told`, connections across the cut break after a while, and
+        so does every attempt to send across; else messages just vanish."""
+        self.network.set_partition(partition)
+        self.partition_told = told
+        if partition is None or not told:
+            return
+        for node in self.nodes:
+            for other in list(node.holds.values()):
+                if self.network.is_cut(node.index, other.index):
+                    self._tell_loss(node, other.contact.peer, self.lost_after_ms)
+                    self._tell_loss(other, node.contact.peer, self.lost_after_ms)
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def subscribe(self, node: Node, topic: Topic, scheme: seam.Scheme | None = None) -> None:
+        self._command(node, seam.Subscribe(self._next_token(), topic, scheme))
+
+    def unsubscribe(self, node: Node, topic: Topic) -> None:
+        self._command(node, seam.Unsubscribe(self._next_token(), topic))
+
+    def publish(self, node: Node, topic: Topic, payload: bytes) -> None:
+        published_ms = max(0, node.clock.local_ms(self.now_ms))
+        self._command(node, seam.Publish(self._next_token(), topic, payload, published_ms))
+
+    def join(self, node: Node, contacts: Sequence[Contact]) -> None:
+        self._command(node, seam.Join(tuple(contacts)))
+
+    def _command(self, node: Node, command: seam.Command) -> None:
+        """A user's wish; nobody is there to hear it while the peer is down."""
+        if node.machine is not None:
+            self._handle(node, command)
+
+    def _note(self, node: Node, command: seam.Input) -> None:
+        """Keep record of what users asked for, at the moment the peer gets to it."""
+        if isinstance(command, seam.Subscribe):
+            topic = command.topic
+            if topic not in node.stays:
+                node.stays[topic] = Stay(node.index, node.life, topic, self.now_ms)
+                self.record.stays.append(node.stays[topic])
+            self._joining[command.token] = node.stays[topic]
+        elif isinstance(command, seam.Unsubscribe):
+            stay = node.stays.pop(command.topic, None)
+            if stay is not None:
+                stay.end_ms = self.now_ms
+        elif isinstance(command, seam.Publish):
+            token = command.token
+            self.record.publications[token] = Publication(
+                token, self.now_ms, node.index, node.life, command.topic, command.payload
+            )
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def at(self, time_ms: int, action: Action) -> None:
+        """Do something to the world at a time (not before now)."""
+        self._sequence += 1
+        time_ms = max(time_ms, self.now_ms)
+        heappush(self._queue, (time_ms, self._sequence, None, 0, _Act(action)))
+
+    def run_until(self, end_ms: int) -> None:
+        """Let everything happen up to and including `end_ms`."""
+        queue = self._queue
+        while queue and queue[0][0] <= end_ms:
+            self.now_ms, _, node, life, fact = heappop(queue)
+            if type(fact) is _Act:
+                fact.do()
+            elif node is not None and node.life == life:
+                self._handle(node, fact)
+        self.now_ms = max(self.now_ms, end_ms)
+        self.record.end_ms = self.now_ms
+
+    def _push(self, time_ms: int, node: Node, fact: seam.Input) -> None:
+        self._sequence += 1
+        heappush(self._queue, (time_ms, self._sequence, node, node.life, fact))
+
+    def _next_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    # --- the inner loop: one fact in, its effects out -------------------------------------------
+
+    def _handle(self, node: Node, fact: seam.Input) -> None:
+        if node.backlog is not None:
+            node.backlog.append(fact)
+            return
+        self.facts += 1
+        if type(fact) is seam.Received:
+            self._on_received(node, fact)
+        elif type(fact) is seam.PeerLost:
+            node.losing.pop(fact.peer, None)
+            self._release(node, fact.peer)
+        elif type(fact) is not seam.TimerFired:
+            self._note(node, fact)
+        self.handling = node, fact
+        assert node.machine is not None
+        effects = node.machine.handle(fact, node.clock.local_ms(self.now_ms))
+        if effects:
+            self.carry_out(node, effects)
+
+    def carry_out(self, node: Node, effects: Sequence[seam.Effect]) -> None:
+        """Make the wishes of a peer's machine come true."""
+        clock, now_ms = node.clock, self.now_ms
+        for effect in effects:
+            if type(effect) is seam.Send:
+                self._send(node, effect.to, effect.message)
+            elif type(effect) is seam.SetTimer:
+                at_ms = now_ms + clock.world_duration_ms(effect.after_ms)
+                self._push(at_ms, node, seam.TimerFired(effect.timer))
+            else:
+                self._carry_out_rarer(node, effect)
+
+    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+        self.sent[type(message)] += 1
+        if self._writer is not None:
+            self._trace_rpc(records.SEND_RPC, node, "sendTo", to.peer, message)
+        receiver = self._by_peer.get(to.peer)
+        if receiver is None or receiver.machine is None:
+            self._drop(node, to.peer, message, told=receiver is None or not receiver.silent)
+            return
+        arrivals = self.network.arrivals(node.index, receiver.index, self.now_ms)
+        if not arrivals:
+            cut = self.network.is_cut(node.index, receiver.index)
+            self._drop(node, to.peer, message, told=cut and self.partition_told)
+            return
+        received = seam.Received(node.contact, message)
+        for at_ms in arrivals:
+            self._push(at_ms, receiver, received)
+
+    def _on_received(self, node: Node, fact: seam.Received) -> None:
+        self.handled += 1
+        message = fact.message
+        if isinstance(message, m.PAYLOAD_KINDS):
+            self.copies += len(message.events) if isinstance(message, m.Repair) else 1
+            routed = isinstance(message, m.RouteEvent)  # a stale access point refuses these
+            if message.topic not in node.stays and not routed:
+                sender = self._by_peer[fact.sender.peer].index
+                kind = type(message).__name__
+                self.record.parasites.append(
+                    Parasite(self.now_ms, sender, node.index, message.topic, kind)
+                )
+        if self._writer is not None:
+            self._trace_rpc(records.RECV_RPC, node, "receivedFrom", fact.sender.peer, message)
+
+    def _drop(self, node: Node, to: PeerId, message: m.AnyMessage, told: bool) -> None:
+        self.dropped += 1
+        if self._writer is not None:
+            self._trace_rpc(records.DROP_RPC, node, "sendTo", to, message)
+        if told:
+            self._tell_loss(node, to, self.lost_after_ms)
+
+    def _tell_loss(self, node: Node, lost: PeerId, after_ms: int) -> None:
+        """Several sends into the void are one failed connection, and told once."""
+        if node.machine is not None and lost not in node.losing:
+            node.losing[lost] = None
+            self._push(self.now_ms + after_ms, node, seam.PeerLost(lost))
+
+    # --- the other effects --------------------------------------------------------------------
+
+    def _carry_out_rarer(self, node: Node, effect: seam.Effect) -> None:
+        if isinstance(effect, seam.Deliver):
+            delivery = Delivery(
+                self.now_ms, node.index, node.life, effect.topic, effect.event, effect.hops
+            )
+            self.record.deliveries.append(delivery)
+        elif isinstance(effect, seam.Answer):
+            self._on_answer(node, effect)
+        elif isinstance(effect, seam.Hold):
+            other = self._by_peer[effect.contact.peer]
+            node.holds[other.contact.peer] = other
+            other.held_by[node.contact.peer] = node
+        elif isinstance(effect, seam.Release):
+            self._release(node, effect.peer)
+        elif isinstance(effect, seam.Disconnect):
+            self._on_disconnect(node, effect)
+        elif isinstance(effect, seam.Trace) and self._writer is not None:
+            self._trace(node, effect.kind, effect.fields)
+
+    def _on_answer(self, node: Node, answer: seam.Answer) -> None:
+        publication = self.record.publications.get(answer.token)
+        if publication is not None:
+            publication.answers.append((self.now_ms, answer))
+            return
+        stay = self._joining.pop(answer.token, None)
+        if stay is not None:
+            stay.joined_ms = self.now_ms
+
+    def _on_disconnect(self, node: Node, effect: seam.Disconnect) -> None:
+        peer = node.contact.peer
+        other = self._by_peer[effect.peer]
+        connected = effect.peer in node.holds or effect.peer in node.held_by
+        self.record.disconnects.append((self.now_ms, node.index, other.index, effect.reason))
+        self._release(node, effect.peer)
+        if connected and not self.network.is_cut(node.index, other.index):
+            self._tell_loss(other, peer, self.network.conditions.latency.typical_ms)
+
+    def _release(self, node: Node, peer: PeerId) -> None:
+        other = node.holds.pop(peer, None)
+        if other is not None:
+            other.held_by.pop(node.contact.peer, None)
+
+    def _trace(self, node: Node, kind: str, fields: Mapping[str, object]) -> None:
+        assert self._writer is not None
+        self._writer.write(node.contact.peer, self.now_ms * _MILLION, kind, fields)
+
+    def _trace_rpc(
+        self, kind: str, node: Node, role: str, other: PeerId, message: m.AnyMessage
+    ) -> None:
+        self._trace(node, kind, {role: peer_text(other), "meta": trace.rpc_meta(message)})

@@ -1,0 +1,114 @@
+"""Sample & Collide: the most likely size is found, and is a good guess."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.rules import collide, draw
+
+STREAM = draw.stream_of("collide.test")
+
+
+def log_likelihood(size: int, samples: int, distinct: int) -> float:
+    """Of seeing exactly so many distinct peers in so many draws, up to a constant."""
+    return math.lgamma(size + 1) - math.lgamma(size - distinct + 1) - samples * math.log(size)
+
+
+def exact_best(samples: int, repeats: int) -> int:
+    """The whole number that maximises the exact likelihood, which has one peak.
+
+    One more peer multiplies the likelihood by (N+1)/(N+1-d) · (N/(N+1))^samples.
+    """
+    distinct = samples - repeats
+
+    def more_is_likelier(size: int) -> bool:
+        return -math.log1p(-distinct / (size + 1)) > samples * math.log1p(1 / size)
+
+    low, high = distinct, distinct + 1
+    while more_is_likelier(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if more_is_likelier(middle) else (low, middle)
+    return high if more_is_likelier(low) else low
+
+
+@given(st.integers(2, 60), st.data())
+def test_the_estimate_maximises_the_exact_likelihood(samples: int, data: st.DataObject) -> None:
+    repeats = data.draw(st.integers(1, samples - 1))
+    distinct = samples - repeats
+    best = max(
+        range(distinct, 4 * distinct * distinct + 4),
+        key=lambda size: log_likelihood(size, samples, distinct),
+    )
+    assert abs(collide.most_likely_size(samples, repeats) - best) <= 1
+
+
+@given(st.integers(100, 5_000), st.data())
+def test_long_sums_are_as_exact_as_short_ones(samples: int, data: st.DataObject) -> None:
+    repeats = data.draw(st.integers(1, samples // 2))
+    estimate = collide.most_likely_size(samples, repeats)
+    assert estimate == pytest.approx(exact_best(samples, repeats), rel=1e-6, abs=1)
+
+
+@given(st.integers(2, 500), st.data())
+def test_more_repeats_mean_fewer_peers(samples: int, data: st.DataObject) -> None:
+    repeats = data.draw(st.integers(1, samples - 1))
+    size = collide.most_likely_size(samples, repeats)
+    assert size >= samples - repeats - 1e-6
+    if repeats > 1:
+        assert collide.most_likely_size(samples, repeats - 1) > size
+
+
+@pytest.mark.parametrize(("samples", "repeats"), [(0, 0), (5, 0), (5, 5), (3, 4), (5, -1)])
+def test_no_repeat_or_nothing_but_repeats_is_no_ground_for_an_estimate(
+    samples: int, repeats: int
+) -> None:
+    with pytest.raises(ValueError, match="repeat"):
+        collide.most_likely_size(samples, repeats)
+
+
+# --- as an estimator ----------------------------------------------------------------------------
+
+
+def sample_counts(size: int, collisions: int, runs: int) -> Iterator[int]:
+    """How many uniform samples each of `runs` runs took until it had its collisions."""
+    for run in range(runs):
+        key = draw.key_of(1, STREAM, size, run)
+        seen: set[int] = set()
+        count = repeats = 0
+        while repeats < collisions:
+            peer = draw.below(draw.absorb(key, count), size)
+            count += 1
+            repeats += peer in seen
+            seen.add(peer)
+        yield count
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 20])
+def test_small_groups_are_not_overestimated(size: int) -> None:
+    counts = list(sample_counts(size, 10, 400))
+    ours = statistics.fmean(collide.most_likely_size(count, 10) for count in counts)
+    textbook = statistics.fmean(collide.textbook(count, 10) for count in counts)
+    assert abs(ours / size - 1) < 0.15
+    assert textbook / size > 1.4
+    assert abs(ours - size) < abs(textbook - size) / 4
+
+
+@pytest.mark.parametrize(("size", "collisions", "runs"), [(1_000, 10, 400), (1_000, 40, 200)])
+def test_the_error_shrinks_with_the_root_of_the_collisions(
+    size: int, collisions: int, runs: int
+) -> None:
+    counts = list(sample_counts(size, collisions, runs))
+    ratios = [collide.most_likely_size(count, collisions) / size for count in counts]
+    error = math.sqrt(statistics.fmean((ratio - 1) ** 2 for ratio in ratios))
+    assert 0.7 / math.sqrt(collisions) < error < 1.3 / math.sqrt(collisions)
+    assert abs(statistics.median(ratios) - 1) < 0.1
+    mean = statistics.fmean(counts)
+    assert mean == pytest.approx(collide.samples_expected(size, collisions), rel=0.15)

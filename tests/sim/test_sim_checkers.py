@@ -1,0 +1,201 @@
+"""The checkers accept a sound record and name every fault that is put into it."""
+
+from __future__ import annotations
+
+from weft.ids import Topic
+from weft.protocol.messages import Event
+from weft.protocol.seam import Answer, Outcome
+from weft.sim.checkers import (
+    check_answers,
+    check_complete,
+    check_once,
+    check_only_subscribers,
+    check_parasites,
+)
+from weft.sim.identity import contact_of
+from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
+
+TOPIC = Topic("/a")
+EVENT = Event(contact_of(1, 0).peer, 1, 1, 0, b"hello")
+
+
+def _delivery(peer: int, at_ms: int = 150, life: int = 1) -> Delivery:
+    return Delivery(at_ms, peer, life, TOPIC, EVENT, 1)
+
+
+def _sound() -> Record:
+    """Peers 0, 1 and 2 subscribe, peer 0 publishes at 100 ms, all three get it."""
+    record = Record(end_ms=1_000)
+    for peer in range(3):
+        record.lives.append(Life(peer, 1, 0))
+        record.stays.append(Stay(peer, 1, TOPIC, start_ms=10, joined_ms=20))
+        record.deliveries.append(_delivery(peer))
+    publication = Publication(1, 100, 0, 1, TOPIC, b"hello")
+    publication.answers.append((100, Answer(1, "delivered", contact_of(1, 0), EVENT)))
+    record.publications[1] = publication
+    return record
+
+
+def _without_delivery_to(record: Record, peer: int) -> Record:
+    record.deliveries = [d for d in record.deliveries if d.peer != peer]
+    return record
+
+
+def test_sound_record_passes_everything() -> None:
+    record = _sound()
+    assert check_complete(record) == []
+    assert check_only_subscribers(record) == []
+    assert check_once(record) == []
+    assert check_answers(record, healed_ms=0, patience_ms=100) == []
+    assert check_parasites(record, grace_ms=50, healed_ms=0) == []
+
+
+# --- completeness -----------------------------------------------------------------------------
+
+
+def test_missed_event_is_named() -> None:
+    (text,) = check_complete(_without_delivery_to(_sound(), 2))
+    assert text == (
+        "peer 2, in /a since 20 ms, never got event 1 of peer 0 (life 1) in /a, published at "
+        "100 ms, though peer 0 got it at 150 ms and holds it"
+    )
+
+
+def test_latecomers_and_leavers_are_owed_nothing() -> None:
+    late = _without_delivery_to(_sound(), 2)
+    late.stays[2].joined_ms = 100
+    assert check_complete(late) == []
+    never_joined = _without_delivery_to(_sound(), 2)
+    never_joined.stays[2].joined_ms = None
+    assert check_complete(never_joined) == []
+    left = _without_delivery_to(_sound(), 2)
+    left.stays[2].end_ms = 900
+    assert check_complete(left) == []
+
+
+def test_delivery_in_an_earlier_life_does_not_count() -> None:
+    record = _without_delivery_to(_sound(), 2)
+    record.stays[2].life = 3
+    record.deliveries.append(_delivery(2, life=1))
+    (text,) = check_complete(record)
+    assert text.startswith("peer 2, in /a")
+
+
+def test_event_whose_holders_are_gone_is_lost_without_blame() -> None:
+    record = _sound()
+    record.deliveries = [_delivery(0)]
+    record.stays[0].end_ms = 500
+    assert check_complete(record) == []
+
+
+def test_holder_that_unsubscribed_and_came_back_holds_nothing() -> None:
+    record = _sound()
+    record.deliveries = [_delivery(0)]
+    record.stays[0].end_ms = 200
+    record.stays.append(Stay(0, 1, TOPIC, start_ms=300, joined_ms=310))
+    assert check_complete(record) == []
+
+
+def test_access_point_that_accepted_must_not_lose() -> None:
+    record = _sound()
+    record.deliveries = []
+    record.publications[1].answers[:] = [(120, Answer(1, "delivered", contact_of(1, 2), EVENT))]
+    texts = check_complete(record)
+    assert len(texts) == 3
+    assert "though access point 2 had accepted it by 120 ms and holds it" in texts[0]
+    record.stays[2].end_ms = 130
+    assert check_complete(record) == []
+
+
+# --- deliveries to the right ones, once -----------------------------------------------------------
+
+
+def test_delivery_to_a_stranger_before_or_after_is_named() -> None:
+    record = _sound()
+    record.deliveries += [_delivery(7, 300), _delivery(1, 5), _delivery(0, 400, life=2)]
+    record.stays[2].end_ms = 140
+    texts = check_only_subscribers(record)
+    assert [text.split(" was")[0] for text in texts] == ["peer 2", "peer 7", "peer 1", "peer 0"]
+    assert texts[1] == (
+        "peer 7 was handed event 1 of peer 0 (life 1) in /a at 300 ms while it was not subscribed"
+    )
+
+
+def test_second_delivery_is_named_but_not_in_another_life() -> None:
+    record = _sound()
+    record.deliveries += [_delivery(1, 170), _delivery(2, 700, life=3)]
+    assert check_once(record) == [
+        "peer 1 was handed event 1 of peer 0 (life 1) in /a at 170 ms, and already at 150 ms"
+    ]
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def _answered(*outcomes: Outcome) -> list[str]:
+    record = _sound()
+    record.publications[1].answers = [(110, Answer(1, outcome)) for outcome in outcomes]
+    return check_answers(record, healed_ms=50, patience_ms=100)
+
+
+def test_one_final_answer_is_wanted() -> None:
+    assert _answered("queued", "delivered") == []
+    assert "was told nothing, not one final outcome" in _answered()[0]
+    assert "was told queued, not" in _answered("queued")[0]
+    assert "was told delivered, delivered, not" in _answered("delivered", "delivered")[0]
+    assert "was told delivered, queued, not" in _answered("delivered", "queued")[0]
+
+
+def test_healed_network_finds_the_subscribers() -> None:
+    (text,) = _answered("no_subscriber")
+    assert text == (
+        "peer 0 published in /a at 100 ms and was told no_subscriber, though 3 peers had been "
+        "subscribed since before 50 ms"
+    )
+    (text,) = _answered("queued", "dropped")
+    assert "was told dropped, though 3 peers" in text
+
+
+def test_not_judged_before_healing_nor_shortly_before_the_end_nor_after_a_crash() -> None:
+    record = _sound()
+    record.publications[1].answers = [(110, Answer(1, "no_subscriber"))]
+    assert check_answers(record, healed_ms=101, patience_ms=100) == []
+    record.publications[1].answers = []
+    assert check_answers(record, healed_ms=50, patience_ms=900) == []
+    record.lives[0].end_ms = 105
+    assert check_answers(record, healed_ms=50, patience_ms=100) == []
+
+
+def test_subscriber_that_never_joined_is_named() -> None:
+    record = _sound()
+    record.stays[1].joined_ms = None
+    (text,) = check_answers(record, healed_ms=0, patience_ms=100)
+    assert text == "peer 1 subscribed to /a at 10 ms and was never told that it has joined"
+
+
+# --- parasites ------------------------------------------------------------------------------------
+
+
+def _parasites(*times_ms: int, peer: int = 2, ended_ms: int | None = 200) -> list[str]:
+    record = _sound()
+    record.stays[2].end_ms = ended_ms
+    record.parasites = [Parasite(at_ms, 0, peer, TOPIC, "Payload") for at_ms in times_ms]
+    return check_parasites(record, grace_ms=50, healed_ms=400)
+
+
+def test_never_subscribed_is_never_sent_an_event() -> None:
+    assert _parasites(300, peer=9) == [
+        "peer 9, never subscribed, was sent a Payload of /a by peer 0 at 300 ms"
+    ]
+
+
+def test_sender_may_err_while_it_cannot_know_better() -> None:
+    assert _parasites(210, 240) == []  # on their way when it unsubscribed
+    assert _parasites(300, 350) == []  # what it was told may have been lost
+    assert _parasites(500, 520) == []  # the first one after healing, and what was on its way
+
+
+def test_sender_that_was_told_in_a_healed_network_is_named() -> None:
+    assert _parasites(500, 600) == [
+        "peer 2, unsubscribed since 200 ms, was sent a Payload of /a by peer 0 at 600 ms"
+    ]
