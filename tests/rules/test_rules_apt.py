@@ -136,7 +136,7 @@ def test_eviction_is_uniform() -> None:
     assert chi_square_p(counts) > 1e-3
 
 
-# --- how many topics there are --------------------------------------------------------------------
+# --- how many topics there are ------------------------------------------------------------------
 
 
 def random_topics(owner: int, active: int, count: int) -> list[int]:

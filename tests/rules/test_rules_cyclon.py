@@ -79,7 +79,7 @@ def test_empty_slots_are_filled_first_and_sent_slots_in_order(case: Case) -> Non
 @given(cases())
 def test_newcomers_bring_their_age(case: Case) -> None:
     peers, ages = merged(case)
-    first = {}
+    first: dict[int, int] = {}
     for peer, age in case.received:
         first.setdefault(peer, age)
     for peer, age in zip(peers, ages, strict=True):
@@ -139,7 +139,9 @@ class Overlay:
     def run(self, cycles: int) -> None:
         for _ in range(cycles):
             self.cycle += 1
-            order = sorted(range(PEERS), key=lambda p: draw.draw(self.seed, ORDER, p, self.cycle, 0))
+            order = sorted(
+                range(PEERS), key=lambda p: draw.draw(self.seed, ORDER, p, self.cycle, 0)
+            )
             for asker in order:
                 self.exchange(asker)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +32,7 @@ def test_runs_and_back(found: set[int]) -> None:
     result = spans.runs(sorted(found))
     listed = [number for first, last in result for number in range(first, last + 1)]
     assert listed == sorted(found)
-    for (_, last), (first, _) in zip(result, result[1:], strict=False):
+    for (_, last), (first, _) in pairwise(result):
         assert first > last + 1  # runs are as long as they can be
 
 

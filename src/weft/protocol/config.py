@@ -124,6 +124,8 @@ class Dissemination:
     lazy_delay_ms: Millis = 50  # guess: announcements gathered for so long
     graft_timeout_ms: Millis = 500  # guess: several round trips; too short costs duplicates
     graft_retry_ms: Millis = 250  # guess: before the next announcer is asked
+    shaper_quiet_ms: Millis = 3_000  # guess: then another publisher shapes the tree
+    settle_ms: Millis = 2_000  # guess: by then an event has reached all, or is missing
     recent_ms: Millis = 120_000  # guess: events are kept for repair for so long
     recent_events_max: int = 4_096  # guess: per topic
     recent_bytes_max: int = 4 << 20  # guess: per topic
@@ -139,6 +141,8 @@ class Dissemination:
             "lazy_delay_ms",
             "graft_timeout_ms",
             "graft_retry_ms",
+            "shaper_quiet_ms",
+            "settle_ms",
             "recent_ms",
             "recent_events_max",
             "recent_bytes_max",

@@ -200,7 +200,7 @@ class Cyclon:
         if asked is None or asked.contact.peer != sender.peer:
             return False
         del self._asked[message.tick]
-        self._merge(message.descriptors, asked.sent)
+        self._merge(sender, message.descriptors, asked.sent)
         self.add(sender)
         return True
 
@@ -225,17 +225,17 @@ class Cyclon:
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         ctx.send(sender, ShuffleReply(self.topic, message.tick, descriptors, news))
-        self._merge(message.descriptors, sent)
+        self._merge(sender, message.descriptors, sent)
 
-    def _merge(self, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
+    def _merge(self, sender: Contact, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
         contacts = self._contacts
         entries = []
         for descriptor in received:
             contact = descriptor.contact
             if contact.peer in self._gone:
                 continue
-            # An entry fresh from the peer itself knows its address best.
-            if descriptor.age == 0 or contact.peer not in contacts:
+            # Where a neighbour listens, only the neighbour itself can tell us anew.
+            if contact.peer == sender.peer or contact.peer not in self.peers:
                 contacts[contact.peer] = contact
             age = descriptor.age
             entries.append((contact.peer, age if age < rules.AGE_MAX else rules.AGE_MAX))

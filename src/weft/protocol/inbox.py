@@ -109,7 +109,8 @@ class Inbox:
                     "topic": message.topic,
                 }
                 ctx.trace(REJECT_MESSAGE, fields)
-        ctx.send(sender, m.LeaveNotice(message.topic))
+        if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
+            ctx.send(sender, m.LeaveNotice(message.topic))
 
     def _overlay(self, sender: Contact, message: Any) -> Cyclon | None:
         """The view a message is about, or None after refusing it."""
@@ -227,10 +228,10 @@ class Inbox:
         theirs = set(message.topics)
         for topic in message.topics:
             state = self._topics.get(topic)
-            if state is None:
-                self._ctx.send(sender, m.LeaveNotice(topic))
-            else:
+            if state is not None:
                 state.links.adopt(sender)
+            elif topic != GENERAL:
+                self._ctx.send(sender, m.LeaveNotice(topic))
         if len(message.topics) < m.LIST_MAX:
             for topic in mine:
                 if topic not in theirs:

@@ -111,7 +111,7 @@ class Lookup:
             return
         onward = self._view.neighbour() if message.steps > 0 else None
         if onward is not None:
-            left = message.steps - 1
+            left = min(message.steps, ctx.config.tera.lookup_visits_max) - 1
             ctx.send(
                 onward,
                 LookupWalk(message.topic, message.origin, message.lookup, left, message.avoid),

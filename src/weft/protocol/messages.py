@@ -270,6 +270,7 @@ class Offer(Message, frozen=True, tag=26):
     topic: WireTopic
     spans: Spans
     first: bool  # False: an answer, not to be answered by another offer
+    settle_ms: Counter = 0  # only events held for so long were offered; so shall the answer
 
 
 class Want(Message, frozen=True, tag=27):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import liveness, lookup, publishing, subscribing, tree
+from weft.protocol import entering, liveness, lookup, publishing, subscribing, tree
 from weft.protocol import messages as m
 from weft.protocol.access_points import AccessPoints
 from weft.protocol.advertising import Advertising
@@ -31,6 +31,7 @@ from weft.protocol.context import (
     SubscriptionsChanged,
 )
 from weft.protocol.cyclon import Cyclon
+from weft.protocol.entering import Entering
 from weft.protocol.inbox import Inbox
 from weft.protocol.liveness import Liveness
 from weft.protocol.lookup import Lookup
@@ -50,7 +51,6 @@ from weft.protocol.seam import (
     Received,
     Started,
     Subscribe,
-    Timer,
     TimerFired,
     Unsubscribe,
 )
@@ -59,14 +59,8 @@ from weft.protocol.topic import TopicState
 from weft.rules.draw import below, stream_of
 
 CYCLE = "cycle"
-REJOIN = "rejoin"
 NEW_TOPICS = "new_topics"
 _PHASE = stream_of("peer.phase")
-_ENTRY = stream_of("peer.entry")
-_ENTRIES = 3
-"""guess: known peers asked at once when entering the network."""
-_REJOIN_FIRST_MS = 500
-"""guess: first pause before asking again; doubles up to the cycle."""
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
@@ -88,10 +82,7 @@ class Peer:
         self.publishing = Publishing(ctx, self.table, self.lookup)
         self._schedule = Schedule()
         self._numbers: dict[Topic, int] = {}  # of the last event published, per topic
-        self._entries: dict[PeerId, Contact] = {}  # peers given to enter the network by
-        self._reserve: list[Contact] = []  # neighbours of better days
-        self._rejoin_ms = _REJOIN_FIRST_MS
-        self._rejoin_serial = 0
+        self._entering = Entering(ctx, self.general)
         self._new_topics_armed = False
         self.cycle = 0
         self.running = False
@@ -166,38 +157,15 @@ class Peer:
         phase = below(ctx.bits(_PHASE), ctx.config.cyclon.cycle_ms) + 1
         ctx.set_timer(phase, CYCLE, GENERAL)
         self.liveness.start()
-        self._enter(fact.contacts)
+        self._entering.enter(fact.contacts)
 
     def _on_join(self, fact: Join) -> None:
-        self._enter(fact.contacts)
-
-    def _enter(self, contacts: tuple[Contact, ...]) -> None:
-        for contact in contacts:
-            if contact.peer != self.me.peer:
-                self._entries[contact.peer] = contact
-        if self._entries:
-            self._ask_to_enter()
-
-    def _ask_to_enter(self) -> None:
-        """Ask some known peers to let us in, and again later if none answers."""
-        ctx = self._ctx
-        known = [*self._entries.values(), *self._reserve]
-        for _ in range(min(_ENTRIES, len(known))):
-            contact = ctx.pick(_ENTRY, known)
-            known.remove(contact)
-            self.general.ask_to_join(contact)
-        self._rejoin_serial = ctx.next_serial()
-        ctx.set_timer(self._rejoin_ms, REJOIN, GENERAL, self._rejoin_serial)
-        self._rejoin_ms = min(self._rejoin_ms * 2, max(self._rejoin_ms, ctx.config.cyclon.cycle_ms))
-
-    def _on_rejoin_timer(self, timer: Timer) -> None:
-        if timer.serial == self._rejoin_serial and self.isolated:
-            self._ask_to_enter()
+        self._entering.enter(fact.contacts)
 
     def _on_neighbours(self) -> None:
         """Called when the general view may have become non-empty."""
         if not self.isolated:
-            self._rejoin_ms = _REJOIN_FIRST_MS
+            self._entering.on_neighbours()
             self.publishing.on_neighbours()
             self._flush_new_topics_soon()
             for topic, state in self.topics.items():
@@ -227,8 +195,8 @@ class Peer:
         self.subscribing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
         # Who was isolated before has asked already, and asks again when its timer says so.
-        if self.isolated and not was_isolated and (self._entries or self._reserve):
-            self._ask_to_enter()
+        if self.isolated and not was_isolated:
+            self._entering.ask()
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -279,8 +247,8 @@ class Peer:
             self.publishing.on_timer(timer.serial)
         elif kind == subscribing.TIMER:
             self.subscribing.on_timer(timer.topic, timer.serial)
-        elif kind == REJOIN:
-            self._on_rejoin_timer(timer)
+        elif kind == entering.TIMER:
+            self._entering.on_timer(timer.serial)
         elif kind == NEW_TOPICS:
             self._new_topics_armed = False
             self.advertising.flush_new()
@@ -290,10 +258,10 @@ class Peer:
         self.cycle += 1
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
         if self.general.peers:
-            self._reserve = self.general.contacts()
             self.general.exchange(m.NO_NEWS, self.table.sample())
-        elif self._entries or self._reserve:
-            self._ask_to_enter()
+        elif self.isolated:
+            self._entering.ask()
+        self._entering.run_cycle(self.cycle)
         for topic in self._schedule.take(self.cycle, ctx.config.cyclon.exchanges_per_cycle_max):
             state = self.topics.get(topic)
             if state is not None:

@@ -117,14 +117,16 @@ class Publishing:
         del self._lookup_of[done.topic]
         if done.contacts:
             self._remember(done.topic, done.contacts[0])
-        else:  # nobody else is there: give those that failed lately another chance
-            self._stale.pop(done.topic, None)
+        # With nobody else there, those that failed lately get another chance.
+        again = not done.contacts and self._stale.pop(done.topic, None) is not None
         for key in waiting:
             pending = self._pending.get(key)
             if pending is None:
                 continue
             if done.contacts:
                 self._send(pending, done.contacts[0])
+            elif again:
+                self._route(pending)
             else:
                 self._finish(pending, "no_subscriber", None)
         return True

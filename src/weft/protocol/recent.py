@@ -200,11 +200,12 @@ class Recent:
         newest = sorted(self.streams.items(), key=lambda item: -item[1].touched)[:LIST_MAX]
         return [Span(*key, 1, stream.floor) for key, stream in newest if stream.floor]
 
-    def offer(self) -> list[Span]:
-        """Runs of events held, newest publishers first."""
+    def offer(self, until: Millis) -> list[Span]:
+        """Runs of events held since `until` or longer, newest publishers first."""
         result: list[Span] = []
         for key, stream in sorted(self.streams.items(), key=lambda item: -item[1].touched):
-            for first, last in rules.runs(sorted(stream.held)):
+            numbers = sorted(n for n, held in stream.held.items() if held.since <= until)
+            for first, last in rules.runs(numbers):
                 result.append(Span(*key, first, last))
                 if len(result) >= LIST_MAX:
                     return result

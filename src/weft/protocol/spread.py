@@ -23,6 +23,9 @@ class Spread:
         self._view = view
         self._fanout = fanout
 
+    def push_repaired(self, event: Event, repairer: PeerId) -> None:
+        self.push(event, 0, repairer)
+
     def push(self, event: Event, hops: int, source: PeerId | None) -> None:
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, event, hops + 1)

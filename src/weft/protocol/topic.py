@@ -33,7 +33,7 @@ from weft.protocol.messages import (
 )
 from weft.protocol.recent import Recent
 from weft.protocol.records import DELIVER_MESSAGE, DUPLICATE_MESSAGE, message_id
-from weft.protocol.seam import Deliver, Scheme
+from weft.protocol.seam import Deliver, Millis, Scheme
 from weft.protocol.size import Size
 from weft.protocol.spread import Spread
 from weft.protocol.tree import Tree
@@ -45,7 +45,7 @@ class TopicState:
 
     __slots__ = (
         "_ctx",
-        "_push",
+        "_scheme",
         "alone_period",
         "due",
         "links",
@@ -78,10 +78,10 @@ class TopicState:
         self.alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
             self.tree = Tree(ctx, topic, self.recent)
-            self._push = self.tree.push
+            self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
-            self._push = Spread(ctx, topic, self.view, fanout).push
+            self._scheme = Spread(ctx, topic, self.view, fanout)
 
     @property
     def alone(self) -> bool:
@@ -96,6 +96,12 @@ class TopicState:
 
     def accept(self, event: Event, hops: int, source: PeerId | None) -> bool:
         """Take an event in: deliver and pass it on if it is new. Says whether it was."""
+        if not self._take_in(event, hops, source):
+            return False
+        self._scheme.push(event, hops, source)
+        return True
+
+    def _take_in(self, event: Event, hops: int, source: PeerId | None) -> bool:
         ctx = self._ctx
         if not self.recent.admit(event, hops, source, ctx.now):
             return False
@@ -103,7 +109,6 @@ class TopicState:
         ctx.out.append(Deliver(self.topic, event, hops))
         if ctx.tracing:
             self._trace(DELIVER_MESSAGE, event, source, hops)
-        self._push(event, hops, source)
         return True
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
@@ -131,18 +136,25 @@ class TopicState:
 
     # --- repair ---------------------------------------------------------------------------------
 
-    def compare(self, other: Contact, fingerprint: int) -> None:
-        """Offer what we hold to a member that has seen something else."""
+    def compare(self, other: Contact, fingerprint: int, settle_ms: Millis) -> None:
+        """Offer what we hold to a member that has seen something else.
+
+        Events that came only just now may be on their way to the other too: not offered.
+        """
         if fingerprint != self.recent.fingerprint():
             self.quiet = False
-            self._ctx.send(other, Offer(self.topic, self.recent.offer(), True))
+            self._ctx.send(other, self._offer(settle_ms, first=True))
+
+    def _offer(self, settle_ms: Millis, first: bool) -> Offer:
+        spans = self.recent.offer(self._ctx.now - settle_ms)
+        return Offer(self.topic, spans, first, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         wanted = self.recent.lacking(message.spans)
         if wanted:
             self._ctx.send(sender, Want(self.topic, wanted))
         if message.first:
-            self._ctx.send(sender, Offer(self.topic, self.recent.offer(), False))
+            self._ctx.send(sender, self._offer(message.settle_ms, first=False))
 
     def on_want(self, sender: Contact, message: Want) -> None:
         """Send what is asked for, in bounded messages."""
@@ -162,7 +174,9 @@ class TopicState:
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
         for event in message.events:
-            new += self.accept(event, 0, None)
+            if self._take_in(event, 0, None):
+                new += 1
+                self._scheme.push_repaired(event, sender.peer)
         self._ctx.counters["repaired"] += new
         self._ctx.counters["repairs_duplicate"] += len(message.events) - new
         if new and self.tree is not None and sender.peer not in self.links.linked:
@@ -179,7 +193,7 @@ class TopicState:
         if self.tree is not None:
             self.tree.link_up(contact)
         if self._ctx.me.peer < contact.peer:  # one end is enough
-            self.compare(contact, fingerprint)
+            self.compare(contact, fingerprint, 0)  # nothing is on its way over a new link
 
     def link_down(self, peer: PeerId) -> None:
         self.quiet = False
@@ -226,7 +240,7 @@ class TopicState:
     def on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self.view.on_request(sender, message, self.news())
         self.meet(message.news)
-        self.compare(sender, message.news.recent)
+        self.compare(sender, message.news.recent, self._ctx.config.dissemination.settle_ms)
         self.maintain_links()
 
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:

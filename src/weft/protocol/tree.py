@@ -30,6 +30,7 @@ from weft.protocol.messages import (
 from weft.protocol.recent import Held, Recent
 from weft.protocol.records import GRAFT, PRUNE
 from weft.protocol.seam import Millis
+from weft.rules import tree as rules
 
 LAZY = "tree.lazy"
 MISSING = "tree.missing"
@@ -39,6 +40,7 @@ _ASKS_MAX = 8
 """guess: asked for so often, round the announcers; then it is left to that repair too."""
 
 EventKey = tuple[PeerId, int, int]
+_Runs = dict[tuple[PeerId, int], list[list[int]]]
 
 
 class _Missing:
@@ -57,11 +59,15 @@ class Tree:
 
     __slots__ = (
         "_announce",
+        "_announce_all",
         "_ctx",
         "_lazy_armed",
         "_missing",
         "_missing_armed",
+        "_pruned",
         "_recent",
+        "_shaper",
+        "_shaper_heard",
         "_topic",
         "eager",
         "lazy",
@@ -73,7 +79,11 @@ class Tree:
         self._recent = recent
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
-        self._announce: dict[tuple[PeerId, int], list[list[int]]] = {}
+        self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
+        self._shaper: PeerId | None = None  # the publisher whose duplicates prune links
+        self._shaper_heard: Millis = 0
+        self._announce: _Runs = {}  # gathered for lazy links
+        self._announce_all: _Runs = {}  # gathered for all links
         self._missing: dict[EventKey, _Missing] = {}
         self._lazy_armed = False
         self._missing_armed = False
@@ -82,28 +92,46 @@ class Tree:
 
     def link_up(self, contact: Contact) -> None:
         self.lazy.pop(contact.peer, None)
+        self._pruned.pop(contact.peer, None)
         self.eager[contact.peer] = contact
 
     def link_down(self, peer: PeerId) -> None:
         self.eager.pop(peer, None)
         self.lazy.pop(peer, None)
+        self._pruned.pop(peer, None)
 
     def _make_eager(self, peer: PeerId) -> None:
         contact = self.lazy.pop(peer, None)
         if contact is not None:
             self.eager[peer] = contact
+            self._pruned.pop(peer, None)
 
     def _make_lazy(self, peer: PeerId) -> None:
         contact = self.eager.pop(peer, None)
         if contact is not None:
             self.lazy[peer] = contact
+            self._pruned[peer] = self._ctx.now
+
+    def _take_back(self, peer: PeerId) -> None:
+        """An event came first over a lazy link. What was on its way when the link was pruned
+        says nothing; later on it means that the other end still pushes, and rightly so."""
+        pruned = self._pruned.get(peer, 0)
+        if self._ctx.now - pruned >= self._ctx.config.dissemination.graft_timeout_ms:
+            self._make_eager(peer)
+
+    def _note_shaper(self, publisher: PeerId) -> None:
+        now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
+        if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
+            self._shaper = publisher
+            self._shaper_heard = now
 
     # --- payloads -------------------------------------------------------------------------------
 
     def push(self, event: Event, hops: int, source: PeerId | None) -> None:
         """Pass on an event that is new to this member."""
+        self._note_shaper(event.publisher)
         if source is not None and source in self.lazy:
-            self._make_eager(source)
+            self._take_back(source)
         if self._missing:
             self._missing.pop((event.publisher, event.incarnation, event.number), None)
         eager = self.eager
@@ -114,7 +142,14 @@ class Tree:
                 if peer != source:
                     send(contact, message)
         if self.lazy:
-            self._announce_later(event)
+            self._announce_later(event, self._announce)
+
+    def push_repaired(self, event: Event, repairer: PeerId) -> None:
+        """Most members have a repaired event already, and a push would tear the tree: announce
+        it on all links instead."""
+        self._missing.pop((event.publisher, event.incarnation, event.number), None)
+        if self.eager or self.lazy:
+            self._announce_later(event, self._announce_all)
 
     def duplicate(self, sender: Contact, held: Held | None) -> None:
         """A second copy came over a link: make the link lazy on both ends."""
@@ -125,6 +160,8 @@ class Tree:
         first = held.source if held is not None else None
         if first is None or first == sender.peer or first not in self.eager:
             return
+        if held is None or held.event.publisher != self._shaper:
+            return
         self._make_lazy(sender.peer)
         self._ctx.send(sender, Prune(self._topic))
         self._trace(PRUNE, sender.peer)
@@ -134,8 +171,8 @@ class Tree:
 
     # --- announcements ----------------------------------------------------------------------------
 
-    def _announce_later(self, event: Event) -> None:
-        runs = self._announce.setdefault((event.publisher, event.incarnation), [])
+    def _announce_later(self, event: Event, where: _Runs) -> None:
+        runs = where.setdefault((event.publisher, event.incarnation), [])
         if runs and runs[-1][1] + 1 == event.number:
             runs[-1][1] = event.number
         else:
@@ -147,11 +184,16 @@ class Tree:
 
     def on_lazy_timer(self) -> None:
         self._lazy_armed = False
-        spans = [Span(*key, *run) for key, runs in self._announce.items() for run in runs]
-        self._announce = {}
+        lazy, everyone = self._announce, self._announce_all
+        self._announce, self._announce_all = {}, {}
+        self._send_announcements(lazy, list(self.lazy.values()))
+        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
+
+    def _send_announcements(self, announced: _Runs, contacts: list[Contact]) -> None:
+        spans = [Span(*key, *run) for key, runs in announced.items() for run in runs]
         for start in range(0, len(spans), LIST_MAX):
             message = IHave(self._topic, spans[start : start + LIST_MAX])
-            for contact in self.lazy.values():
+            for contact in contacts:
                 self._ctx.send(contact, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:

@@ -252,7 +252,8 @@ class Scenario:
         states = probe.states_of(world)
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
         patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
-        return [
+        return [  # what explains the rest comes first
+            *checkers_state.check_merged(record, states, now_ms),
             *checkers.check_complete(record),
             *checkers.check_only_subscribers(record),
             *checkers.check_once(record),
@@ -260,7 +261,6 @@ class Scenario:
             *checkers.check_parasites(record, PARASITE_GRACE_MS, self.timeline.heal_ms),
             *self._bound_violations,
             *checkers_state.check_bounds(states.values(), config, now_ms),
-            *checkers_state.check_merged(record, states, now_ms),
             *checkers_state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
         ]
 

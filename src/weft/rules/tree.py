@@ -1,0 +1,21 @@
+"""Which duplicates may shape the push tree.
+
+Every member gets a second copy of an event over each link that is not in the tree, and prunes
+that link (Leitão, Pereira, Rodrigues 2007). One event alone leaves a spanning tree behind. Two
+events from different publishers in flight at once do not: seen from one side, each link of a
+cycle is the redundant one for one of the events, and if both are pruned, the cycle falls apart.
+
+Deviation: all members let the same publisher shape the tree, the one with the smallest id
+among those heard of lately. They agree on it without a word, since all see the same events.
+"""
+
+from __future__ import annotations
+
+from weft.ids import PeerId
+
+
+def shapes_tree(
+    shaper: PeerId | None, heard_ms: int, publisher: PeerId, now_ms: int, quiet_ms: int
+) -> bool:
+    """Whether `publisher` takes (or keeps) the role of `shaper`, last heard of at `heard_ms`."""
+    return shaper is None or publisher <= shaper or now_ms - heard_ms > quiet_ms
