@@ -23,13 +23,14 @@ def topic_fingerprint(topic: Topic) -> int:
 
 
 class _Watch:
-    __slots__ = ("contact", "fingerprint", "heard", "pinged", "topics", "unanswered")
+    __slots__ = ("contact", "fingerprint", "heard", "nonce", "pinged", "topics", "unanswered")
 
     def __init__(self, contact: Contact, now: Millis) -> None:
         self.contact = contact
         self.topics: dict[Topic, None] = {}
         self.fingerprint = 0
         self.heard = now
+        self.nonce = 0  # of the ping that waits for its pong
         self.pinged = now
         self.unanswered = 0
 
@@ -89,7 +90,8 @@ class Liveness:
                 continue
             watch.unanswered += 1
             watch.pinged = ctx.now
-            ctx.send(watch.contact, Ping(ctx.next_serial(), watch.fingerprint))
+            watch.nonce = ctx.next_serial()
+            ctx.send(watch.contact, Ping(watch.nonce, watch.fingerprint))
         self._arm()
         return lost
 
@@ -98,7 +100,11 @@ class Liveness:
         self._ctx.send(sender, Pong(message.nonce, mine))
 
     def on_pong(self, sender: Contact, message: Pong) -> None:
-        if message.links != self._fingerprint(sender.peer):
+        watch = self.watched.get(sender.peer)
+        if watch is None or not watch.nonce or watch.nonce != message.nonce:
+            return
+        watch.nonce = 0
+        if message.links != watch.fingerprint:
             self.send_list(sender, first=True)
 
     def send_list(self, to: Contact, first: bool) -> None:

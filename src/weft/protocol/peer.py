@@ -61,6 +61,8 @@ from weft.rules.draw import below, stream_of
 CYCLE = "cycle"
 NEW_TOPICS = "new_topics"
 _PHASE = stream_of("peer.phase")
+_FEW_TOPICS = 64
+"""guess: up to so many topics are looked through when a peer is lost."""
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
@@ -181,6 +183,8 @@ class Peer:
             told[contact.peer] = contact
         for contact in told.values():
             ctx.send(contact, notice)
+        self.publishing.close()
+        self.subscribing.close()
         self.running = False
 
     def _on_peer_lost(self, fact: PeerLost) -> None:
@@ -190,13 +194,19 @@ class Peer:
         was_isolated = self.isolated
         self.general.remove(peer)
         self.table.forget_peer(peer)
-        for state in self.topics.values():
-            state.lose(peer)
+        for topic in self._topics_with(peer):
+            self.topics[topic].lose(peer)
         self.subscribing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
         # Who was isolated before has asked already, and asks again when its timer says so.
         if self.isolated and not was_isolated:
             self._entering.ask()
+
+    def _topics_with(self, peer: PeerId) -> list[Topic]:
+        """Where a lost peer matters. In very many topics only the links do: a view drops the
+        peer by itself when its turn to be asked comes."""
+        few = len(self.topics) <= _FEW_TOPICS
+        return list(self.topics) if few else self.liveness.topics_with(peer)
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -217,7 +227,7 @@ class Peer:
         ctx.counters["published"] += 1
         state = self.topics.get(topic)
         if state is not None:
-            state.accept(event, 0, None)
+            state.publish(event)
             ctx.out.append(Answer(fact.token, "delivered", self.me, event))
         else:
             self.publishing.publish(fact.token, topic, event, self.isolated)

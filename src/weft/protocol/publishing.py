@@ -89,6 +89,11 @@ class Publishing:
                 del self._isolated[key]
                 self._finish(pending, "dropped", None)
 
+    def close(self) -> None:
+        """This peer leaves: what is still on its way is given up."""
+        for pending in list(self._pending.values()):
+            self._finish(pending, "dropped", None)
+
     # --- finding the way -------------------------------------------------------------------------
 
     def _route(self, pending: _Pending) -> None:

@@ -102,6 +102,11 @@ class Subscribing:
         ctx.trace(LEAVE, {"topic": topic})
         ctx.out.append(Answer(token, "left"))
 
+    def close(self) -> None:
+        """This peer leaves: answer the joins under way."""
+        for topic in list(self._joining):
+            self._finish(topic, "left", None)
+
     def _remember(self, topic: Topic, recent: Recent) -> None:
         """Whoever subscribes again must not be handed the same events again."""
         recent.let_go()
@@ -176,6 +181,7 @@ class Subscribing:
 
     def _finish(self, topic: Topic, outcome: Outcome, contact: Contact | None) -> None:
         joining = self._joining.pop(topic)
+        self._topics[topic].entering = False
         for token in joining.tokens:
             self._ctx.out.append(Answer(token, outcome, contact))
         if joining.tokens:

@@ -48,6 +48,7 @@ class TopicState:
         "_scheme",
         "alone_period",
         "due",
+        "entering",
         "links",
         "overlay",
         "period",
@@ -72,6 +73,7 @@ class TopicState:
         self.recent = recent
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
+        self.entering = True  # the subscription has not been answered yet
         self.period = 1  # cycles between view exchanges
         self.due = 0  # the cycle of the next one
         self.quiet = True  # nothing has changed since the last one
@@ -94,11 +96,27 @@ class TopicState:
 
     # --- events ---------------------------------------------------------------------------------
 
+    def publish(self, event: Event) -> None:
+        """Deliver and spread an event of this peer's own."""
+        if self._take_in(event, 0, None):
+            self._scheme.push(event, 0, None)
+
     def accept(self, event: Event, hops: int, source: PeerId | None) -> bool:
         """Take an event in: deliver and pass it on if it is new. Says whether it was."""
-        if not self._take_in(event, hops, source):
+        if self._is_forged(event) or not self._take_in(event, hops, source):
             return False
         self._scheme.push(event, hops, source)
+        return True
+
+    def _is_forged(self, event: Event) -> bool:
+        """Nobody else can have an event of this peer's present life that it does not know."""
+        ctx = self._ctx
+        if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
+            return False
+        stream = self.recent.streams.get((event.publisher, event.incarnation))
+        if stream is not None and stream.has_seen(event.number):
+            return False
+        ctx.counters["forged"] += 1
         return True
 
     def _take_in(self, event: Event, hops: int, source: PeerId | None) -> bool:
@@ -141,7 +159,7 @@ class TopicState:
 
         Events that came only just now may be on their way to the other too: not offered.
         """
-        if fingerprint != self.recent.fingerprint():
+        if fingerprint != self.recent.fingerprint() and not self.entering:
             self.quiet = False
             self._ctx.send(other, self._offer(settle_ms, first=True))
 
@@ -150,6 +168,8 @@ class TopicState:
         return Offer(self.topic, spans, first, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
+        if self.entering:  # not known yet what came before this subscription
+            return
         wanted = self.recent.lacking(message.spans)
         if wanted:
             self._ctx.send(sender, Want(self.topic, wanted))
@@ -174,7 +194,7 @@ class TopicState:
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
         for event in message.events:
-            if self._take_in(event, 0, None):
+            if not self._is_forged(event) and self._take_in(event, 0, None):
                 new += 1
                 self._scheme.push_repaired(event, sender.peer)
         self._ctx.counters["repaired"] += new

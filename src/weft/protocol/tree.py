@@ -91,9 +91,8 @@ class Tree:
     # --- links ----------------------------------------------------------------------------------
 
     def link_up(self, contact: Contact) -> None:
-        self.lazy.pop(contact.peer, None)
-        self._pruned.pop(contact.peer, None)
-        self.eager[contact.peer] = contact
+        if contact.peer not in self.lazy:  # where the prune that made it known came first
+            self.eager[contact.peer] = contact
 
     def link_down(self, peer: PeerId) -> None:
         self.eager.pop(peer, None)
@@ -167,6 +166,7 @@ class Tree:
         self._trace(PRUNE, sender.peer)
 
     def on_prune(self, sender: Contact) -> None:
+        self.eager.setdefault(sender.peer, sender)
         self._make_lazy(sender.peer)
 
     # --- announcements ----------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""Any message that a reader would let through, built from the message types themselves.
+
+A strategy is made from what msgspec knows of a type (fields, bounds, lengths), so a new message or
+field is covered from the day it exists. Values come from small pools with the extremes of each
+range among them, so that messages refer to the same peers, topics and events.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import strategies as st
+from msgspec import inspect
+from protocol_kit import contact
+
+from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
+from weft.protocol import messages as m
+
+TOPICS = (GENERAL, "/a", "/b", "/c")
+PEERS = tuple(contact(number) for number in range(1, 7))  # peer 1 is the one under test
+LIST_LENGTH_MAX = 6
+
+
+def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
+    """Values of a type as msgspec describes it."""
+    if isinstance(kind, inspect.StructType):
+        if kind.cls is Contact:
+            return st.sampled_from(PEERS)
+        return st.builds(kind.cls, *(strategy_of(field.type) for field in kind.fields))
+    if isinstance(kind, inspect.ListType):
+        most = min(LIST_LENGTH_MAX, kind.max_length or LIST_LENGTH_MAX)
+        return st.lists(strategy_of(kind.item_type), max_size=most)
+    if isinstance(kind, inspect.IntType):
+        low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
+        high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
+        common = st.integers(low, min(high, low + 5))
+        return common | st.sampled_from((low, high, high - 1)) | st.integers(low, high)
+    if isinstance(kind, inspect.BytesType):
+        if kind.min_length == kind.max_length == PEER_ID_BYTES:
+            return st.sampled_from([peer.peer for peer in PEERS])
+        return st.binary(max_size=min(8, kind.max_length or 8))
+    if isinstance(kind, inspect.StrType):
+        assert kind.max_length == TOPIC_BYTES_MAX, "a new kind of text needs a pool of its own"
+        return st.sampled_from(TOPICS)
+    if isinstance(kind, inspect.BoolType):
+        return st.booleans()
+    if isinstance(kind, inspect.Metadata):
+        return strategy_of(kind.type)
+    raise AssertionError(f"no strategy for {kind}")
+
+
+_UNION = inspect.type_info(m.AnyMessage)
+assert isinstance(_UNION, inspect.UnionType)
+
+_INFO = {kind.cls: kind for kind in _UNION.types if isinstance(kind, inspect.StructType)}
+MESSAGES: dict[type, st.SearchStrategy[m.AnyMessage]] = {
+    cls: strategy_of(kind)  # type: ignore[misc]
+    for cls, kind in _INFO.items()
+}
+any_message: st.SearchStrategy[m.AnyMessage] = st.one_of(*MESSAGES.values())
+
+
+# --- floods: far more different values, much faster ---------------------------------------------
+
+
+def random_value(kind: inspect.Type, rng: Random, topic: str) -> object:
+    """Like `strategy_of`, but any peer there may be, and (almost) always the same topic."""
+    if isinstance(kind, inspect.StructType):
+        if kind.cls is Contact:
+            return contact(rng.randrange(2, 1 << 40))
+        return kind.cls(*(random_value(field.type, rng, topic) for field in kind.fields))
+    if isinstance(kind, inspect.ListType):
+        return [random_value(kind.item_type, rng, topic) for _ in range(rng.randrange(4))]
+    if isinstance(kind, inspect.IntType):
+        low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
+        high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
+        return rng.randint(low, min(high, low + 10 ** rng.randrange(1, 19)))
+    if isinstance(kind, inspect.BytesType):
+        return contact(rng.randrange(2, 1 << 40)).peer if kind.min_length else rng.randbytes(3)
+    if isinstance(kind, inspect.StrType):
+        return topic if rng.random() < 0.9 else f"/{rng.random()}"
+    if isinstance(kind, inspect.Metadata):
+        return random_value(kind.type, rng, topic)
+    assert isinstance(kind, inspect.BoolType)
+    return rng.random() < 0.5
+
+
+def random_message(kind: type, rng: Random, topic: str) -> m.AnyMessage:
+    return random_value(_INFO[kind], rng, topic)  # type: ignore[return-value]
+
+
+# --- conversations: random too, but half of it answers what the peer said ------------------------
+
+
+def pooled_value(kind: inspect.Type, rng: Random) -> object:
+    """Like `strategy_of`, without Hypothesis."""
+    if isinstance(kind, inspect.StructType):
+        if kind.cls is Contact:
+            return rng.choice(PEERS)
+        return kind.cls(*(pooled_value(field.type, rng) for field in kind.fields))
+    if isinstance(kind, inspect.ListType):
+        return [pooled_value(kind.item_type, rng) for _ in range(rng.randrange(5))]
+    if isinstance(kind, inspect.IntType):
+        low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
+        high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
+        extremes = (low, high, high - 1, rng.randint(low, high))
+        return rng.choice(extremes) if rng.random() < 0.2 else rng.randint(low, min(high, low + 6))
+    if isinstance(kind, inspect.BytesType):
+        return rng.choice(PEERS).peer if kind.min_length else rng.randbytes(rng.randrange(9))
+    if isinstance(kind, inspect.StrType):
+        return rng.choice(TOPICS)
+    if isinstance(kind, inspect.Metadata):
+        return pooled_value(kind.type, rng)
+    assert isinstance(kind, inspect.BoolType)
+    return rng.random() < 0.5
+
+
+def pooled_message(rng: Random) -> m.AnyMessage:
+    return pooled_value(rng.choice(list(_INFO.values())), rng)  # type: ignore[return-value]
+
+
+def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
+    """What a peer might answer; messages that ask for nothing come back as they are."""
+    if isinstance(message, m.ShuffleRequest):
+        entries = [m.Descriptor(rng.choice(PEERS), rng.randrange(9)) for _ in range(3)]
+        news = m.OverlayNews(rng.randrange(9), rng.randrange(99), 0, rng.randrange(3))
+        return m.ShuffleReply(message.topic, message.tick, entries, news, rng.random() < 0.9)
+    if isinstance(message, m.LookupWalk):
+        if rng.random() < 0.5:
+            return m.LookupMiss(message.lookup)
+        return m.LookupHit(message.lookup, rng.choice(PEERS))
+    if isinstance(message, m.JoinRequest):
+        return m.JoinReply(message.topic, rng.random() < 0.7)
+    if isinstance(message, m.RouteEvent):
+        event = message.event
+        return m.RouteResult(message.topic, event.incarnation, event.number, rng.random() < 0.5)
+    if isinstance(message, m.SampleWalk):
+        return m.SampleReply(message.topic, message.round)
+    if isinstance(message, m.LinkRequest):
+        return m.LinkReply(message.topic, rng.random() < 0.7)
+    if isinstance(message, m.Offer | m.IHave):
+        return m.Want(message.topic, message.spans)
+    if isinstance(message, m.Ping):
+        return m.Pong(message.nonce, rng.randrange(2) * message.links)
+    return message

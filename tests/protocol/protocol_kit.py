@@ -1,0 +1,291 @@
+"""What the tests of the state machines share: a rig that drives one peer, a group that joins
+several, and the invariants that must hold after every step.
+
+Peers are named by small numbers; `contact(3)` is peer 3.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import TypeVar
+
+import msgspec
+
+from weft.ids import GENERAL, Contact, PeerId, Topic
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+
+M = TypeVar("M")
+T = Topic("/t")
+_decode = msgspec.msgpack.Decoder(m.AnyMessage).decode
+
+
+def contact(number: int) -> Contact:
+    return Contact(PeerId(number.to_bytes(8, "big") + bytes(24)), f"/ip4/127.0.0.1/tcp/{number}")
+
+
+def number_of(who: Contact | PeerId) -> int:
+    return int.from_bytes((who.peer if isinstance(who, Contact) else who)[:8], "big")
+
+
+def event(publisher: int, number: int, payload: bytes = b"", incarnation: int = 1) -> m.Event:
+    return m.Event(contact(publisher).peer, incarnation, number, 0, payload)
+
+
+def span(publisher: int, first: int, last: int, incarnation: int = 1) -> m.Span:
+    return m.Span(contact(publisher).peer, incarnation, first, last)
+
+
+# --- reading effects ----------------------------------------------------------------------------
+
+
+def sent(effects: Iterable[seam.Effect], kind: type[M]) -> list[tuple[int, M]]:
+    """Whom messages of this kind go to, and the messages."""
+    return [
+        (number_of(effect.to), effect.message)
+        for effect in effects
+        if isinstance(effect, seam.Send) and isinstance(effect.message, kind)
+    ]
+
+
+def everything_sent(effects: Iterable[seam.Effect]) -> list[tuple[int, object]]:
+    return sent(effects, object)
+
+
+def told(effects: Iterable[seam.Effect], kind: type[M]) -> list[int]:
+    return sorted(number for number, _ in sent(effects, kind))
+
+
+def answers(effects: Iterable[seam.Effect]) -> list[tuple[int, str]]:
+    return [(e.token, e.outcome) for e in effects if isinstance(e, seam.Answer)]
+
+
+def delivered(effects: Iterable[seam.Effect]) -> list[tuple[int, int]]:
+    """Events handed to the application, as (publisher, number)."""
+    return [
+        (number_of(e.event.publisher), e.event.number)
+        for e in effects
+        if isinstance(e, seam.Deliver)
+    ]
+
+
+def timers(effects: Iterable[seam.Effect], kind: str) -> list[seam.SetTimer]:
+    return [e for e in effects if isinstance(e, seam.SetTimer) and e.timer.kind == kind]
+
+
+# --- one peer -----------------------------------------------------------------------------------
+
+
+class Rig:
+    """One peer, its clock and its timers."""
+
+    def __init__(
+        self,
+        number: int = 1,
+        config: Config | None = None,
+        *,
+        join: tuple[int, ...] = (),
+        checked: bool = True,  # False where there are so many topics that looking at all is slow
+    ) -> None:
+        self.me = contact(number)
+        self.checked = checked
+        self.peer = Peer(self.me, 7, config or Config())
+        self.now = 0
+        self.waiting: list[tuple[int, int, seam.Timer]] = []
+        self._order = count()
+        self.start = self.do(seam.Started(1, tuple(contact(n) for n in join)))
+
+    def do(self, fact: seam.Input) -> list[seam.Effect]:
+        effects = self.peer.handle(fact, self.now)
+        if self.checked:
+            check(self.peer, effects)
+        for effect in effects:
+            if isinstance(effect, seam.SetTimer):
+                entry = (self.now + effect.after_ms, next(self._order), effect.timer)
+                heapq.heappush(self.waiting, entry)
+        return effects
+
+    def hear(self, sender: int, message: m.AnyMessage) -> list[seam.Effect]:
+        return self.do(seam.Received(contact(sender), message))
+
+    def subscribe(
+        self, topic: Topic = T, token: int = 1, scheme: seam.Scheme | None = None
+    ) -> list[seam.Effect]:
+        return self.do(seam.Subscribe(token, topic, scheme))
+
+    def publish(self, payload: bytes = b"", topic: Topic = T, token: int = 9) -> list[seam.Effect]:
+        return self.do(seam.Publish(token, topic, payload, 0))
+
+    def lose(self, number: int) -> list[seam.Effect]:
+        return self.do(seam.PeerLost(contact(number).peer))
+
+    def meet(self, *numbers: int) -> None:
+        """Make these neighbours in the general overlay."""
+        for number in numbers:
+            self.hear(number, m.JoinRequest(GENERAL))
+
+    def link(self, *numbers: int, topic: Topic = T) -> None:
+        """Make these linked members of a topic."""
+        for number in numbers:
+            self.hear(number, m.LinkRequest(topic, urgent=True))
+
+    def wait(self, milliseconds: int) -> list[seam.Effect]:
+        """Let time pass, firing the timers that come due."""
+        until = self.now + milliseconds
+        effects: list[seam.Effect] = []
+        while self.waiting and self.waiting[0][0] <= until:
+            due, _, timer = heapq.heappop(self.waiting)
+            self.now = max(self.now, due)
+            effects += self.do(seam.TimerFired(timer))
+        self.now = until
+        return effects
+
+    def wait_for(self, kind: str) -> list[seam.Effect]:
+        """Let time pass until the next timer of this kind has fired; returns what that did."""
+        while self.waiting:
+            due, _, timer = heapq.heappop(self.waiting)
+            self.now = max(self.now, due)
+            effects = self.do(seam.TimerFired(timer))
+            if timer.kind == kind:
+                return effects
+        raise AssertionError(f"no timer {kind!r} was set")
+
+    def cycle(self) -> list[seam.Effect]:
+        return self.wait_for("cycle")
+
+
+# --- several peers ------------------------------------------------------------------------------
+
+LATENCY_MS = 10
+
+
+class Group:
+    """Peers that reach each other after a fixed latency, in one virtual time."""
+
+    def __init__(self, size: int, config: Config | None = None) -> None:
+        self.now = 0
+        self.config = config or Config()
+        self.peers: dict[int, Peer] = {}
+        self.effects: dict[int, list[seam.Effect]] = {}
+        self.drop: Callable[[int, int, object], bool] = lambda sender, to, message: False
+        self.log: list[tuple[int, int, int, object]] = []  # time, sender, receiver, message
+        self._queue: list[tuple[int, int, int, seam.Input]] = []
+        self._order = count()
+        for number in range(1, size + 1):
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        self.peers[number] = Peer(contact(number), 7, self.config)
+        self.effects[number] = []
+        known = tuple(contact(n) for n in self.peers if n != number)[:2]
+        self.do(number, seam.Started(1 + self.now, known))
+
+    def kill(self, number: int) -> None:
+        del self.peers[number]
+
+    def do(self, number: int, fact: seam.Input) -> list[seam.Effect]:
+        peer = self.peers[number]
+        effects = peer.handle(fact, self.now)
+        check(peer, effects)
+        self.effects[number] += effects
+        for effect in effects:
+            if isinstance(effect, seam.SetTimer):
+                self._later(effect.after_ms, number, seam.TimerFired(effect.timer))
+            elif isinstance(effect, seam.Send):
+                self._carry(number, effect)
+        return effects
+
+    def _carry(self, sender: int, effect: seam.Send) -> None:
+        to = number_of(effect.to)
+        self.log.append((self.now, sender, to, effect.message))
+        if to not in self.peers:
+            self._later(2 * LATENCY_MS, sender, seam.PeerLost(effect.to.peer))
+        elif not self.drop(sender, to, effect.message):
+            self._later(LATENCY_MS, to, seam.Received(contact(sender), effect.message))
+
+    def _later(self, after_ms: int, number: int, fact: seam.Input) -> None:
+        heapq.heappush(self._queue, (self.now + after_ms, next(self._order), number, fact))
+
+    def run(self, milliseconds: int, steps_max: int = 200_000) -> None:
+        until = self.now + milliseconds
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, number, fact = heapq.heappop(self._queue)
+            if number in self.peers:
+                self.do(number, fact)
+            steps_max -= 1
+            assert steps_max, "this never comes to rest"
+        self.now = until
+
+    def subscribe_all(self, topic: Topic = T, scheme: seam.Scheme | None = None) -> None:
+        for number in list(self.peers):
+            self.do(number, seam.Subscribe(1, topic, scheme))
+
+    def delivered(self, number: int) -> list[tuple[int, int]]:
+        return delivered(self.effects[number])
+
+    def since(self, start_ms: int, kind: type[M]) -> Iterator[tuple[int, int, M]]:
+        """Messages of a kind sent from a moment on, as (sender, receiver, message)."""
+        for when, sender, to, message in self.log:
+            if when >= start_ms and isinstance(message, kind):
+                yield sender, to, message
+
+
+# --- what must hold after every step ------------------------------------------------------------
+
+
+def check(peer: Peer, effects: Iterable[seam.Effect] = ()) -> None:
+    """Effects can be carried out, tables are within their bounds, layers agree."""
+    for effect in effects:
+        check_effect(peer, effect)
+    config = peer.config
+    _check_view(peer, peer.general.peers)
+    assert len(peer.table) <= config.tera.table_size
+    assert peer.publishing.waiting <= config.tera.pending_max
+    linked: dict[PeerId, list[Topic]] = {}
+    for topic, state in peer.topics.items():
+        _check_view(peer, state.view.peers)
+        _check_events(peer, topic)
+        assert len(state.links.linked) <= config.links.most
+        assert peer.me.peer not in state.links.linked
+        for other in state.links.linked:
+            linked.setdefault(other, []).append(topic)
+        if state.tree is not None:
+            assert not state.tree.eager.keys() & state.tree.lazy.keys()
+            assert state.tree.eager.keys() | state.tree.lazy.keys() == state.links.linked.keys()
+    watched = {other: sorted(watch.topics) for other, watch in peer.liveness.watched.items()}
+    assert watched == {other: sorted(topics) for other, topics in linked.items()}
+
+
+def check_effect(peer: Peer, effect: seam.Effect) -> None:
+    if isinstance(effect, seam.Send):
+        assert effect.to.peer != peer.me.peer, f"sends {effect.message} to itself"
+        # What a peer says must be acceptable to an honest reader, whatever it was told before.
+        assert _decode(msgspec.msgpack.encode(effect.message)) == effect.message
+    elif isinstance(effect, seam.SetTimer):
+        assert effect.after_ms >= 0
+    elif isinstance(effect, seam.Deliver):
+        assert effect.topic in peer.topics
+    elif isinstance(effect, seam.Hold):
+        assert effect.contact.peer != peer.me.peer
+
+
+def _check_view(peer: Peer, view: list[PeerId]) -> None:
+    assert len(view) <= peer.config.cyclon.view_size
+    assert len(set(view)) == len(view)
+    assert peer.me.peer not in view
+
+
+def _check_events(peer: Peer, topic: Topic) -> None:
+    bounds = peer.config.dissemination
+    streams = peer.topics[topic].recent.streams
+    held = [held for stream in streams.values() for held in stream.held.values()]
+    assert len(streams) <= bounds.streams_max
+    assert len(held) == len(peer.topics[topic].recent) <= bounds.recent_events_max
+    assert sum(len(one.event.payload) for one in held) <= bounds.recent_bytes_max
+    for stream in streams.values():
+        assert len(stream.above) <= bounds.gaps_max
+        assert all(number > stream.floor + 1 for number in stream.above)

@@ -1,0 +1,84 @@
+"""No flood of valid messages makes a peer grow, whoever they seem to come from.
+
+What a peer holds is counted by walking through everything that hangs on it, so a table that
+somebody forgot to bound is found without being named here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from arbitrary import MESSAGES, random_message
+from protocol_kit import Rig
+from test_protocol_fuzz import TINY, ready
+
+from weft.ids import GENERAL, Topic
+from weft.protocol.config import Config
+
+FLOOD = 500
+
+
+def sizes(thing: object) -> Counter[str]:
+    """How many entries the containers below `thing` hold, by where they hang."""
+    counts: Counter[str] = Counter()
+    seen: set[int] = set()
+    waiting: list[tuple[str, object]] = [("peer", thing)]
+    while waiting:
+        where, one = waiting.pop()
+        if id(one) in seen or isinstance(one, Config):
+            continue
+        seen.add(id(one))
+        inner: list[tuple[str, object]] = []
+        if isinstance(one, dict):
+            counts[where] += len(one)
+            inner = [(where, value) for value in one.values()]
+        elif isinstance(one, list | set | tuple):
+            counts[where] += len(one)
+            inner = [(where, value) for value in one]
+        elif type(one).__module__.startswith("weft.protocol") and not hasattr(
+            one, "__struct_fields__"
+        ):
+            names = getattr(type(one), "__slots__", None) or vars(one)
+            inner = [(f"{type(one).__name__}.{name}", getattr(one, name)) for name in names]
+        waiting += inner
+    return counts
+
+
+BOUNDS = {
+    "Tree._missing": 4_096,  # announced events waited for
+    "_Missing.announcers": 3 * 4_096,
+    "Tree._announce": 1_000,  # what came in the last 50 milliseconds
+    "Tree._announce_all": 1_000,
+}
+BOUND = 150
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("topic", [GENERAL, Topic("/a")])
+def test_no_flood_makes_a_peer_grow(kind: type, topic: Topic) -> None:
+    rig = ready()
+    rig.publish(topic=Topic("/nobody"))  # a lookup and an event are on their way
+    rig.subscribe(Topic("/elsewhere"))  # and a join
+    rng = Random(kind.__name__ + topic)
+    for _ in range(FLOOD):
+        # From a linked member, and from ever new strangers.
+        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
+        rig.hear(sender, random_message(kind, rng, topic))
+        rig.wait(1)
+    too_large = {
+        where: size for where, size in sizes(rig.peer).items() if size > BOUNDS.get(where, BOUND)
+    }
+    assert too_large == {}
+
+
+def test_the_count_sees_what_hangs_on_a_peer() -> None:
+    rig = Rig(1, TINY)
+    before = sizes(rig.peer)
+    rig.subscribe(Topic("/a"))
+    rig.link(2, 3, topic=Topic("/a"))
+    grown = sizes(rig.peer) - before
+    assert grown["Links.linked"] == 2
+    assert grown["Tree.eager"] == 2
+    assert grown["Liveness.watched"] == 2

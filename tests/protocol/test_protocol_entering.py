@@ -1,0 +1,114 @@
+"""Entering the network, entering it again, and finding the part of it that was lost."""
+
+from __future__ import annotations
+
+from protocol_kit import (
+    Group,
+    Rig,
+    contact,
+    everything_sent,
+    number_of,
+    sent,
+    timers,
+    told,
+)
+
+from weft.ids import GENERAL
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+
+def test_a_peer_asks_those_it_was_told_of() -> None:
+    rig = Rig(1, join=(2, 3))
+    assert told(rig.start, m.JoinRequest) == [2, 3]
+    assert len(timers(rig.start, "rejoin")) == 1
+
+
+def test_it_asks_a_few_of_many_and_never_itself() -> None:
+    rig = Rig(1, join=(1, 2, 3, 4, 5, 6, 7))
+    asked = told(rig.start, m.JoinRequest)
+    assert len(asked) == len(set(asked)) == 3
+    assert 1 not in asked
+
+
+def test_a_connection_that_cannot_be_made_is_not_tried_again_at_once() -> None:
+    rig = Rig(1, join=(2,))
+    assert everything_sent(rig.lose(2)) == []
+    [again] = timers(rig.start, "rejoin")
+    assert again.after_ms >= 500
+    assert told(rig.wait_for("rejoin"), m.JoinRequest) == [2]
+
+
+def test_pauses_between_attempts_to_enter_grow_up_to_a_cycle() -> None:
+    rig = Rig(1, join=(2,))
+    effects = rig.start + rig.wait(120_000)
+    pauses = [again.after_ms for again in timers(effects, "rejoin")]
+    assert pauses[:4] == [500, 1_000, 2_000, 4_000]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == rig.peer.config.cyclon.cycle_ms
+    assert len(told(effects, m.JoinRequest)) < 30
+
+
+def test_once_in_the_pauses_start_over() -> None:
+    rig = Rig(1, join=(2,))
+    rig.wait(60_000)
+    rig.meet(2)
+    [again] = timers(rig.lose(2), "rejoin")
+    assert again.after_ms == 500
+
+
+def test_without_neighbours_a_peer_enters_again_by_those_it_was_given() -> None:
+    rig = Rig(1, join=(2,))
+    rig.meet(2, 3)
+    rig.lose(2)
+    assert told(rig.lose(3), m.JoinRequest) == [2]
+
+
+def answer_exchanges(rig: Rig, effects: list[seam.Effect]) -> None:
+    for to, request in sent(effects, m.ShuffleRequest):
+        rig.hear(to, m.ShuffleReply(request.topic, request.tick, []))
+
+
+def test_and_by_those_it_met() -> None:
+    rig = Rig(1)
+    rig.meet(2, 3, 4)
+    for _ in range(60):
+        answer_exchanges(rig, rig.cycle())
+    rig.lose(2)
+    rig.lose(3)
+    assert told(rig.lose(4), m.JoinRequest) == [2, 3, 4]
+
+
+def test_who_was_forgotten_is_looked_up_from_time_to_time() -> None:
+    rig = Rig(1)
+    rig.meet(2, 3, 4)
+    for _ in range(60):
+        answer_exchanges(rig, rig.cycle())
+    rig.lose(2)
+    asked = []
+    for _ in range(20):
+        effects = rig.cycle()
+        asked += told(effects, m.ShuffleRequest)
+        answer_exchanges(
+            rig, [e for e in effects if isinstance(e, seam.Send) and number_of(e.to) != 2]
+        )
+    assert 2 <= asked.count(2) <= 6
+
+
+def test_parts_that_dropped_each_other_from_all_views_find_each_other() -> None:
+    group = Group(10)
+    group.run(400_000)
+    group.drop = lambda sender, to, message: (sender <= 5) != (to <= 5)
+    group.run(600_000)
+    for number, peer in group.peers.items():
+        assert all((number_of(c) <= 5) == (number <= 5) for c in peer.general.contacts())
+    group.drop = lambda sender, to, message: False
+    group.run(300_000)
+    for number, peer in group.peers.items():
+        assert len(peer.general) == 9, number
+
+
+def test_entering_is_answered_by_whoever_is_asked() -> None:
+    rig = Rig(1)
+    assert told(rig.hear(9, m.JoinRequest(GENERAL)), m.JoinReply) == [9]
+    assert rig.peer.general.contacts() == [contact(9)]

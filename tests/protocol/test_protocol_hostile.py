@@ -1,0 +1,203 @@
+"""What no peer, hostile or confused, can do to another with messages that are valid."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import msgspec
+import pytest
+from protocol_kit import (
+    Rig,
+    T,
+    answers,
+    contact,
+    delivered,
+    event,
+    everything_sent,
+    sent,
+    span,
+    told,
+)
+
+from weft.ids import GENERAL, Contact, Topic
+from weft.protocol import config as c
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+
+def member(*links: int, config: c.Config | None = None) -> Rig:
+    rig = Rig(1, config)
+    rig.subscribe()
+    rig.link(*links)
+    return rig
+
+
+# --- taking another's place ---------------------------------------------------------------------
+
+
+def test_a_forged_event_does_not_swallow_an_own_one() -> None:
+    rig = member(2)
+    assert delivered(rig.hear(2, m.Payload(T, event(1, 1, b"forged"), 1))) == []
+    effects = rig.publish(b"real")
+    assert delivered(effects) == [(1, 1)]
+    assert told(effects, m.Payload) == [2]
+
+
+def test_only_a_peer_itself_can_change_its_address() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    lie = m.Descriptor(Contact(contact(2).peer, "/ip4/127.0.0.1/tcp/6666"), 0)
+    rig.hear(3, m.ShuffleRequest(GENERAL, 1, [lie]))
+    assert contact(2) in rig.peer.general.contacts()
+
+
+def test_an_answer_to_no_question_takes_no_link() -> None:
+    rig = member(2, 3, config=c.Config(links=c.Links(wanted=1, most=2)))
+    for number in range(10, 30):
+        assert everything_sent(rig.hear(number, m.LinkReply(T, True))) == [(number, m.Unlink(T))]
+
+
+def test_a_result_of_somebody_else_does_not_refuse_an_event() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
+    rig.publish()
+    assert rig.hear(6, m.RouteResult(T, 1, 1, accepted=False)) == []
+
+
+# --- poisoned words -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        m.OverlayNews(0, 1 << 32, 0, 0),  # could not be said again in an advert
+        m.Advert(T, 0, 0),
+        m.Advert(T, 0, 1 << 32),
+        m.Descriptor(contact(2), -1),
+        event(2, 0),
+    ],
+    ids=lambda poison: type(poison).__name__,
+)
+def test_what_could_not_be_said_again_is_not_let_in(poison: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(poison), type=type(poison))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Payload(GENERAL, event(9, 1), 1),
+        m.LinkRequest(GENERAL, True),
+        m.Hint(GENERAL, 1, contact(3)),
+        m.LinkList([GENERAL], first=False),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_refusal_never_says_goodbye_to_the_network(message: m.AnyMessage) -> None:
+    """The empty topic stands for the general overlay."""
+    rig = Rig(1)
+    assert (2, m.LeaveNotice(GENERAL)) not in everything_sent(rig.hear(2, message))
+
+
+# --- much from little ---------------------------------------------------------------------------
+
+
+def test_one_question_brings_each_event_once() -> None:
+    rig = member(2)
+    rig.publish(bytes(1_000))
+    again = [span(1, 1, 1)] * m.LIST_MAX
+    wanted = sent(rig.hear(2, m.Want(T, again)), m.Repair)
+    grafted = sent(rig.hear(2, m.Graft(T, again)), m.Payload)
+    assert len(wanted) == len(grafted) == 1
+
+
+def test_one_advertisement_forces_one_exchange() -> None:
+    rig = member()
+    adverts = [m.Advert(T, overlay, 1) for overlay in range(m.LIST_MAX)]
+    assert len(sent(rig.hear(2, m.Advertisement(adverts)), m.ShuffleRequest)) == 1
+
+
+def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    [(_, walk)] = sent(rig.hear(2, m.LookupWalk(T, contact(9), 1, 4_096)), m.LookupWalk)
+    assert walk.steps < rig.peer.config.tera.lookup_visits_max
+
+
+def test_a_pong_nobody_asked_for_brings_no_list() -> None:
+    rig = member(2)
+    assert everything_sent(rig.hear(2, m.Pong(77, 1))) == []
+
+
+def calls(action: Callable[[], object]) -> int:
+    """How many Python functions an action calls: its cost, on any machine."""
+    count = 0
+
+    def note(frame: FrameType, kind: str, argument: object) -> None:
+        nonlocal count
+        count += kind == "call"
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.fixture(scope="module")
+def busy() -> Rig:
+    rig = Rig(1, checked=False)
+    for number in range(2_000):
+        rig.subscribe(Topic(f"/{number}"), token=number)
+    rig.meet(2, 3)
+    return rig
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.LeaveNotice(GENERAL),
+        m.JoinRequest(GENERAL),
+        m.ShuffleRequest(GENERAL, 1, []),
+        m.JoinRequest(Topic("/7")),
+        m.Advertisement([m.Advert(Topic("/7"), 1, 1)]),
+        m.Ping(1, 1),
+        m.LinkList([Topic("/7")], first=True),
+        m.LookupWalk(Topic("/7"), contact(9), 1, 3),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_message_costs_by_the_number_of_topics(busy: Rig, message: m.AnyMessage) -> None:
+    assert calls(lambda: busy.hear(9, message)) < 500
+
+
+# --- what happens to the honest -----------------------------------------------------------------
+
+
+def test_a_newcomer_whose_welcome_was_lost_does_not_fetch_the_past() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
+    assert told(rig.subscribe(), m.JoinRequest) == [5]
+    rig.hear(6, m.JoinGift(T, m.Descriptor(contact(6), 0)))
+    assert sent(rig.hear(6, m.Offer(T, [span(9, 1, 3)], first=True)), m.Want) == []
+    rig.hear(5, m.JoinReply(T, True, m.NO_NEWS, [], [span(9, 1, 3)]))
+    assert sent(rig.hear(6, m.Offer(T, [span(9, 1, 4)], first=True)), m.Want) == [
+        (6, m.Want(T, [span(9, 4, 4)]))
+    ]
+
+
+def test_leaving_answers_what_is_still_open() -> None:
+    rig = Rig(1)
+    assert answers(rig.publish(token=5)) == [(5, "queued")]
+    assert answers(rig.do(seam.Leave())) == [(5, "dropped")]
+
+
+def test_a_prune_over_a_link_only_the_other_end_knows_counts() -> None:
+    rig = member(2)
+    rig.hear(3, m.Prune(T))
+    assert told(rig.publish(), m.Payload) == [2]

@@ -1,0 +1,210 @@
+"""Stable links: asking, taking, refusing, giving up; and that both ends agree in the end."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_kit import (
+    Group,
+    Rig,
+    T,
+    contact,
+    everything_sent,
+    number_of,
+    sent,
+    told,
+)
+
+from weft.protocol import config as c
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+FEW = c.Config(links=c.Links(wanted=2, most=3))
+
+
+def member(*links: int, config: c.Config = FEW) -> Rig:
+    rig = Rig(1, config)
+    rig.subscribe()
+    rig.link(*links)
+    return rig
+
+
+def linked(rig: Rig) -> list[int]:
+    return sorted(number_of(peer) for peer in rig.peer.topics[T].links.linked)
+
+
+def introduce(rig: Rig, *numbers: int) -> list[seam.Effect]:
+    """Put members into the topic's view."""
+    entries = [m.Descriptor(contact(number), 0) for number in numbers]
+    return rig.hear(numbers[0], m.ShuffleRequest(T, 1, entries, rig.peer.topics[T].news()))
+
+
+# --- being asked --------------------------------------------------------------------------------
+
+
+def test_a_request_is_accepted_while_there_is_room() -> None:
+    rig = member()
+    effects = rig.hear(2, m.LinkRequest(T, urgent=False))
+    assert everything_sent(effects) == [(2, m.LinkReply(T, True, 0))]
+    assert [e.contact for e in effects if isinstance(e, seam.Hold)] == [contact(2)]
+    assert linked(rig) == [2]
+
+
+def test_a_request_beyond_the_bound_is_refused() -> None:
+    rig = member(2, 3, 4)
+    effects = rig.hear(5, m.LinkRequest(T, urgent=False))
+    assert everything_sent(effects) == [(5, m.LinkReply(T, False, 0))]
+    assert linked(rig) == [2, 3, 4]
+
+
+def test_somebody_without_links_is_taken_for_another() -> None:
+    rig = member(2, 3, 4)
+    effects = rig.hear(5, m.LinkRequest(T, urgent=True))
+    [(victim, _)] = sent(effects, m.Unlink)
+    assert victim in (2, 3, 4)
+    assert sent(effects, m.LinkReply) == [(5, m.LinkReply(T, True, 0))]
+    assert linked(rig) == sorted({2, 3, 4, 5} - {victim})
+    assert [number_of(e.peer) for e in effects if isinstance(e, seam.Release)] == [victim]
+
+
+def test_asking_again_is_accepted_again_and_changes_nothing() -> None:
+    """The first answer may have been lost."""
+    rig = member(2, 3, 4)
+    effects = rig.hear(2, m.LinkRequest(T, urgent=True))
+    assert everything_sent(effects) == [(2, m.LinkReply(T, True, 0))]
+    assert linked(rig) == [2, 3, 4]
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+def test_members_of_the_view_are_asked_until_there_are_enough() -> None:
+    rig = member()
+    effects = introduce(rig, 2, 3, 4, 5)
+    asked = told(effects, m.LinkRequest)
+    assert len(asked) == len(set(asked)) == 2
+    assert all(request.urgent for _, request in sent(effects, m.LinkRequest))
+    assert told(introduce(rig, 6), m.LinkRequest) == []  # two are being asked already
+
+
+def test_who_has_a_link_is_in_no_hurry() -> None:
+    rig = member(2)
+    [(_, request)] = sent(introduce(rig, 3), m.LinkRequest)
+    assert not request.urgent
+
+
+def test_an_accepted_request_makes_a_link() -> None:
+    rig = member()
+    introduce(rig, 2)
+    rig.hear(2, m.LinkReply(T, True))
+    assert linked(rig) == [2]
+
+
+def test_who_refused_is_left_alone_for_a_while_and_then_asked_again() -> None:
+    rig = member()
+    introduce(rig, 2)
+    rig.hear(2, m.LinkReply(T, False))
+    assert told(introduce(rig, 2), m.LinkRequest) == []
+    rig.wait(rig.peer.config.links.request_timeout_ms)
+    assert told(introduce(rig, 2), m.LinkRequest) == [2]
+
+
+def test_a_refusal_ends_a_link_that_only_this_end_believed_in() -> None:
+    rig = member(2)
+    rig.hear(2, m.LinkReply(T, False))
+    assert linked(rig) == []
+
+
+def test_an_answer_to_no_question_displaces_nobody() -> None:
+    rig = member(2, 3, 4)
+    effects = rig.hear(9, m.LinkReply(T, True))
+    assert everything_sent(effects) == [(9, m.Unlink(T))]
+    assert linked(rig) == [2, 3, 4]
+
+
+def test_a_late_answer_is_welcome_while_there_is_room() -> None:
+    rig = member(2)
+    rig.hear(9, m.LinkReply(T, True))
+    assert linked(rig) == [2, 9]
+
+
+# --- links one end believes in ------------------------------------------------------------------
+
+
+def test_a_payload_over_an_unknown_link_makes_it_known() -> None:
+    rig = member(2)
+    rig.hear(3, m.Payload(T, m.Event(contact(3).peer, 1, 1, 0, b""), 1))
+    assert linked(rig) == [2, 3]
+
+
+def test_or_is_answered_with_unlink_when_there_is_no_room() -> None:
+    rig = member(2, 3, 4)
+    effects = rig.hear(5, m.Payload(T, m.Event(contact(5).peer, 1, 1, 0, b""), 1))
+    assert sent(effects, m.Unlink) == [(5, m.Unlink(T))]
+    assert linked(rig) == [2, 3, 4]
+
+
+def test_a_link_given_up_is_replaced_from_the_view() -> None:
+    rig = member(2, 3)
+    introduce(rig, 7)
+    effects = rig.hear(2, m.Unlink(T))
+    assert linked(rig) == [3]
+    assert told(effects, m.LinkRequest) == [7]
+    assert [e.peer for e in effects if isinstance(e, seam.Release)] == [contact(2).peer]
+
+
+def test_a_lost_peer_is_replaced_too() -> None:
+    rig = member(2, 3)
+    introduce(rig, 7)
+    assert told(rig.lose(3), m.LinkRequest) == [7]
+
+
+def test_repaired_by_a_stranger_one_asks_it_for_a_link() -> None:
+    """That joins parts of the link graph that lost each other."""
+    rig = member(2, 3)
+    repair = m.Repair(T, [m.Event(contact(8).peer, 1, 1, 0, b"")])
+    assert told(rig.hear(7, repair), m.LinkRequest) == [7]
+    assert told(rig.hear(7, repair), m.LinkRequest) == []  # nothing new in it
+
+
+def test_repairs_by_very_many_strangers_do_not_make_very_many_requests() -> None:
+    rig = member(2, 3)
+    asked = []
+    for number in range(10, 60):
+        repair = m.Repair(T, [m.Event(contact(number).peer, 1, 1, 0, b"")])
+        asked += told(rig.hear(number, repair), m.LinkRequest)
+    assert len(asked) <= FEW.links.most
+
+
+# --- several members ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 5, 25])
+def test_links_are_enough_agreed_on_and_connected(size: int) -> None:
+    group = Group(size)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(120_000)
+    links = {
+        number: {number_of(peer) for peer in peer.topics[T].links.linked}
+        for number, peer in group.peers.items()
+    }
+    for number, others in links.items():
+        assert len(others) >= min(5, size - 1)
+        assert all(number in links[other] for other in others)
+    reached = {1}
+    for _ in range(size):
+        reached |= {other for number in reached for other in links[number]}
+    assert reached == set(group.peers)
+
+
+def test_when_a_member_dies_the_others_link_up_again() -> None:
+    group = Group(8)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(60_000)
+    group.kill(3)
+    group.run(90_000)
+    for peer in group.peers.values():
+        links = {number_of(other) for other in peer.topics[T].links.linked}
+        assert 3 not in links
+        assert len(links) >= 5

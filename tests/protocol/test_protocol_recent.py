@@ -1,0 +1,310 @@
+"""What a member has seen and holds, against a plain set of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from protocol_kit import contact, event, span
+
+from weft.protocol import messages as m
+from weft.protocol.config import Dissemination
+from weft.protocol.recent import STREAM_LIFE, Recent
+
+LIFE = 100  # milliseconds that events are held in these tests
+EVER = 1 << 62  # offers hold events that came up to then
+CONFIG = Dissemination(recent_ms=LIFE)
+numbers = st.integers(1, 14)
+publishers = st.integers(1, 3)
+incarnations = st.integers(1, 2)
+
+
+def fresh(**bounds: int) -> Recent:
+    return Recent(replace(CONFIG, **bounds))  # type: ignore[arg-type]
+
+
+def admit(recent: Recent, number: int, now: int = 0, publisher: int = 9) -> bool:
+    return recent.admit(event(publisher, number), 1, None, now)
+
+
+def listed(spans: list[m.Span]) -> set[tuple[bytes, int, int]]:
+    return {
+        (one.publisher, one.incarnation, number)
+        for one in spans
+        for number in range(one.first, one.last + 1)
+    }
+
+
+# --- against a model ----------------------------------------------------------------------------
+
+
+class AgainstASet(RuleBasedStateMachine):
+    """Events come in any order, time passes, old ones are let go of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent = Recent(CONFIG)
+        self.now = 0
+        self.seen: dict[tuple[bytes, int, int], int] = {}  # event -> when
+        self.given_up: set[tuple[bytes, int, int]] = set()
+
+    @rule(publisher=publishers, incarnation=incarnations, number=numbers, size=st.integers(0, 9))
+    def an_event_comes(self, publisher: int, incarnation: int, number: int, size: int) -> None:
+        one = event(publisher, number, bytes(size), incarnation)
+        key = (one.publisher, one.incarnation, number)
+        new = self.recent.admit(one, 1, None, self.now)
+        if key in self.seen:
+            assert not new
+        elif not new:
+            # It was given up: a later one has been there for as long as events are held.
+            assert any(
+                other[:2] == key[:2] and other[2] > number and since <= self.now - LIFE
+                for other, since in self.seen.items()
+            )
+            self.given_up.add(key)
+        else:
+            assert key not in self.given_up
+            self.seen[key] = self.now
+
+    @rule(milliseconds=st.integers(1, LIFE))
+    def time_passes(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @precondition(lambda self: self.now < STREAM_LIFE * LIFE)  # publishers are not yet forgotten
+    @rule()
+    def purge(self) -> None:
+        self.recent.purge(self.now)
+        held = listed(self.recent.offer(EVER))
+        assert held == {key for key, since in self.seen.items() if since > self.now - LIFE}
+
+    @rule(publisher=publishers, incarnation=incarnations, first=numbers, length=st.integers(0, 14))
+    def somebody_compares(self, publisher: int, incarnation: int, first: int, length: int) -> None:
+        asked = span(publisher, first, first + length, incarnation)
+        lacking = listed(self.recent.lacking([asked]))
+        assert lacking <= listed([asked])
+        assert not lacking & self.seen.keys()
+        assert listed([asked]) - lacking <= self.seen.keys() | self._may_be_given_up()
+        held = listed(self.recent.offer(EVER))
+        fetched = self.recent.fetch([asked, asked], 100)
+        keys = [(h.event.publisher, h.event.incarnation, h.event.number) for h in fetched]
+        assert len(keys) == len(set(keys))
+        assert set(keys) == held & listed([asked])
+
+    def _may_be_given_up(self) -> set[tuple[bytes, int, int]]:
+        return {
+            (publisher, incarnation, number)
+            for (publisher, incarnation, last), since in self.seen.items()
+            if since <= self.now - LIFE
+            for number in range(1, last)
+        }
+
+    @invariant()
+    def what_is_held_was_seen(self) -> None:
+        held = listed(self.recent.offer(EVER))
+        assert held <= self.seen.keys()
+        assert len(held) == len(self.recent)
+
+    @invariant()
+    def every_event_seen_is_known_as_seen(self) -> None:
+        for publisher, incarnation, number in self.seen:
+            assert self.recent.streams[(publisher, incarnation)].has_seen(number)  # type: ignore[index]
+
+
+TestAgainstASet = AgainstASet.TestCase
+TestAgainstASet.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+# --- fingerprints -------------------------------------------------------------------------------
+
+events = st.tuples(publishers, incarnations, numbers)
+
+
+def having_seen(found: list[tuple[int, int, int]]) -> Recent:
+    recent = fresh()
+    for step, (publisher, incarnation, number) in enumerate(found):
+        recent.admit(event(publisher, number, b"", incarnation), step, None, step)
+    return recent
+
+
+@given(st.lists(events), st.randoms(use_true_random=False))
+def test_who_has_seen_the_same_has_the_same_fingerprint(
+    found: list[tuple[int, int, int]], order: object
+) -> None:
+    first = having_seen(found)
+    order.shuffle(found)  # type: ignore[attr-defined]
+    assert having_seen(found).fingerprint() == first.fingerprint()
+    assert 0 <= first.fingerprint() < 1 << 63
+
+
+@given(st.sets(events), st.sets(events))
+def test_who_has_seen_something_else_has_another(
+    mine: set[tuple[int, int, int]], theirs: set[tuple[int, int, int]]
+) -> None:
+    same = having_seen(sorted(mine)).fingerprint() == having_seen(sorted(theirs)).fingerprint()
+    assert same == (mine == theirs)
+
+
+def test_the_fingerprint_follows_what_happens() -> None:
+    recent = fresh()
+    seen = [recent.fingerprint()]
+    for number in (1, 3, 2):
+        admit(recent, number)
+        seen.append(recent.fingerprint())
+    assert len(set(seen)) == 4
+    assert seen[0] == 0
+
+
+@given(st.sets(events), st.sets(events))
+def test_two_members_end_with_the_same_events(
+    mine: set[tuple[int, int, int]], theirs: set[tuple[int, int, int]]
+) -> None:
+    """Offer, want, repair: whatever each has missed."""
+    left, right = having_seen(sorted(mine)), having_seen(sorted(theirs))
+    for giver, taker in ((left, right), (right, left)):
+        for held in giver.fetch(taker.lacking(giver.offer(EVER)), 512):
+            assert taker.admit(held.event, 0, None, 0)
+    assert listed(left.offer(EVER)) == listed(right.offer(EVER))
+    assert left.fingerprint() == right.fingerprint()
+
+
+def test_what_came_only_just_now_is_not_offered() -> None:
+    recent = fresh()
+    for number in (1, 2, 3):
+        admit(recent, number, now=10 * number)
+    assert recent.offer(20) == [span(9, 1, 2)]
+    assert recent.offer(9) == []
+
+
+# --- gaps ---------------------------------------------------------------------------------------
+
+
+def test_a_gap_nobody_fills_is_given_up_in_time() -> None:
+    recent = fresh()
+    admit(recent, 4, now=0)
+    recent.purge(LIFE - 1)
+    assert [(s.first, s.last) for s in recent.lacking([span(9, 1, 4)])] == [(1, 3)]
+    recent.purge(LIFE)
+    assert recent.lacking([span(9, 1, 4)]) == []
+    assert admit(recent, 5, now=LIFE)
+
+
+def test_a_younger_gap_is_not_given_up_with_an_older_one() -> None:
+    recent = fresh()
+    admit(recent, 2, now=0)  # 1 is missing
+    admit(recent, 4, now=LIFE - 2)  # and so is 3
+    admit(recent, 1, now=LIFE - 1)
+    recent.purge(LIFE + 1)
+    assert admit(recent, 3, now=LIFE + 2)
+
+
+def test_gaps_are_bounded() -> None:
+    recent = fresh(gaps_max=3)
+    for number in (2, 4, 6, 8):
+        assert admit(recent, number)
+    assert not admit(recent, 1)  # the lowest gap was closed
+    assert admit(recent, 3)
+
+
+# --- joining ------------------------------------------------------------------------------------
+
+
+def test_a_joiner_starts_after_what_was_published_before() -> None:
+    member = fresh()
+    for number in (1, 2, 3):
+        admit(member, number)
+    joiner = fresh()
+    joiner.skip_to(member.seen(), now=5)
+    assert joiner.lacking(member.offer(EVER)) == []
+    assert joiner.fingerprint() == member.fingerprint()
+    assert not admit(joiner, 3)
+    assert admit(joiner, 4)
+
+
+@given(st.sets(numbers), numbers)
+def test_skipping_adds_to_what_a_joiner_has_seen_itself(own: set[int], last: int) -> None:
+    joiner = fresh()
+    for number in own:
+        admit(joiner, number)
+    joiner.skip_to([span(9, 1, last)], now=0)
+    seen = own | set(range(1, last + 1))
+    assert [number for number in range(1, 16) if admit(joiner, number)] == [
+        number for number in range(1, 16) if number not in seen
+    ]
+
+
+def test_who_let_go_of_its_events_still_knows_them() -> None:
+    recent = fresh()
+    for number in (1, 2, 4):
+        admit(recent, number)
+    before = recent.fingerprint()
+    recent.let_go()
+    assert (len(recent), recent.offer(EVER), recent.fingerprint()) == (0, [], before)
+    assert [number for number in range(1, 6) if admit(recent, number)] == [3, 5]
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_events_held_are_bounded_in_number_and_the_oldest_goes() -> None:
+    recent = fresh(recent_events_max=3)
+    for number in range(1, 6):
+        admit(recent, number, now=number)
+    assert listed(recent.offer(EVER)) == listed([span(9, 3, 5)])
+    assert recent.evicted == 2
+
+
+def test_events_held_are_bounded_in_bytes() -> None:
+    recent = fresh(recent_bytes_max=10)
+    for number in range(1, 5):
+        recent.admit(event(9, number, bytes(4)), 1, None, 0)
+    assert listed(recent.offer(EVER)) == listed([span(9, 3, 4)])
+
+
+def test_an_event_too_large_to_hold_is_still_new_once() -> None:
+    recent = fresh(recent_bytes_max=3)
+    assert recent.admit(event(9, 1, bytes(4)), 1, None, 0)
+    assert not recent.admit(event(9, 1, bytes(4)), 1, None, 0)
+    assert len(recent) == 0
+
+
+def test_publishers_are_bounded_and_the_most_silent_goes() -> None:
+    recent = fresh(streams_max=2)
+    admit(recent, 1, now=1, publisher=7)
+    admit(recent, 1, now=2, publisher=8)
+    admit(recent, 2, now=3, publisher=7)
+    admit(recent, 1, now=4, publisher=9)
+    assert listed(recent.offer(EVER)) == listed([span(7, 1, 2), span(9, 1, 1)])
+    assert not admit(recent, 2, now=5, publisher=7)
+
+
+def test_silent_publishers_are_forgotten_long_after_their_events() -> None:
+    recent = fresh()
+    admit(recent, 1, now=0)
+    recent.purge(STREAM_LIFE * LIFE - 1)
+    assert not admit(recent, 1, now=STREAM_LIFE * LIFE - 1)
+    recent.purge(STREAM_LIFE * LIFE)
+    assert recent.streams == {}
+    assert recent.fingerprint() == 0
+
+
+def test_lists_for_the_wire_are_bounded() -> None:
+    recent = fresh()
+    for number in range(2, 2 * m.LIST_MAX + 20, 2):
+        admit(recent, number)
+    assert len(recent.offer(EVER)) == m.LIST_MAX
+    assert len(recent.lacking([span(9, 1, 1 << 62)])) <= m.LIST_MAX
+    assert len(recent.fetch([span(9, 1, 1 << 62)], 7)) == 7
+    many = fresh()
+    for publisher in range(m.LIST_MAX + 5):
+        admit(many, 1, publisher=publisher)
+    assert len(many.seen()) == m.LIST_MAX
+
+
+def test_a_claim_of_very_many_events_costs_little() -> None:
+    recent = fresh()
+    claim = [m.Span(contact(p).peer, 1, 0, (1 << 63) - 1) for p in range(m.LIST_MAX)]
+    lacking = recent.lacking(claim)
+    assert sum(one.last - one.first + 1 for one in lacking) <= 512
+    assert recent.fetch(claim, 512) == []

@@ -1,0 +1,156 @@
+"""How many members a topic has: counted while few, estimated by Sample & Collide when many."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
+
+from weft.protocol import config as c
+from weft.protocol import messages as m
+
+SMALL_VIEWS = c.Config(cyclon=c.Cyclon(view_size=6, shuffle_length=4, stable_period_max=1))
+
+
+def member(others: int, config: c.Config = SMALL_VIEWS) -> Rig:
+    """A subscriber whose view holds so many others."""
+    rig = Rig(1, config)
+    rig.subscribe(scheme="flood")
+    for number in range(2, others + 2):
+        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+    return rig
+
+
+def popularity(rig: Rig) -> int:
+    return rig.peer.topics[T].popularity
+
+
+def hear_of(rig: Rig, size: int, age_ms: int = 0) -> None:
+    state = rig.peer.topics[T]
+    rig.hear(2, m.ShuffleRequest(T, 1, [], m.OverlayNews(state.overlay, size, age_ms, 0)))
+
+
+# --- counting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [0, 1, 4])
+def test_a_group_that_fits_a_view_is_counted(others: int) -> None:
+    assert popularity(member(others)) == others + 1
+
+
+@pytest.mark.parametrize("size", [2, 4, 12])
+def test_members_of_a_small_group_agree_on_its_size(size: int) -> None:
+    group = Group(size)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(150_000)
+    assert [peer.topics[T].popularity for peer in group.peers.values()] == [size] * size
+
+
+# --- sharing ------------------------------------------------------------------------------------
+
+
+def test_what_others_estimated_is_taken_over_and_passed_on() -> None:
+    rig = member(6)
+    hear_of(rig, 700, age_ms=1_000)
+    assert popularity(rig) == 700
+    news = rig.peer.topics[T].news()
+    assert (news.size, news.size_ms) == (700, 1_000)
+
+
+def test_the_fresher_estimate_counts() -> None:
+    rig = member(6)
+    hear_of(rig, 700, age_ms=1_000)
+    hear_of(rig, 500, age_ms=2_000)
+    assert popularity(rig) == 700
+    hear_of(rig, 600, age_ms=500)
+    assert popularity(rig) == 600
+
+
+def test_an_old_estimate_is_not_passed_on() -> None:
+    rig = member(6)
+    hear_of(rig, 700, age_ms=rig.peer.config.size.fresh_ms)
+    assert popularity(rig) == 7
+    hear_of(rig, 700)
+    rig.now += rig.peer.config.size.fresh_ms
+    [(_, reply)] = sent(rig.hear(2, m.ShuffleRequest(T, 2, [])), m.ShuffleReply)
+    assert reply.news.size == 0
+
+
+def test_a_small_group_is_counted_whatever_others_say() -> None:
+    rig = member(3)
+    hear_of(rig, 700)
+    assert popularity(rig) == 4
+
+
+# --- walks --------------------------------------------------------------------------------------
+
+
+def test_a_walk_goes_on_and_ends_with_a_reply_to_its_origin() -> None:
+    rig = member(1)
+    effects = rig.hear(2, m.SampleWalk(T, contact(9), 5, 3))
+    assert everything_sent(effects) == [(2, m.SampleWalk(T, contact(9), 5, 2))]
+    effects = rig.hear(2, m.SampleWalk(T, contact(9), 5, 0))
+    assert everything_sent(effects) == [(9, m.SampleReply(T, 5))]
+
+
+def start_run(rig: Rig) -> tuple[int, list[int]]:
+    """Run cycles until the member starts to estimate; returns the run's number and first steps."""
+    for _ in range(200):
+        walks = sent(rig.cycle(), m.SampleWalk)
+        if walks:
+            return walks[0][1].round, [to for to, _ in walks]
+        refill(rig)
+    raise AssertionError("no run was ever started")
+
+
+def refill(rig: Rig) -> None:
+    for number in range(2, 8):
+        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+
+
+def test_a_run_ends_with_an_estimate_once_it_has_its_collisions() -> None:
+    rig = member(6)
+    number, first_steps = start_run(rig)
+    assert len(first_steps) == rig.peer.config.size.walks_at_once
+    refill(rig)
+    # 40 members, each sampled once, then ten of them again.
+    for sample in [*range(10, 50), *range(10, 19)]:
+        assert len(told(rig.hear(sample, m.SampleReply(T, number)), m.SampleWalk)) == 1
+    assert rig.hear(19, m.SampleReply(T, number)) == []
+    assert rig.peer.counters["size_estimates"] == 1
+    assert 80 < popularity(rig) < 140  # most likely: 105
+
+
+def test_samples_of_another_run_do_not_count() -> None:
+    rig = member(6)
+    number, _ = start_run(rig)
+    for _ in range(50):
+        assert rig.hear(9, m.SampleReply(T, number + 1)) == []
+    assert rig.peer.counters["size_estimates"] == 0
+
+
+def test_a_member_that_knows_a_fresh_estimate_makes_none_of_its_own() -> None:
+    rig = member(6)
+    hear_of(rig, 60)
+    walks = []
+    for _ in range(10):
+        walks += told(rig.cycle(), m.SampleWalk)
+        refill(rig)
+    assert walks == []
+
+
+# --- a real group -------------------------------------------------------------------------------
+
+
+def test_a_larger_group_estimates_its_size() -> None:
+    size = 60
+    group = Group(size, SMALL_VIEWS)
+    group.run(3_000)
+    group.subscribe_all(scheme="flood")
+    group.run(300_000, steps_max=2_000_000)
+    made = sum(peer.counters["size_estimates"] for peer in group.peers.values())
+    assert made >= 1
+    estimates = [peer.topics[T].popularity for peer in group.peers.values()]
+    assert 30 < statistics.median(estimates) < 120  # ten collisions: a third more or less is usual

@@ -1,0 +1,257 @@
+"""One topic at one member: overlay ids, repair, flood and gossip, its pace."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_kit import (
+    Group,
+    Rig,
+    T,
+    contact,
+    delivered,
+    event,
+    everything_sent,
+    number_of,
+    sent,
+    span,
+    told,
+)
+
+from weft.ids import GENERAL
+from weft.protocol import config as c
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+
+def member(*links: int, config: c.Config | None = None) -> Rig:
+    rig = Rig(1, config)
+    rig.subscribe()
+    rig.link(*links)
+    return rig
+
+
+def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> m.OverlayNews:
+    """What a member of the same topic tells; by default nothing that differs from ours."""
+    state = rig.peer.topics[T]
+    return m.OverlayNews(
+        state.overlay if overlay is None else overlay,
+        0,
+        0,
+        state.recent.fingerprint() if recent is None else recent,
+    )
+
+
+# --- overlay ids --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["request", "reply", "join"])
+def test_every_exchange_carries_the_id_and_the_smaller_survives(kind: str) -> None:
+    rig = member()
+    rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(2), 0)], news(rig, (1 << 63) - 1)))
+    mine = rig.peer.topics[T].overlay
+    assert mine < (1 << 63) - 1
+    if kind == "request":
+        rig.hear(2, m.ShuffleRequest(T, 2, [], news(rig, 17)))
+    elif kind == "reply":
+        tick = next(r.tick for _, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic == T)
+        rig.hear(2, m.ShuffleReply(T, tick, [], news(rig, 17)))
+    else:
+        rig.hear(2, m.JoinReply(T, True, news(rig, 17)))
+    assert rig.peer.topics[T].overlay == 17
+    assert rig.peer.counters["overlays_merged"] == 1
+
+
+def test_parts_that_never_met_merge() -> None:
+    """A topic starts in both halves of a parted network, which then meet over one neighbour."""
+    group = Group(6)
+    group.run(30_000)
+    group.drop = lambda sender, to, message: (sender <= 3) != (to <= 3)
+    group.run(120_000)
+    group.subscribe_all()
+    group.run(60_000)
+    assert len({peer.topics[T].overlay for peer in group.peers.values()}) == 2
+    group.do(1, seam.Publish(5, T, b"", 0))
+    group.do(4, seam.Publish(5, T, b"", 0))
+    group.run(5_000)
+    assert (4, 1) not in group.delivered(1)
+    group.drop = lambda sender, to, message: False
+    group.do(1, seam.Join((contact(4),)))
+    group.run(100_000)
+    assert len({peer.topics[T].overlay for peer in group.peers.values()}) == 1
+    for number in group.peers:
+        assert sorted(group.delivered(number)) == [(1, 1), (4, 1)]
+
+
+# --- repair -------------------------------------------------------------------------------------
+
+
+def test_who_has_seen_the_same_is_offered_nothing() -> None:
+    rig = member(2)
+    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    assert sent(rig.hear(3, m.ShuffleRequest(T, 1, [], news(rig))), m.Offer) == []
+
+
+def test_who_has_seen_something_else_is_offered_what_is_held() -> None:
+    rig = member(2)
+    settle_ms = rig.peer.config.dissemination.settle_ms
+    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    rig.wait(settle_ms)
+    rig.hear(2, m.Payload(T, event(9, 2), 1))  # may be on its way to the other too
+    effects = rig.hear(3, m.ShuffleRequest(T, 1, [], news(rig, recent=1)))
+    assert sent(effects, m.Offer) == [(3, m.Offer(T, [span(9, 1, 1)], True, settle_ms))]
+
+
+def test_an_offer_is_answered_with_what_is_wanted_and_an_offer() -> None:
+    rig = member()
+    rig.publish()
+    effects = rig.hear(3, m.Offer(T, [span(9, 1, 3)], first=True))
+    assert everything_sent(effects) == [
+        (3, m.Want(T, [span(9, 1, 3)])),
+        (3, m.Offer(T, [span(1, 1, 1)], first=False)),
+    ]
+    effects = rig.hear(3, m.Offer(T, [span(1, 1, 1)], first=False))
+    assert everything_sent(effects) == []
+
+
+def test_what_is_wanted_is_sent_in_bounded_messages() -> None:
+    config = c.Config(dissemination=c.Dissemination(repair_batch=3, repair_bytes_max=100))
+    rig = member(config=config)
+    for _ in range(7):
+        rig.publish(bytes(10))
+    for _ in range(2):
+        rig.publish(bytes(70))
+    effects = rig.hear(3, m.Want(T, [span(1, 2, 99), span(8, 1, 1)]))
+    batches = [[e.number for e in repair.events] for _, repair in sent(effects, m.Repair)]
+    assert batches == [[2, 3, 4], [5, 6, 7], [8], [9]]
+
+
+def test_wanting_one_event_very_often_brings_it_once() -> None:
+    rig = member()
+    rig.publish(bytes(1_000))
+    effects = rig.hear(3, m.Want(T, [span(1, 1, 1)] * m.LIST_MAX))
+    assert sum(len(repair.events) for _, repair in sent(effects, m.Repair)) == 1
+
+
+def test_a_repair_delivers_what_is_new() -> None:
+    rig = member(2)
+    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    effects = rig.hear(3, m.Repair(T, [event(9, 1), event(9, 2)]))
+    assert delivered(effects) == [(9, 2)]
+    assert rig.peer.counters["repaired"] == 1
+    assert rig.peer.counters["repairs_duplicate"] == 1
+
+
+def test_a_new_link_compares_from_one_end_only() -> None:
+    low, high = member(), Rig(9)
+    high.subscribe()
+    low.publish()
+    high.publish()
+    assert told(low.hear(5, m.LinkRequest(T, True, 77)), m.Offer) == [5]
+    assert told(high.hear(5, m.LinkRequest(T, True, 77)), m.Offer) == []
+
+
+@pytest.mark.parametrize("scheme", ["tree", "gossip", "flood"])
+def test_whatever_the_scheme_lost_is_repaired(scheme: seam.Scheme) -> None:
+    group = Group(6)
+    group.run(2_000)
+    group.subscribe_all(scheme=scheme)
+    group.run(60_000)
+    carriers = (m.Payload, m.IHave, m.Graft)
+    group.drop = lambda sender, to, message: to in (4, 5) and isinstance(message, carriers)
+    for _ in range(3):
+        group.do(1, seam.Publish(5, T, b"", 0))
+    group.run(300)
+    assert group.delivered(4) == group.delivered(5) == []
+    group.run(100_000)
+    for number in group.peers:
+        assert sorted(group.delivered(number)) == [(1, 1), (1, 2), (1, 3)]
+
+
+# --- flood and gossip ---------------------------------------------------------------------------
+
+
+def spread(scheme: seam.Scheme, neighbours: int = 12) -> Rig:
+    rig = Rig(1)
+    rig.subscribe(scheme=scheme)
+    for number in range(2, neighbours + 2):
+        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+    return rig
+
+
+def test_flooding_reaches_the_whole_view_but_source_and_publisher() -> None:
+    rig = spread("flood")
+    effects = rig.hear(5, m.Payload(T, event(7, 1), 3))
+    assert told(effects, m.Payload) == [n for n in range(2, 14) if n not in (5, 7)]
+    assert {payload.hops for _, payload in sent(effects, m.Payload)} == {4}
+    assert everything_sent(rig.hear(6, m.Payload(T, event(7, 1), 3))) == []
+
+
+def test_gossip_reaches_a_few_and_each_time_others() -> None:
+    rig = spread("gossip")
+    chosen = [tuple(told(rig.publish(), m.Payload)) for _ in range(20)]
+    assert {len(one) for one in chosen} == {rig.peer.config.dissemination.gossip_fanout}
+    assert len(set(chosen)) > 10
+
+
+@pytest.mark.parametrize("scheme", ["flood", "gossip"])
+def test_schemes_over_the_view_need_no_links(scheme: seam.Scheme) -> None:
+    rig = spread(scheme)
+    assert told(rig.cycle(), m.LinkRequest) == []
+
+
+# --- its pace -----------------------------------------------------------------------------------
+
+
+def exchanges(rig: Rig, cycles: int) -> list[bool]:
+    """In which of the next cycles the topic exchanges views; all are answered."""
+    found = []
+    for _ in range(cycles):
+        asked = [(to, r) for to, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic != GENERAL]
+        found.append(bool(asked))
+        for to, request in asked:
+            rig.hear(to, m.ShuffleReply(T, request.tick, [], news(rig)))
+    return found
+
+
+def test_a_quiet_topic_slows_down_and_an_event_wakes_it() -> None:
+    rig = spread("flood", neighbours=3)
+    slowest = rig.peer.config.cyclon.stable_period_max
+    exchanges(rig, 12)
+    assert sum(exchanges(rig, 4 * slowest)) == 4
+    rig.publish()
+    exchanges(rig, slowest)  # the next exchange notices
+    assert exchanges(rig, 1) + exchanges(rig, 1) != [False, False]
+
+
+def test_a_difference_that_was_not_settled_keeps_it_awake() -> None:
+    """The offer that should follow may be lost."""
+    rig = spread("flood", neighbours=3)
+    exchanges(rig, 20)
+    differing = 0
+    for _ in range(12):
+        for to, request in sent(rig.cycle(), m.ShuffleRequest):
+            if request.topic == T:
+                differing += 1
+                rig.hear(to, m.ShuffleReply(T, request.tick, [], news(rig, recent=1)))
+    assert differing >= 8
+
+
+def test_old_entries_do_not_bring_back_who_left() -> None:
+    rig = spread("flood", neighbours=3)
+    rig.hear(3, m.LeaveNotice(T))
+    rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 1)], news(rig)))
+    rig.hear(2, m.JoinGift(T, m.Descriptor(contact(3), 1)))
+    assert contact(3).peer not in rig.peer.topics[T].view.peers
+    rig.hear(3, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 0)], news(rig)))
+    assert contact(3).peer in rig.peer.topics[T].view.peers
+
+
+def test_a_member_that_left_leaves_the_view() -> None:
+    rig = spread("flood", neighbours=3)
+    rig.hear(3, m.LeaveNotice(T))
+    asked = [(to, r) for to, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic == T]
+    for to, request in asked:
+        rig.hear(to, m.ShuffleReply(T, request.tick, [], m.NO_NEWS, member=False))
+    left = {number_of(peer) for peer in rig.peer.topics[T].view.peers}
+    assert left == {2, 4} - {to for to, _ in asked}
+    assert len(asked) == 1
