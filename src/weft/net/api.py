@@ -1,0 +1,237 @@
+"""The front door: a peer that listens, joins, subscribes and publishes.
+
+async with weft.Peer.open(join=["/ip4/…/tcp/4001/p2p/12D3KooW…"]) as peer:
+    sub = await peer.subscribe("/sports/football")
+    await peer.publish("/sports/football", b"goal")
+    async for note in sub: ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from weft.ids import BadId, Contact, Topic, contact_text, parse_contact, parse_topic, peer_text
+from weft.net import metrics as prometheus
+from weft.net.config import Config
+from weft.net.errors import UsageError
+from weft.net.identity import Identity
+from weft.net.listener import bind
+from weft.net.receipt import Receipt
+from weft.net.runtime import Runtime
+from weft.net.subscription import Subscription
+from weft.net.tls import Credentials
+from weft.net.tracing import Tracer
+from weft.net.version import VERSION
+from weft.protocol.messages import PAYLOAD_BYTES_MAX
+from weft.protocol.peer import Peer as Machine
+from weft.protocol.seam import Scheme
+
+
+class Peer:
+    """A running weft peer; see `open` and `start`."""
+
+    def __init__(self, runtime: Runtime, machine: Machine, config: Config) -> None:
+        self.config = config
+        self._runtime = runtime
+        self._machine = machine
+        self._metrics: prometheus.Endpoint | None = None
+
+    # --- starting and closing -----------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        listen: str | None = None,
+        join: Iterable[str] = (),
+        key: Identity | Path | str | None = None,
+        config: Config | None = None,
+        trace: Path | str | None = None,
+        metrics: str | None = None,
+    ) -> AbstractAsyncContextManager[Peer]:
+        """A peer for an `async with` block, which leaves the network at its end.
+
+        `listen` is HOST:PORT (port 0: any free one), `join` lists addresses of known peers, `key`
+        is a key file (made if missing) or an `Identity`, None a fresh one in memory; `trace` names
+        a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
+        """
+        return _opened(listen, tuple(join), key, config, trace, metrics)
+
+    @classmethod
+    async def start(
+        cls,
+        listen: str | None = None,
+        join: Iterable[str] = (),
+        key: Identity | Path | str | None = None,
+        config: Config | None = None,
+        trace: Path | str | None = None,
+        metrics: str | None = None,
+    ) -> Peer:
+        """As `open`, but the caller has to `close` it."""
+        config = config or Config()
+        network = config.network
+        contacts = tuple(_contact(text) for text in (*join, *network.join))
+        identity = _identity(key)
+        credentials = Credentials(identity)
+        listener, address = bind(listen or network.listen, network.announce)
+        try:
+            me = Contact(identity.peer, address)
+            tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
+            protocol = dataclasses.replace(config.protocol, trace=tracer is not None)
+            machine = Machine(me, secrets.randbits(63), protocol)
+            runtime = Runtime(machine, me, credentials, network, tracer, f"weft/{VERSION}")
+            await runtime.start(listener, identity.next_incarnation(), contacts)
+        except BaseException:
+            listener.close()
+            raise
+        peer = cls(runtime, machine, config)
+        if metrics is not None:
+            try:
+                await peer.serve_metrics(metrics)
+            except BaseException:
+                await peer.close()
+                raise
+        return peer
+
+    async def close(self) -> None:
+        """Leave the network: tell the neighbours, flush what is queued, close."""
+        if self._metrics is not None:
+            self._metrics.close()
+        await self._runtime.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._runtime.closed
+
+    # --- who and where ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The peer id in libp2p's text form."""
+        return peer_text(self._runtime.me.peer)
+
+    @property
+    def address(self) -> str:
+        """The full multiaddr that others can join by."""
+        return contact_text(self._runtime.me)
+
+    def __repr__(self) -> str:
+        return f"Peer({self.address})"
+
+    # --- publish and subscribe ------------------------------------------------------------------
+
+    def subscribe(self, topic: str, scheme: Scheme | None = None) -> Subscription:
+        """Subscribe to a topic. Await the result to be sure that the topic has been joined."""
+        return self._runtime.subscribe(_topic(topic), scheme)
+
+    async def publish(self, topic: str, payload: bytes | str) -> Receipt:
+        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full."""
+        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        if len(data) > PAYLOAD_BYTES_MAX:
+            raise UsageError(
+                f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
+            )
+        return await self._runtime.publish(self._known_topic(topic), data)
+
+    def _known_topic(self, topic: str) -> Topic:
+        """Topics that this peer is subscribed to were checked before."""
+        return topic if topic in self._machine.topics else _topic(topic)  # type: ignore[return-value]
+
+    # --- looking at it --------------------------------------------------------------------------
+
+    @property
+    def drops(self) -> int:
+        """Event-carrying messages that this peer could not send on: full queues, lost peers."""
+        return self._runtime.counters.events_dropped
+
+    @property
+    def isolated(self) -> bool:
+        """Whether this peer knows no other."""
+        return self._machine.isolated
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Everything counted so far: the driver's as `net_…`, the machine's by their own names."""
+        counts = {f"net_{name}": value for name, value in self._network_counts().items()}
+        return {**self._machine.counters, **counts}
+
+    def _network_counts(self) -> dict[str, int]:
+        counts = self._runtime.counters.as_dict()
+        counts["bytes_received"], counts["bytes_sent"] = self._runtime.pool.traffic()
+        return counts
+
+    def status(self) -> dict[str, object]:
+        """What a user wants to see, ready for JSON."""
+        connections = [
+            {
+                "peer": peer_text(remote.peer),
+                "address": remote.address,
+                "queued_bytes": remote.queued,
+                "dropped": remote.dropped,
+            }
+            for remote in self._runtime.pool.peers
+        ]
+        return {
+            **self._machine.status(),
+            "isolated": self.isolated,
+            "subscriptions": self._runtime.subscription_counts(),
+            "network": {**self._runtime.pool.gauges(), "name": self.config.network.name},
+            "connections": connections,
+        }
+
+    def metrics(self) -> str:
+        """Prometheus metrics as text."""
+        gauges: dict[str, float] = {
+            **{f"net_{name}": value for name, value in self._runtime.pool.gauges().items()},
+            "subscriptions": len(self._machine.topics),
+            "view_size": len(self._machine.general.peers),
+            "access_points": len(self._machine.table),
+            "isolated": int(self.isolated),
+        }
+        return prometheus.render(self.counters, gauges, {"peer": self.id})
+
+    async def serve_metrics(self, where: str) -> str:
+        """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        endpoint = prometheus.Endpoint(self.metrics)
+        await endpoint.open(where)
+        self._metrics = endpoint
+        return endpoint.address
+
+
+@asynccontextmanager
+async def _opened(
+    listen: str | None,
+    join: tuple[str, ...],
+    key: Identity | Path | str | None,
+    config: Config | None,
+    trace: Path | str | None,
+    metrics: str | None,
+) -> AsyncGenerator[Peer, None]:
+    peer = await Peer.start(listen, join, key, config, trace, metrics)
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+def _identity(key: Identity | Path | str | None) -> Identity:
+    if key is None:
+        return Identity.generate()
+    return key if isinstance(key, Identity) else Identity.load_or_generate(Path(key))
+
+
+def _topic(text: str) -> Topic:
+    try:
+        return parse_topic(text)
+    except BadId as error:
+        raise UsageError(str(error)) from error
+
+
+def _contact(text: str) -> Contact:
+    try:
+        return parse_contact(text)
+    except BadId as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,145 @@
+"""Frames: how messages lie on the wire (docs/wire.md has the whole of it).
+
+A frame is a four-byte big-endian length and a msgpack body. The first frame of each side is its
+`Hello`; after both, every frame is one of the protocol's messages, or a `Goodbye` that says why
+the sender ends. msgspec checks types and bounds while it decodes, in C; whatever does not fit
+raises `FrameFault`, whatever is too long raises `OversizedFault` before it is read, and nothing
+else is ever raised for bytes from outside.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, Union
+
+import msgspec
+from msgspec import Meta, Struct
+
+from weft.ids import WireAddress
+from weft.net.errors import FrameFault, OversizedFault
+from weft.protocol.messages import AnyMessage
+
+WIRE_VERSION = 1
+HEADER_BYTES = 4
+HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
+
+
+class Hello(Struct, frozen=True, array_like=True, tag=0, gc=False):
+    """First frame on a connection. Who speaks is known from TLS, never from here."""
+
+    version: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    network: Annotated[str, Meta(max_length=64)]
+    address: WireAddress  # where the sender listens
+    agent: Annotated[str, Meta(max_length=64)]
+
+
+class Goodbye(Struct, frozen=True, array_like=True, tag=127, gc=False):
+    """Last frame on a connection: why the sender ends it."""
+
+    reason: Annotated[str, Meta(max_length=256)]
+
+
+WireMessage: TypeAlias = Union[AnyMessage, Goodbye]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_open = msgspec.msgpack.Decoder(Union[AnyMessage, Goodbye]).decode
+_decode_greeting = msgspec.msgpack.Decoder(Union[Hello, Goodbye]).decode
+# Deeply nested garbage ends in RecursionError, absurd announced lengths in MemoryError.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
+
+
+def encode(message: WireMessage | Hello) -> bytes:
+    """The frame of a message."""
+    body = _encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+class Encoder:
+    """Encodes messages, and one that goes to several peers only once."""
+
+    __slots__ = ("_frame", "_message")
+
+    def __init__(self) -> None:
+        self._message: AnyMessage | None = None
+        self._frame = b""
+
+    def frame(self, message: AnyMessage) -> bytes:
+        if message is not self._message:
+            body = _encode(message)
+            self._frame = len(body).to_bytes(HEADER_BYTES, "big") + body
+            self._message = message
+        return self._frame
+
+    def forget(self) -> None:
+        """Let go of the last message, which may be large."""
+        self._message, self._frame = None, b""
+
+
+def decode(body: bytes) -> WireMessage:
+    """The message in a frame's body."""
+    try:
+        message: WireMessage = _decode_open(body)
+    except _UNREADABLE as error:
+        raise FrameFault(f"not a message: {error}") from error
+    return message
+
+
+def decode_greeting(body: bytes) -> Hello | Goodbye:
+    """The greeting in a connection's first frame."""
+    try:
+        greeting: Hello | Goodbye = _decode_greeting(body)
+    except _UNREADABLE as error:
+        raise FrameFault(f"not a greeting: {error}") from error
+    return greeting
+
+
+class FrameReader:
+    """Cuts a byte stream into frame bodies. Holds at most one unfinished frame."""
+
+    __slots__ = ("_at", "_data", "_need", "_part", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._data = b""  # whole chunk, of which [_at:] is still to be cut
+        self._at = 0
+        self._part = bytearray()  # an unfinished frame
+        self._need = 0  # its size, or the header's while that is unfinished
+
+    def feed(self, data: bytes) -> None:
+        """More bytes; only after `next` has returned None."""
+        if self._part:
+            self._part += data
+            if len(self._part) < self._need:
+                return
+            data = bytes(self._part)
+            self._part = bytearray()
+        self._data = data
+        self._at = 0
+
+    def next(self) -> bytes | None:
+        """The next frame's body, or None until more is fed."""
+        data, at = self._data, self._at
+        start = at + HEADER_BYTES
+        if start > len(data):
+            self._keep(HEADER_BYTES)
+            return None
+        length = int.from_bytes(data[at:start], "big")
+        if length > self.limit:
+            raise OversizedFault(f"a frame of {length} bytes, over the limit of {self.limit}")
+        end = start + length
+        if end > len(data):
+            self._keep(HEADER_BYTES + length)
+            return None
+        self._at = end
+        return data[start:end]
+
+    def _keep(self, need: int) -> None:
+        if self._at < len(self._data):
+            self._part = bytearray(self._data[self._at :])
+            self._need = need
+        self._data = b""
+        self._at = 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many bytes of an unfinished frame are held."""
+        return len(self._part)

@@ -1,0 +1,112 @@
+"""Settings of a peer on a real network, and of its state machines: frozen, checked when created.
+
+Every default says where it comes from: `paper`, `measured` or `guess`. `load` reads TOML with the
+same nesting (see `weft.net.toml`): `[network]`, `[protocol.cyclon]`, `[protocol.tera]` and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.ids import BadId, parse_contact
+from weft.net import toml
+from weft.net.errors import ConfigError
+from weft.protocol import config as protocol_config
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where to listen, whom to join, and every limit of the network driver."""
+
+    name: str = "weft"  # peers of different networks refuse each other
+    listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
+    announce: str = ""  # host or host:port told to others; needed with 0.0.0.0 or ::
+    join: tuple[str, ...] = ()  # multiaddrs of peers to enter the network by
+
+    frame_bytes_max: int = 4 * _MIB  # guess: four payloads of the largest size
+    frame_timeout_ms: int = 30_000  # guess: a frame must be complete within this
+    dial_timeout_ms: int = 5_000  # guess: TCP connect
+    handshake_timeout_ms: int = 10_000  # guess: TLS and greetings
+    drain_timeout_ms: int = 3_000  # guess: reading on after a goodbye
+    leave_timeout_ms: int = 3_000  # guess: flushing everything when the peer closes
+
+    connections_max: int = 512  # guess: about 20 MB when all are in use
+    idle_ms: int = 15_000  # guess: longer than a cycle, so that a reply finds its connection
+    dials_max: int = 32  # guess: connections being made at once
+    dial_backoff_ms: int = 1_000  # guess: after a failed dial, doubling …
+    dial_backoff_ms_max: int = 30_000  # guess: … up to this
+    handshakes_max: int = 256  # guess: callers that have not greeted yet
+    handshakes_per_ip_max: int = 128  # guess
+
+    queue_soft_bytes: int = 1 * _MIB  # guess: publishers wait above this, per receiving peer
+    queue_hard_bytes: int = 8 * _MIB  # guess: events are dropped above this
+    queue_control_bytes: int = 1 * _MIB  # guess: room for control messages above the hard limit
+    queue_patience_ms: int = 2_000  # guess: how long a full queue is waited for
+    overload_ms: int = 10_000  # guess: a peer over the hard limit for so long is disconnected
+
+    subscription_events_max: int = 8_192  # guess: notifications waiting for the application
+    subscription_bytes_max: int = 16 * _MIB  # guess
+    subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
+
+    rejoin_ms: int = 1_000  # guess: first attempt after losing everybody, doubling …
+    rejoin_ms_max: int = 60_000  # guess: … up to this
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if getattr(self, name) < 1:
+                raise ValueError(f"network.{name} must be at least 1")
+        if not 1 <= len(self.name) <= 64:
+            raise ValueError("network.name must have 1 to 64 characters")
+        if self.frame_bytes_max < 64 << 10:
+            raise ValueError("network.frame_bytes_max must be at least 65536")
+        if self.frame_bytes_max > self.queue_hard_bytes:
+            raise ValueError("network.queue_hard_bytes must hold at least one largest frame")
+        if self.queue_soft_bytes > self.queue_hard_bytes:
+            raise ValueError("network.queue_soft_bytes must not exceed network.queue_hard_bytes")
+        if self.handshakes_per_ip_max > self.handshakes_max:
+            raise ValueError("network.handshakes_per_ip_max must not exceed network.handshakes_max")
+        for text in self.join:
+            try:
+                parse_contact(text)
+            except BadId as error:
+                raise ValueError(f"network.join: {error}") from error
+
+    @property
+    def sweep_ms(self) -> int:
+        """How often deadlines are looked at: a quarter of the shortest, at most a second."""
+        shortest = min(
+            self.idle_ms,
+            self.handshake_timeout_ms,
+            self.frame_timeout_ms,
+            self.drain_timeout_ms,
+            self.overload_ms,
+        )
+        return max(5, min(1_000, shortest // 4))
+
+
+_POSITIVE = tuple(
+    name
+    for name in Network.__dataclass_fields__
+    if name not in ("name", "listen", "announce", "join")
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one peer."""
+
+    network: Network = field(default_factory=Network)
+    protocol: protocol_config.Config = field(default_factory=protocol_config.Config)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Config:
+        """Read a TOML file; `ConfigError` says which key is wrong and what was expected."""
+        path = Path(path)
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        return toml.parse(text, cls, str(path))

@@ -1,0 +1,401 @@
+"""One authenticated connection: TCP, TLS in memory, greetings, frames.
+
+    SECURING ── TLS done ──▶ GREETING ── both Hellos ──▶ OPEN ── finish() ──▶ ENDING ──▶ CLOSED
+
+The dialling side says Hello first; the accepting side answers with its own, or with a Goodbye.
+Only then do messages flow, so a connection that turns out to be one too many has carried none.
+
+A connection ends in one of two ways. `finish` closes our half: Goodbye and close_notify go out,
+and whatever the other side had already sent is still read and handled until it closes its half
+too, so a clean end loses nothing. `fail` is for everything wrong: the other side is told why if
+it can still be told, and nothing it sends is looked at again.
+
+Bytes from the socket land in one buffer per thread and are consumed at once, so an idle
+connection holds no buffer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from enum import IntEnum
+from typing import Protocol, cast
+
+from weft.ids import BadId, Contact, PeerId, split_address
+from weft.net import codec
+from weft.net.codec import FrameReader, Goodbye, Hello
+from weft.net.errors import (
+    BrokenFault,
+    Fault,
+    FrameFault,
+    GreetingFault,
+    RefusedFault,
+    TimeoutFault,
+)
+from weft.net.timers import now_ms
+from weft.net.tls import Channel, Credentials, Ended
+from weft.protocol.messages import AnyMessage
+
+RECEIVE_BYTES = 128 << 10  # guess: eight full TLS records in one go
+WRITE_BUFFER_BYTES = 128 << 10  # guess: handed to the kernel ahead of what it takes
+
+_thread = threading.local()
+
+
+def _receive_buffer() -> memoryview:
+    view = getattr(_thread, "buffer", None)
+    if view is None:
+        view = _thread.buffer = memoryview(bytearray(RECEIVE_BYTES))
+    return cast(memoryview, view)
+
+
+class State(IntEnum):
+    SECURING = 0
+    GREETING = 1
+    OPEN = 2
+    ENDING = 3  # we said goodbye, and read on
+    CLOSED = 4
+
+
+class Owner(Protocol):
+    """Who is told what happens on a connection."""
+
+    def accepted(self, connection: Connection) -> None:
+        """Somebody called; nothing is known of them yet."""
+
+    def greeted(self, connection: Connection) -> None:
+        """The other side's Hello is in: `open` or `fail` it, now or later."""
+
+    def received(self, connection: Connection, message: AnyMessage, size: int) -> None: ...
+
+    def writable(self, connection: Connection) -> None:
+        """The transport takes more again."""
+
+    def ended(self, connection: Connection, fault: Fault | None, reason: str) -> None:
+        """No longer usable, by a fault or because the other side said goodbye. Not called for
+        a connection that `finish` ended from this side."""
+
+    def gone(self, connection: Connection) -> None:
+        """Closed for good; called exactly once."""
+
+
+class Settings(Protocol):
+    """What a connection needs to know of its owner's settings."""
+
+    @property
+    def frame_bytes_max(self) -> int: ...
+
+    @property
+    def dial_timeout_ms(self) -> int: ...
+
+    @property
+    def handshake_timeout_ms(self) -> int: ...
+
+    @property
+    def drain_timeout_ms(self) -> int: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module's text. `contact` is known once the other side has greeted."""
+
+    __slots__ = (
+        "_buffer",
+        "_channel",
+        "_credentials",
+        "_hello",
+        "_owner",
+        "_pauses",
+        "_reader",
+        "_settings",
+        "_transport",
+        "bytes_received",
+        "bytes_sent",
+        "contact",
+        "deadline",
+        "dialled",
+        "expected",
+        "frame_since",
+        "last_ms",
+        "remote_ip",
+        "state",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        credentials: Credentials,
+        hello: Hello,
+        settings: Settings,
+        expected: PeerId | None = None,
+    ) -> None:
+        self._owner = owner
+        self._credentials = credentials
+        self._hello = hello
+        self._settings = settings
+        self.expected = expected
+        self.dialled = expected is not None
+        self._transport: asyncio.Transport | None = None
+        self._channel: Channel | None = None
+        self._buffer = _receive_buffer()
+        self._reader = FrameReader(codec.HELLO_BYTES_MAX)
+        self._pauses = 0
+        self.state = State.SECURING
+        self.writable = True
+        self.contact: Contact | None = None
+        self.remote_ip = ""
+        self.last_ms = now_ms()  # when bytes last went either way
+        self.deadline = self.last_ms + settings.handshake_timeout_ms  # 0: none
+        self.frame_since = 0  # when the unfinished frame began; 0: none
+        self.bytes_received = 0
+        self.bytes_sent = 0
+
+    @property
+    def peer(self) -> PeerId | None:
+        """Who is at the other end: proven once it has greeted, and before that the peer that
+        was dialled; None while a caller has not greeted."""
+        return self.contact.peer if self.contact is not None else self.expected
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a TCP connection under it."""
+        return self._transport is not None
+
+    def restart_clock(self) -> None:
+        """Its turn to be dialled has come: TCP has to connect in time."""
+        self.last_ms = now_ms()
+        self.deadline = self.last_ms + self._settings.dial_timeout_ms
+
+    # --- what asyncio tells ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self.state is State.CLOSED:  # given up while TCP was connecting
+            self._transport.abort()
+            return
+        # asyncio does this only for sockets made with an explicit protocol number; without it,
+        # Nagle's algorithm and delayed acknowledgements make 40 ms of every second small write.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = transport.get_extra_info("peername")
+        self.remote_ip = str(address[0]) if address else ""
+        if not self.dialled:
+            self._owner.accepted(self)
+        else:
+            self.deadline = now_ms() + self._settings.handshake_timeout_ms
+            self._channel = Channel(self._credentials, dialled=True, expected=self.expected)
+            self._advance()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_ms = now_ms()
+        self.bytes_received += nbytes
+        if self.state is State.CLOSED:
+            return
+        if self._channel is None:  # created late: a silent caller costs next to nothing
+            self._channel = Channel(self._credentials, dialled=False)
+        self._channel.feed(self._buffer[:nbytes])
+        self._advance()
+
+    def eof_received(self) -> bool | None:
+        if self.state < State.ENDING:
+            self.fail(BrokenFault("the other side ended without a goodbye"))
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was, self.state = self.state, State.CLOSED
+        self._channel = None
+        self._transport = None
+        if was < State.ENDING:
+            fault = BrokenFault(f"the connection broke: {exc or 'closed'}")
+            self._owner.ended(self, fault, str(fault))
+        self._owner.gone(self)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self.state is State.OPEN:
+            self._owner.writable(self)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        try:
+            if self.state is State.SECURING and not self._secure():
+                return
+            self._read()
+        except Fault as fault:
+            self.fail(fault)
+
+    def _secure(self) -> bool:
+        assert self._channel is not None
+        done = self._channel.handshake()
+        self._send_raw(self._channel.pull())
+        if done:
+            self.state = State.GREETING
+            if self.dialled:
+                self.write(codec.encode(self._hello))
+        return done
+
+    def _read(self) -> None:
+        reader, channel = self._reader, self._channel
+        assert channel is not None
+        finished = False
+        while not self._pauses and self.state is not State.CLOSED:
+            body = reader.next()
+            if body is not None:
+                finished = True
+                self._take(body)
+                continue
+            try:
+                data = channel.read()
+            except Ended:
+                self._other_ended("it closed the connection")
+                return
+            if data is None:
+                break
+            reader.feed(data)
+        if not reader.unfinished:
+            self.frame_since = 0
+        elif finished or not self.frame_since:
+            self.frame_since = self.last_ms
+
+    def _take(self, body: bytes) -> None:
+        if self.state is State.GREETING:
+            self._greet(body)
+            return
+        message = codec.decode(body)
+        if type(message) is Goodbye:
+            self._other_ended(message.reason)
+        else:
+            self._owner.received(self, cast(AnyMessage, message), len(body) + codec.HEADER_BYTES)
+
+    def _greet(self, body: bytes) -> None:
+        greeting = codec.decode_greeting(body)
+        if isinstance(greeting, Goodbye):
+            raise RefusedFault(f"refused: {greeting.reason}")
+        if self.contact is not None:
+            raise FrameFault("a second greeting")
+        if greeting.version != self._hello.version:
+            raise GreetingFault(
+                f"wire version {greeting.version}, but this peer speaks {self._hello.version}"
+            )
+        if greeting.network != self._hello.network:
+            raise GreetingFault(
+                f"network {greeting.network!r}, but this peer belongs to {self._hello.network!r}"
+            )
+        if greeting.address:
+            try:
+                split_address(greeting.address)
+            except BadId as error:
+                raise GreetingFault(f"unusable listen address: {error}") from error
+        assert self._channel is not None
+        self.contact = Contact(self._channel.peer, greeting.address)
+        self._owner.greeted(self)
+
+    def hold_reading(self) -> None:
+        """Stop reading; every hold needs its `release_reading`."""
+        self._pauses += 1
+        if self._pauses == 1 and self._transport is not None:
+            self._transport.pause_reading()
+
+    def release_reading(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and self._transport is not None and self.state is not State.CLOSED:
+            self._transport.resume_reading()
+            self._advance()  # frames that were cut already, or wait inside TLS
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the connection into use; the accepting side answers the greeting."""
+        if not self.dialled:
+            self.write(codec.encode(self._hello))
+        self.state = State.OPEN
+        self.deadline = 0
+        self._reader.limit = self._settings.frame_bytes_max
+
+    def write(self, frames: bytes) -> None:
+        """Send whole frames, in one TLS record where they fit."""
+        if self._channel is None or self.state is State.CLOSED:
+            return
+        try:
+            self._send_raw(self._channel.write(frames))
+        except Fault as fault:
+            self.fail(fault)
+
+    def _send_raw(self, ciphertext: bytes) -> None:
+        if ciphertext and self._transport is not None:
+            self.last_ms = now_ms()
+            self.bytes_sent += len(ciphertext)
+            self._transport.write(ciphertext)
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    def finish(self, reason: str) -> None:
+        """End from this side without losing what is on its way here."""
+        if self.state is State.OPEN:
+            self._say_goodbye(reason)
+            self.state = State.ENDING
+            self.deadline = now_ms() + self._settings.drain_timeout_ms
+        else:
+            self.abort()
+
+    def fail(self, fault: Fault) -> None:
+        """End because of a fault, telling the other side if it can be told."""
+        was = self.state
+        if was is State.CLOSED:
+            return
+        if was is State.SECURING and self._channel is not None:
+            self._send_raw(self._channel.pull())  # TLS's own alert
+        elif was in (State.GREETING, State.OPEN):
+            self._say_goodbye(str(fault))
+        self._close()
+        if was is not State.ENDING:
+            self._owner.ended(self, fault, str(fault))
+
+    def abort(self) -> None:
+        """Drop the connection now; its owner knows."""
+        self.state = State.CLOSED
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        if self.state < State.OPEN:
+            step = ("TLS handshake", "greeting")[self.state] if self.connected else "TCP connect"
+            self.fail(TimeoutFault(f"the {step} took too long"))
+        else:
+            self.abort()
+
+    def _other_ended(self, reason: str) -> None:
+        """The other side closed its half: everything it sent has been read."""
+        if self.state is State.GREETING:
+            raise RefusedFault(f"refused: {reason}")
+        was_open = self.state is State.OPEN
+        if was_open and self._channel is not None:
+            self._send_raw(self._channel.end())
+        self._close()
+        if was_open:
+            self._owner.ended(self, None, reason)
+
+    def _say_goodbye(self, reason: str) -> None:
+        channel = self._channel
+        if channel is not None:
+            try:
+                self._send_raw(channel.write(codec.encode(Goodbye(reason[:256]))))
+            except Fault:
+                return  # TLS is broken, so there is nothing polite left to do
+            self._send_raw(channel.end())
+
+    def _close(self) -> None:
+        """Flush what is buffered and close; `deadline` bounds how long the flush may take."""
+        self.state = State.CLOSED
+        self.deadline = now_ms() + self._settings.drain_timeout_ms
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,256 @@
+"""The control socket of a running peer: how `weft status`, `topics`, `pub` and `sub` reach it.
+
+A unix socket of mode 0600 (whoever may open it may use the peer) that speaks JSON lines, one
+request and one answer at a time:
+
+    {"op": "status"}                                     {"ok": true, "status": {…}}
+    {"op": "topics"}                                     {"ok": true, "topics": {…}}
+    {"op": "metrics"}                                    {"ok": true, "text": "…"}
+    {"op": "publish", "topic": "/a", "payload": BASE64}  {"ok": true, "receipt": {…}}
+    {"op": "subscribe", "topic": "/a"}                   {"ok": true, "outcome": "joined"}
+    {"op": "stop"}                                       {"ok": true}
+
+After `subscribe` the connection carries one line per notification, {"note": {…}}, until the
+caller closes it, which unsubscribes. Anything wrong gets {"ok": false, "error": "…"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import socket
+import stat
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from weft.net.api import Peer
+from weft.net.errors import ControlError, WeftError
+from weft.net.subscription import Notification, Subscription
+from weft.protocol.messages import PAYLOAD_BYTES_MAX
+from weft.protocol.seam import Scheme
+
+LINE_BYTES_MAX = 2 * PAYLOAD_BYTES_MAX  # a largest payload in base64, and its surroundings
+_CLIENTS_MAX = 64  # guess
+_PATH_BYTES_MAX = 107  # the kernel's limit for unix socket names
+
+
+class Request(Struct, forbid_unknown_fields=True):
+    op: Literal["status", "topics", "metrics", "publish", "subscribe", "stop"]
+    topic: Annotated[str, Meta(max_length=1_024)] = ""
+    payload: bytes = b""  # base64 in JSON
+    scheme: Scheme | None = None
+
+
+_requests = msgspec.json.Decoder(Request)
+
+
+def note_fields(note: Notification) -> dict[str, object]:
+    """A notification as it goes over the control socket."""
+    return {
+        "topic": note.topic,
+        "payload": base64.b64encode(note.payload).decode(),
+        "publisher": note.publisher,
+        "event_id": note.event_id,
+        "published_at": note.published_at,
+        "hops": note.hops,
+    }
+
+
+class ControlServer:
+    """Serves one peer's control socket until it is closed."""
+
+    def __init__(self, peer: Peer, path: Path, stop: Callable[[], None] | None = None) -> None:
+        self._peer = peer
+        self._path = path
+        self._stop = stop
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Start listening; a socket left behind by a dead peer is replaced."""
+        if len(os.fsencode(self._path)) > _PATH_BYTES_MAX:
+            raise ControlError(f"{self._path} is too long for a socket name; use a shorter --home")
+        if self._path.exists():
+            if not stat.S_ISSOCK(self._path.stat().st_mode):
+                raise ControlError(f"{self._path} exists and is no socket")
+            if _answers(self._path):
+                raise ControlError(f"a peer is running already: {self._path} answers")
+            self._path.unlink()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            listener = _bind_private(self._path)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=LINE_BYTES_MAX
+            )
+        except OSError as error:
+            raise ControlError(f"cannot open {self._path}: {error.strerror}") from error
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) >= _CLIENTS_MAX:
+            writer.close()
+            return
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the caller went away, or the peer closes
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                line = await reader.readuntil(b"\n")
+                request = _requests.decode(line)
+                if request.op == "subscribe":
+                    await self._stream(request, reader, writer)
+                    return
+                answer = await self._answer(request)
+            except asyncio.LimitOverrunError:
+                await _write(writer, {"ok": False, "error": "the request is too long"})
+                return
+            except msgspec.DecodeError as error:
+                answer = {"ok": False, "error": f"not a request: {error}"}
+            except WeftError as error:
+                answer = {"ok": False, "error": str(error)}
+            await _write(writer, answer)
+
+    async def _answer(self, request: Request) -> dict[str, object]:
+        peer = self._peer
+        if request.op == "status":
+            return {"ok": True, "status": peer.status()}
+        if request.op == "topics":
+            return {"ok": True, "topics": peer.status()["topics"]}
+        if request.op == "metrics":
+            return {"ok": True, "text": peer.metrics()}
+        if request.op == "publish":
+            receipt = await peer.publish(request.topic, request.payload)
+            return {"ok": True, "receipt": receipt.as_dict()}
+        if self._stop is None:
+            return {"ok": False, "error": "this peer cannot be stopped from here"}
+        self._stop()
+        return {"ok": True}
+
+    async def _stream(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        subscription = self._peer.subscribe(request.topic, request.scheme)
+        watch = asyncio.create_task(_end_with(reader, subscription))
+        try:
+            await subscription
+            await _write(writer, {"ok": True, "outcome": subscription.outcome})
+            async for note in subscription:
+                await _write(writer, {"note": note_fields(note)})
+        finally:
+            watch.cancel()
+            await subscription.close()
+
+
+async def _end_with(reader: asyncio.StreamReader, subscription: Subscription) -> None:
+    """Close the subscription when its caller closes the connection."""
+    while await reader.read(1_024):
+        pass  # nothing more is expected; whatever comes is not looked at
+    await subscription.close()
+
+
+async def _write(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
+    writer.write(msgspec.json.encode(answer) + b"\n")
+    await writer.drain()
+
+
+def _bind_private(path: Path) -> socket.socket:
+    """A listening unix socket that is never, not even for a moment, open to others."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(listener.fileno(), 0o600)  # the name inherits it
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+# --- the other end ------------------------------------------------------------------------------
+
+
+class ControlClient:
+    """Talks to a running peer; an async context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def __aenter__(self) -> ControlClient:
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(
+                self._path, limit=LINE_BYTES_MAX
+            )
+        except OSError as error:
+            raise ControlError(
+                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer'"
+            ) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def ask(self, op: str, **fields: object) -> dict[str, Any]:
+        """One request and its answer; `ControlError` if the peer says no."""
+        await _write(self._writer, {"op": op, **fields})
+        answer = await self._read()
+        if not answer.get("ok"):
+            raise ControlError(str(answer.get("error", "the peer gave no reason")))
+        return answer
+
+    async def publish(self, topic: str, payload: bytes) -> dict[str, Any]:
+        """The receipt's fields."""
+        answer = await self.ask("publish", topic=topic, payload=payload)
+        receipt: dict[str, Any] = answer["receipt"]
+        return receipt
+
+    async def subscribe(self, topic: str) -> AsyncGenerator[dict[str, Any], None]:
+        """Notifications' fields, with `payload` as bytes; the first item is the answer itself."""
+        yield await self.ask("subscribe", topic=topic)
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                note: dict[str, Any] = (await self._read())["note"]
+                note["payload"] = base64.b64decode(note["payload"])
+                yield note
+
+    async def _read(self) -> dict[str, Any]:
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.LimitOverrunError, OSError) as error:
+            raise ControlError(f"the peer's answer could not be read: {error}") from error
+        answer: dict[str, Any] = msgspec.json.decode(line)
+        return answer

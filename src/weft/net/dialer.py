@@ -1,0 +1,155 @@
+"""Making connections: a few at a time, and not again at once where it failed.
+
+A peer that cannot be reached is remembered for a while (doubling with every failure), so that a
+view full of dead peers costs one attempt each and not one per message. A new address for the same
+peer is tried at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from weft.ids import Contact, PeerId
+from weft.net.connection import Connection
+from weft.net.errors import DialFault, Fault
+from weft.net.timers import now_ms
+
+_REMEMBERED_MAX = 1_024  # guess: unreachable peers remembered
+
+
+class Backoff:
+    """Which contacts are not worth a dial right now."""
+
+    def __init__(self, first_ms: int, most_ms: int) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._failed: OrderedDict[PeerId, tuple[str, int, int]] = OrderedDict()
+
+    def blocks(self, contact: Contact) -> bool:
+        failed = self._failed.get(contact.peer)
+        return failed is not None and failed[0] == contact.address and now_ms() < failed[1]
+
+    def failed(self, contact: Contact) -> None:
+        before = self._failed.pop(contact.peer, None)
+        delay = self._first_ms
+        if before is not None and before[0] == contact.address:
+            delay = min(2 * before[2], self._most_ms)
+        self._failed[contact.peer] = (contact.address, now_ms() + delay, delay)
+        if len(self._failed) > _REMEMBERED_MAX:
+            self._failed.popitem(last=False)
+
+    def succeeded(self, peer: PeerId) -> None:
+        self._failed.pop(peer, None)
+
+
+class Slots:
+    """How many connections are being made in this event loop, and who waits for a turn. Shared
+    by all its peers: a handshake costs a millisecond, and a thousand at once would make every
+    other one late."""
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._waiting: deque[Dial] = deque()
+
+    def enter(self, dial: Dial, most: int) -> None:
+        if self._used < most:
+            self._used += 1
+            dial.begin()
+        else:
+            self._waiting.append(dial)
+
+    def leave(self) -> None:
+        while self._waiting:
+            dial = self._waiting.popleft()
+            if not dial.over:
+                dial.begin()
+                return
+        self._used -= 1
+
+
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Slots] = WeakKeyDictionary()
+
+
+def _shared_slots() -> Slots:
+    return _of_loop.setdefault(asyncio.get_running_loop(), Slots())
+
+
+class Dial:
+    """A connection in the making: waiting for a slot, connecting TCP, or greeting."""
+
+    __slots__ = ("_connection", "_failed", "_host", "_port", "_task", "over")
+
+    def __init__(
+        self,
+        connection: Connection,
+        host: str,
+        port: int,
+        failed: Callable[[Connection, Fault], None],
+    ) -> None:
+        self._connection = connection
+        self._host = host
+        self._port = port
+        self._failed = failed
+        self._task: asyncio.Task[None] | None = None
+        self.over = False
+
+    @property
+    def begun(self) -> bool:
+        return self._task is not None
+
+    def begin(self) -> None:
+        """Its turn has come, and its time runs."""
+        self._connection.restart_clock()
+        self._task = asyncio.get_running_loop().create_task(self._connect())
+
+    def end(self) -> None:
+        self.over = True
+        if self._task is not None and not self._connection.connected:
+            self._task.cancel()
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self._connection, self._host, self._port)
+        except (OSError, UnicodeError, ValueError) as error:
+            text = f"cannot reach {self._host} port {self._port}: {error}"
+            self._failed(self._connection, DialFault(text))
+
+
+class Dialer:
+    """Makes connections that are then on their own; at most `most` in one event loop."""
+
+    def __init__(self, most: int, failed: Callable[[Connection, Fault], None]) -> None:
+        self._most = most
+        self._failed = failed
+        self._slots = _shared_slots()
+        self._dials: dict[Connection, Dial] = {}
+
+    def __len__(self) -> int:
+        return len(self._dials)
+
+    def start(self, connection: Connection, host: str, port: int) -> None:
+        """Dial now, or when it is its turn."""
+        connection.deadline = 0  # its time has not begun
+        dial = self._dials[connection] = Dial(connection, host, port, self._failed)
+        self._slots.enter(dial, self._most)
+
+    def has_begun(self, connection: Connection) -> bool:
+        """False while it waits for its turn."""
+        dial = self._dials.get(connection)
+        return dial is not None and dial.begun
+
+    def done(self, connection: Connection) -> None:
+        """The connection is open, or given up."""
+        dial = self._dials.pop(connection, None)
+        if dial is not None:
+            dial.end()
+            if dial.begun:
+                self._slots.leave()
+
+    def close(self) -> None:
+        for connection in list(self._dials):
+            self.done(connection)

@@ -1,0 +1,143 @@
+"""What can go wrong on a real network, by name.
+
+Two families. A `WeftError` reaches the caller and its text says what to do about it. A `Fault`
+is the reason why one connection ended: it is counted under its `counter`, logged, and harms
+nothing but that connection.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WeftError(Exception):
+    """Base of everything that weft raises on purpose."""
+
+
+class ConfigError(WeftError):
+    """A setting that cannot be used; the text names file, key and what was expected."""
+
+
+class IdentityError(WeftError):
+    """A key file that cannot be read, written or trusted."""
+
+
+class UsageError(WeftError, ValueError):
+    """A topic, address or payload that cannot be used."""
+
+
+class ListenError(WeftError):
+    """The peer could not listen where it was told to."""
+
+
+class ClosedError(WeftError):
+    """The peer or the subscription is closed."""
+
+
+class ControlError(WeftError):
+    """The control socket of a running peer could not be used."""
+
+
+# --- why one connection ended ------------------------------------------------------------------
+
+
+class Fault(WeftError):
+    """Why a connection was refused or closed."""
+
+    counter: ClassVar[str] = "fault_other"
+
+
+class TlsFault(Fault):
+    """TLS failed: not TLS at all, too old, refused by the other side, or tampered with."""
+
+    counter = "fault_tls"
+
+
+class CertificateFault(Fault):
+    """The certificate does not prove who the other side is."""
+
+    counter = "fault_certificate"
+
+
+class WrongPeerFault(Fault):
+    """Another peer answers at this address than the one that was dialled."""
+
+    counter = "fault_wrong_peer"
+
+
+class GreetingFault(Fault):
+    """Another wire version, another network, or no usable greeting."""
+
+    counter = "fault_greeting"
+
+
+class FrameFault(Fault):
+    """A frame that is not a message."""
+
+    counter = "fault_frame"
+
+
+class OversizedFault(FrameFault):
+    """A frame larger than the limit."""
+
+    counter = "fault_oversized"
+
+
+class TimeoutFault(Fault):
+    """The other side took too long over a handshake, a greeting or a frame."""
+
+    counter = "fault_timeout"
+
+
+class BrokenFault(Fault):
+    """The connection broke or ended without a goodbye."""
+
+    counter = "fault_broken"
+
+
+class DialFault(Fault):
+    """No connection could be made."""
+
+    counter = "fault_dial"
+
+
+class RefusedFault(Fault):
+    """The other side said goodbye before it greeted."""
+
+    counter = "fault_refused"
+
+
+class DuplicateFault(Fault):
+    """Both sides dialled at once; the connection of the smaller peer id stays."""
+
+    counter = "fault_duplicate"
+
+
+class OverloadFault(Fault):
+    """The other side does not read what it is sent, or there is no room for it."""
+
+    counter = "fault_overload"
+
+
+class HandlerFault(Fault):
+    """Handling a message failed; the sender's connection is closed, the peer lives on."""
+
+    counter = "fault_handler"
+
+
+FAULTS: tuple[type[Fault], ...] = (
+    Fault,
+    TlsFault,
+    CertificateFault,
+    WrongPeerFault,
+    GreetingFault,
+    FrameFault,
+    OversizedFault,
+    TimeoutFault,
+    BrokenFault,
+    DialFault,
+    RefusedFault,
+    DuplicateFault,
+    OverloadFault,
+    HandlerFault,
+)

@@ -1,0 +1,154 @@
+"""Who a peer is: an Ed25519 key pair, in memory or in a file that only its owner can read.
+
+The public key is the `PeerId`; there is no registry and nothing to ask for. The file is the
+usual PKCS#8 PEM. It is created complete or not at all: written under another name, flushed, and
+linked into place, which fails if the name is taken, so two processes that start at once with the
+same path end up with one key and nobody overwrites a key.
+
+Beside a key file weft keeps `<key>.incarnation`, the number of the identity's last life, so that
+lives are numbered upwards even when the clock is set back between two of them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from weft.ids import PeerId, peer_text
+from weft.net.errors import IdentityError
+
+_MODE = 0o600
+_FILE_BYTES_MAX = 16_384  # guess: a PEM key has about 120 bytes; anything long is not one
+
+
+class Identity:
+    """A private key and the peer id that follows from it."""
+
+    def __init__(self, key: Ed25519PrivateKey, path: Path | None = None) -> None:
+        self._key = key
+        self.path = path
+        self.peer = PeerId(
+            key.public_key().public_bytes(
+                serialization.Encoding.Raw, serialization.PublicFormat.Raw
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Identity({peer_text(self.peer)})"
+
+    @classmethod
+    def generate(cls) -> Identity:
+        """A fresh identity that lives in memory only."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> Identity:
+        """Read a key file; refuses one that others may read."""
+        return cls(_parse(_read_private(path), path), path)
+
+    @classmethod
+    def load_or_generate(cls, path: Path) -> Identity:
+        """Read the key file, or write a fresh one where there is none."""
+        if not path.exists():
+            fresh = cls(Ed25519PrivateKey.generate(), path)
+            try:
+                fresh.save(path)
+            except FileExistsError:
+                pass  # another process was quicker: take its key
+            else:
+                return fresh
+        return cls.load(path)
+
+    def save(self, path: Path) -> None:
+        """Write the key with mode 0600; `FileExistsError` if the name is taken."""
+        text = self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_private(path, text, replace=False)
+        except OSError as error:
+            if isinstance(error, FileExistsError) and path.exists():
+                raise
+            raise IdentityError(f"cannot write key file {path}: {error.strerror}") from error
+
+    def sign(self, data: bytes) -> bytes:
+        return self._key.sign(data)
+
+    def next_incarnation(self) -> int:
+        """A number larger than in any earlier life: the wall clock in milliseconds, or one more
+        than the last life's where the clock went back."""
+        now = time.time_ns() // 1_000_000
+        if self.path is None:
+            return now
+        record = self.path.with_name(self.path.name + ".incarnation")
+        incarnation = max(now, _last_incarnation(record) + 1)
+        try:
+            write_private(record, f"{incarnation}\n".encode(), replace=True)
+        except OSError as error:
+            raise IdentityError(f"cannot write {record}: {error.strerror}") from error
+        return incarnation
+
+
+def write_private(path: Path, data: bytes, *, replace: bool) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _read_private(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise IdentityError(
+                    f"key file {path} may be read by others (mode {mode:04o}); "
+                    f"make it private with: chmod 600 {path}"
+                )
+            return file.read(_FILE_BYTES_MAX)
+    except OSError as error:
+        raise IdentityError(f"cannot read key file {path}: {error.strerror}") from error
+
+
+def _parse(data: bytes, path: Path) -> Ed25519PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(
+            f"{path} holds no usable private key (expected an unencrypted PEM Ed25519 key)"
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{path} holds a {type(key).__name__}, but weft needs an Ed25519 key")
+    return key
+
+
+def _last_incarnation(record: Path) -> int:
+    try:
+        text = record.read_text()
+    except FileNotFoundError:
+        return 0
+    except (OSError, UnicodeDecodeError) as error:
+        raise IdentityError(f"cannot read {record}: {error}") from error
+    if not text.strip().isdecimal():
+        raise IdentityError(f"{record} should hold one number; remove it if the clock is right")
+    return int(text)

@@ -1,0 +1,425 @@
+"""All connections of one peer: one per other peer, whatever the number of topics.
+
+- A message to a peer that is not connected waits in that peer's queue while it is dialled.
+- Whatever is queued during one turn of the event loop leaves in one write per connection.
+- If two peers dial each other at once, the connection dialled by the smaller peer id stays. Its
+  dialler lets the other one wait until its own dial has succeeded or failed; the larger id gives
+  up its dial as soon as the other's arrives (and so does the smaller one if its dial has not even
+  begun, so that nobody waits in a circle). No message was sent yet on a connection that goes.
+- A held connection stays. Any other is closed once nothing has crossed it for a while, and the
+  one idle longest goes first when there are too many.
+- Queues are bounded (see `outbox`); a peer that stays over the hard limit is disconnected.
+- `lost` is told when a connection broke, ended while it was held, or could not be made; never for
+  a connection closed for idleness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from weft.ids import BadId, Contact, PeerId, peer_short, split_address
+from weft.net import codec
+from weft.net.admission import Admission
+from weft.net.codec import Hello
+from weft.net.config import Network
+from weft.net.congestion import Congestion
+from weft.net.connection import Connection, State
+from weft.net.counters import Counters
+from weft.net.dialer import Backoff, Dialer
+from weft.net.errors import (
+    DialFault,
+    DuplicateFault,
+    Fault,
+    GreetingFault,
+    OverloadFault,
+    TimeoutFault,
+)
+from weft.net.losses import Losses
+from weft.net.outbox import Outbox
+from weft.net.remote import Remote
+from weft.net.timers import Timers, now_ms
+from weft.net.tls import Credentials
+from weft.net.tracing import Tracer
+from weft.protocol.messages import AnyMessage
+
+log = logging.getLogger("weft.net")
+
+IDLE, CROWDED_OUT, REPLACED, LEAVING = "idle", "too many connections", "replaced", "leaving"
+_HARMLESS = (IDLE, CROWDED_OUT, REPLACED)  # goodbyes after which the peer is still there
+_CLOSING_STEP_S = 0.005
+_LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable is told
+
+
+class Handler(Protocol):
+    """Who uses the pool."""
+
+    def received(self, connection: Connection, message: AnyMessage, size: int) -> None: ...
+
+    def lost(self, peer: PeerId) -> None: ...
+
+    def connected(self, contact: Contact) -> None: ...
+
+    def disconnected(self, peer: PeerId) -> None: ...
+
+
+class Pool:
+    """See the module's text. Implements `connection.Owner`."""
+
+    def __init__(
+        self,
+        me: Contact,
+        credentials: Credentials,
+        settings: Network,
+        handler: Handler,
+        timers: Timers,
+        counters: Counters,
+        tracer: Tracer | None,
+        agent: str,
+    ) -> None:
+        self._me = me.peer
+        self._hello = Hello(codec.WIRE_VERSION, settings.name, me.address, agent)
+        self._credentials = credentials
+        self._settings = settings
+        self._handler = handler
+        self._timers = timers
+        self._counters = counters
+        self._tracer = tracer
+        self._loop = asyncio.get_running_loop()
+        self._outbox = Outbox(settings, counters, tracer)
+        self._admission = Admission(settings.handshakes_max, settings.handshakes_per_ip_max)
+        self._dialer = Dialer(settings.dials_max, self._dial_failed)
+        self._backoff = Backoff(settings.dial_backoff_ms, settings.dial_backoff_ms_max)
+        self._remotes: dict[PeerId, Remote] = {}
+        self._connections: dict[Connection, None] = {}  # every one that is not gone yet
+        self._held: set[PeerId] = set()
+        self._losses = Losses(timers, handler.lost)
+        self._closed = False
+        self._sweep_due = now_ms() + settings.sweep_ms
+        timers.after(settings.sweep_ms, self._sweep)
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def send(self, contact: Contact, message: AnyMessage) -> Remote | None:
+        """Queue a message, dialling if need be. Returns the receiver if its queue is full (or
+        was, and the message dropped), None in the usual case."""
+        remote = self._remotes.get(contact.peer)
+        if remote is None:
+            remote = self._meet(contact)
+            if remote is None:
+                self._outbox.drop(contact.peer, message, "unreachable")
+                return None
+        return self._outbox.enqueue(remote, message)
+
+    # --- meeting peers --------------------------------------------------------------------------
+
+    def _meet(self, contact: Contact) -> Remote | None:
+        """Start dialling an unconnected peer."""
+        if self._closed or contact.peer == self._me:
+            return None
+        if self._backoff.blocks(contact):
+            self._losses.tell(contact.peer, _LOST_DELAY_MS)
+            return None
+        remote = self._new_remote(contact)
+        self._dial(remote)
+        return self._remotes.get(contact.peer)
+
+    def _new_remote(self, contact: Contact) -> Remote:
+        congestion = Congestion(self._timers, self._settings.queue_patience_ms)
+        remote = self._remotes[contact.peer] = Remote(contact, congestion)
+        return remote
+
+    def _dial(self, remote: Remote) -> None:
+        connection = self._new_connection(remote.peer)
+        remote.dial = connection
+        self._counters.dials += 1
+        try:
+            host, port = split_address(remote.address)
+        except BadId as error:
+            self._dial_failed(connection, DialFault(str(error)))
+            return
+        if len(self._remotes) > self._settings.connections_max and not self._evict():
+            self._dial_failed(connection, OverloadFault("too many connections are in use"))
+            return
+        self._dialer.start(connection, host, port)
+
+    def _new_connection(self, expected: PeerId | None) -> Connection:
+        connection = Connection(self, self._credentials, self._hello, self._settings, expected)
+        self._connections[connection] = None
+        return connection
+
+    def accept(self) -> Connection:
+        """The protocol factory of the listening socket."""
+        return self._new_connection(None)
+
+    def _dial_failed(self, connection: Connection, fault: Fault) -> None:
+        """Before there was a TCP connection; later on, `ended` is told."""
+        connection.abort()
+        self.gone(connection)
+        self.ended(connection, fault, str(fault))
+
+    def _evict(self) -> bool:
+        """Close the connection that has been idle longest, if one can be spared."""
+        spare = [
+            remote
+            for remote in self._remotes.values()
+            if remote.connection is not None and remote.peer not in self._held and not remote.frames
+        ]
+        if not spare:
+            return False
+        oldest = min(spare, key=_last_used)
+        self._counters.evictions += 1
+        self._end(oldest, CROWDED_OUT)
+        return True
+
+    # --- what connections tell ------------------------------------------------------------------
+
+    def accepted(self, connection: Connection) -> None:
+        self._counters.accepts += 1
+        victim = self._admission.enter(connection)
+        if victim is not None:
+            victim.fail(OverloadFault("too many callers at once"))
+
+    def greeted(self, connection: Connection) -> None:
+        contact = connection.contact
+        assert contact is not None
+        self._admission.leave(connection)
+        remote = self._remotes.get(contact.peer)
+        if contact.peer == self._me:
+            connection.fail(GreetingFault("this is the caller's own identity"))
+        elif self._closed:
+            connection.fail(OverloadFault(LEAVING))
+        elif connection.dialled:
+            assert remote is not None and remote.dial is connection
+            self._adopt(remote, connection)
+        elif remote is None:
+            if len(self._remotes) >= self._settings.connections_max and not self._evict():
+                connection.fail(OverloadFault("too many connections are in use"))
+                return
+            self._adopt(self._new_remote(contact), connection)
+        else:
+            self._greeted_again(remote, connection)
+
+    def _greeted_again(self, remote: Remote, connection: Connection) -> None:
+        """A caller that we are connected to, or are dialling."""
+        if remote.connection is not None:
+            # Nobody dials a peer they are connected to, so its end of the old one is gone.
+            old, remote.connection = remote.connection, None
+            old.finish(REPLACED)
+            self._handler.disconnected(remote.peer)
+            self._adopt(remote, connection)
+            self._losses.tell(remote.peer)
+        elif self._insist(remote):
+            if remote.waiting is not None:
+                remote.waiting.fail(DuplicateFault("called twice"))
+            remote.waiting = connection
+            connection.deadline = 0  # as long as our own dial, which has one
+        else:
+            if remote.dial is not None:
+                self._counters.fault(DuplicateFault())
+                self._abandon(remote)
+            self._adopt(remote, connection)
+
+    def _abandon(self, remote: Remote) -> None:
+        """Give up a dial."""
+        dial, remote.dial = remote.dial, None
+        if dial is not None:
+            self._dialer.done(dial)
+            dial.abort()
+            if not dial.connected:
+                self.gone(dial)
+
+    def _insist(self, remote: Remote) -> bool:
+        """Whether our dial goes before the call that came in meanwhile."""
+        dial = remote.dial
+        return dial is not None and self._me < remote.peer and self._dialer.has_begun(dial)
+
+    def _adopt(self, remote: Remote, connection: Connection) -> None:
+        """Use this connection from now on."""
+        assert connection.contact is not None
+        if connection.dialled:
+            self._dialer.done(connection)
+        remote.dial = None
+        remote.connection = connection
+        remote.address = connection.contact.address
+        waiting, remote.waiting = remote.waiting, None
+        if waiting is not None and waiting is not connection:
+            waiting.fail(DuplicateFault("the other connection stays"))
+        self._backoff.succeeded(remote.peer)
+        self._losses.cancel(remote.peer)
+        self._counters.opened += 1
+        connection.open()
+        self._handler.connected(connection.contact)
+        self._outbox.pump(remote)
+
+    def received(self, connection: Connection, message: AnyMessage, size: int) -> None:
+        self._counters.frames_received += 1
+        if self._tracer is not None and connection.peer is not None:
+            self._tracer.received(connection.peer, message, size)
+        self._handler.received(connection, message, size)
+
+    def writable(self, connection: Connection) -> None:
+        remote = self._remotes.get(connection.peer) if connection.peer is not None else None
+        if remote is not None and remote.connection is connection:
+            self._outbox.pump(remote)
+
+    def ended(self, connection: Connection, fault: Fault | None, reason: str) -> None:
+        if fault is not None:
+            self._counters.fault(fault)
+        peer = connection.peer
+        who = peer_short(peer) if peer is not None else connection.remote_ip
+        log.debug("connection with %s ended: %s", who, reason)
+        self._admission.leave(connection)
+        self._dialer.done(connection)
+        remote = self._remotes.get(peer) if peer is not None else None
+        if remote is None:
+            return
+        if remote.dial is connection:
+            remote.dial = None
+            if remote.waiting is not None:
+                self._adopt(remote, remote.waiting)
+            else:
+                self._backoff.failed(remote.contact)
+                self._lose(remote)
+        elif remote.waiting is connection:
+            remote.waiting = None
+        elif remote.connection is connection:
+            remote.connection = None
+            self._handler.disconnected(remote.peer)
+            if fault is not None or reason not in _HARMLESS or remote.peer in self._held:
+                self._lose(remote)
+            elif remote.frames and not self._closed:
+                self._dial(remote)
+            else:
+                self._forget(remote)
+
+    def gone(self, connection: Connection) -> None:
+        self._counters.bytes_received += connection.bytes_received
+        self._counters.bytes_sent += connection.bytes_sent
+        self._connections.pop(connection, None)
+
+    # --- losing peers ---------------------------------------------------------------------------
+
+    def _lose(self, remote: Remote) -> None:
+        """The peer cannot be reached (any more): what waits for it is lost."""
+        self._outbox.drop_queue(remote, "peer lost")
+        self._forget(remote)
+        self._losses.tell(remote.peer)
+
+    def _forget(self, remote: Remote) -> None:
+        self._remotes.pop(remote.peer, None)
+        self._outbox.drop_queue(remote, "disconnected")
+
+    # --- wishes ---------------------------------------------------------------------------------
+
+    def hold(self, peer: PeerId) -> None:
+        self._held.add(peer)
+
+    def release(self, peer: PeerId) -> None:
+        self._held.discard(peer)
+
+    def disconnect(self, peer: PeerId, reason: str) -> None:
+        """Close now. The machine asked for it, so it is not told of a loss."""
+        remote = self._remotes.get(peer)
+        if remote is not None:
+            self._end(remote, reason)
+
+    def _end(self, remote: Remote, reason: str) -> None:
+        self._outbox.pump(remote)
+        connection, remote.connection = remote.connection, None
+        waiting, remote.waiting = remote.waiting, None
+        self._forget(remote)
+        if connection is not None:
+            connection.finish(reason)
+            self._handler.disconnected(remote.peer)
+        self._abandon(remote)
+        if waiting is not None:
+            waiting.abort()
+
+    # --- looking after deadlines ----------------------------------------------------------------
+
+    def _sweep(self, _: object) -> None:
+        if self._closed and not self._connections:
+            return
+        self._timers.after(self._settings.sweep_ms, self._sweep)
+        now = now_ms()
+        # If this process was too busy to sweep in time, that is not the others' fault.
+        late = now - self._sweep_due if now - self._sweep_due > self._settings.sweep_ms else 0
+        self._sweep_due = now + self._settings.sweep_ms
+        for connection in list(self._connections):
+            if connection.deadline:
+                connection.deadline += late
+            if connection.deadline and now >= connection.deadline:
+                connection.expire()
+            elif connection.state is State.OPEN:
+                self._check_open(connection, now)
+        for remote in self._outbox.stuck(now):
+            if remote.connection is not None:
+                remote.connection.fail(OverloadFault("this peer does not read what it is sent"))
+        self._outbox.forget_message()
+
+    def _check_open(self, connection: Connection, now: int) -> None:
+        settings = self._settings
+        if connection.frame_since and now - connection.frame_since >= settings.frame_timeout_ms:
+            connection.fail(TimeoutFault("a frame took too long"))
+        elif now - connection.last_ms >= settings.idle_ms:
+            remote = self._remotes.get(connection.peer) if connection.peer is not None else None
+            if remote is None or remote.connection is not connection:
+                return
+            if remote.peer not in self._held and not remote.frames:
+                self._counters.idle_closes += 1
+                self._end(remote, IDLE)
+
+    # --- closing --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Flush what is queued, say goodbye to everybody, and close; bounded in time."""
+        deadline = self._loop.time() + self._settings.leave_timeout_ms / 1_000
+        while any(remote.frames for remote in self._remotes.values()):
+            if self._loop.time() >= deadline:
+                break
+            await asyncio.sleep(_CLOSING_STEP_S)
+        self._closed = True
+        self._losses.close()
+        for remote in list(self._remotes.values()):
+            self._end(remote, LEAVING)
+        for connection in list(self._connections):
+            if connection.state < State.OPEN:
+                connection.abort()
+        while any(connection.connected for connection in self._connections):
+            if self._loop.time() >= deadline:
+                break
+            await asyncio.sleep(_CLOSING_STEP_S)
+        for connection in list(self._connections):
+            connection.abort()
+        self._dialer.close()
+
+    # --- for status and metrics -----------------------------------------------------------------
+
+    @property
+    def peers(self) -> list[Remote]:
+        """The connected peers."""
+        return [remote for remote in self._remotes.values() if remote.connection is not None]
+
+    def gauges(self) -> dict[str, int]:
+        return {
+            "connections": len(self.peers),
+            "connections_held": sum(peer in self._remotes for peer in self._held),
+            "dials_in_progress": len(self._dialer),
+            "handshakes_in_progress": len(self._admission),
+            "queued_bytes": sum(remote.queued for remote in self._remotes.values()),
+        }
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes received and sent so far, TLS included."""
+        live = self._connections
+        return (
+            self._counters.bytes_received + sum(c.bytes_received for c in live),
+            self._counters.bytes_sent + sum(c.bytes_sent for c in live),
+        )
+
+
+def _last_used(remote: Remote) -> int:
+    assert remote.connection is not None
+    return remote.connection.last_ms

@@ -1,0 +1,71 @@
+"""What became of a publish."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weft.ids import Contact, Topic, contact_text
+from weft.protocol.messages import Event
+from weft.protocol.records import message_id
+from weft.protocol.seam import Answer, Outcome
+
+
+class Receipt:
+    """`outcome` is one of
+
+    - ``delivered``: an access point (perhaps this peer itself) spreads the event in its topic;
+    - ``queued``: there is no network yet; `final` waits for what becomes of it;
+    - ``no_subscriber``: nobody subscribed to the topic was found;
+    - ``dropped``: given up (no access point took it, or too many publishes were waiting).
+    """
+
+    __slots__ = ("_event", "_final", "access_point", "dropped", "outcome", "peers", "topic")
+
+    def __init__(
+        self,
+        topic: Topic,
+        answer: Answer,
+        peers: int,
+        dropped: int,
+        final: asyncio.Future[Answer] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.outcome: Outcome = answer.outcome
+        self.access_point: Contact | None = answer.contact
+        self.peers = peers  # how many peers it was sent to at once
+        self.dropped = dropped  # how many of these had no room for it
+        self._event = answer.event
+        self._final = final
+
+    @property
+    def event(self) -> Event | None:
+        return self._event
+
+    @property
+    def event_id(self) -> str:
+        """As in notifications and in the trace; empty if no event came to be."""
+        return message_id(self.topic, self._event) if self._event is not None else ""
+
+    @property
+    def access_point_text(self) -> str:
+        return contact_text(self.access_point) if self.access_point is not None else ""
+
+    async def final(self) -> Receipt:
+        """Itself, or for a queued event the receipt that follows."""
+        if self._final is None:
+            return self
+        answer = await asyncio.shield(self._final)
+        return Receipt(self.topic, answer, self.peers, self.dropped)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "outcome": self.outcome,
+            "topic": self.topic,
+            "event_id": self.event_id,
+            "access_point": self.access_point_text,
+            "peers": self.peers,
+            "dropped": self.dropped,
+        }
+
+    def __repr__(self) -> str:
+        return f"Receipt({self.outcome}, {self.topic!r}, {self.event_id!r}, peers={self.peers})"

@@ -1,0 +1,370 @@
+"""Drives one state machine on a real network: facts in, effects out.
+
+Everything happens in the event loop's thread and a machine's step is never interrupted: effects
+are carried out after it, and none of them calls back into the machine (losses and timers come in
+a later turn). The hot path makes no task and no future per event: a publish whose answer comes
+with its effects returns at once, and only every so often gives the loop its turn.
+
+A handler that raises does not end the peer: it is counted, logged, and the connection that
+brought the message is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from weft.ids import Contact, PeerId, Topic
+from weft.net.config import Network
+from weft.net.congestion import Congestion
+from weft.net.connection import Connection
+from weft.net.counters import Counters
+from weft.net.errors import ClosedError, HandlerFault
+from weft.net.pool import Pool
+from weft.net.receipt import Receipt
+from weft.net.rejoin import Rejoin
+from weft.net.remote import Remote
+from weft.net.subscription import Notification, Subscription
+from weft.net.timers import now_ms, shared_timers
+from weft.net.tls import Credentials
+from weft.net.tracing import Tracer
+from weft.protocol import seam
+from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
+from weft.protocol.records import ADD_PEER, REJECT_MESSAGE, REMOVE_PEER, message_id
+
+log = logging.getLogger("weft.net")
+
+BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
+_TICK_MS = 1_000  # guess: how often isolation is looked at and the trace flushed
+
+
+class DrivenMachine(seam.Machine, Protocol):
+    """What the driver needs of a machine besides `handle`."""
+
+    @property
+    def isolated(self) -> bool: ...
+
+
+class Runtime:
+    """One peer's machine, its pool and its subscriptions."""
+
+    def __init__(
+        self,
+        machine: DrivenMachine,
+        me: Contact,
+        credentials: Credentials,
+        settings: Network,
+        tracer: Tracer | None = None,
+        agent: str = "weft",
+    ) -> None:
+        self.me = me
+        self.counters = Counters()
+        self._machine = machine
+        self._handle = machine.handle
+        self._settings = settings
+        self._tracer = tracer
+        self._loop = asyncio.get_running_loop()
+        self._timers = shared_timers()
+        self._gate = _Gate(self)
+        self.pool = Pool(
+            me, credentials, settings, self, self._timers, self.counters, tracer, agent
+        )
+        self._rejoin = Rejoin(settings.rejoin_ms, settings.rejoin_ms_max)
+        self._server: asyncio.Server | None = None
+        self._subscriptions: dict[Topic, list[Subscription]] = {}
+        self._token = 0
+        self._answers: dict[int, Callable[[seam.Answer], None]] = {}
+        self._prompt: seam.Answer | None = None  # the answer to the command being handled
+        self._prompt_token = 0
+        self._sent = 0  # messages, by the latest command
+        self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
+        self._burst = 0
+        self.closed = False
+
+    async def start(
+        self, listener: socket.socket, incarnation: int, contacts: tuple[Contact, ...]
+    ) -> None:
+        """Listen, and tell the machine that it is up."""
+        self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
+        self.feed(seam.Started(incarnation, contacts))
+        self._timers.after(_TICK_MS, self._gate.tick)
+
+    # --- facts in -------------------------------------------------------------------------------
+
+    def feed(self, fact: seam.Input) -> None:
+        """Give the machine a fact and carry out what it wants. Nobody is there to wait for a
+        full queue, so none is waited for."""
+        self._step(fact)
+        self._obstacles.clear()
+
+    def _step(self, fact: seam.Input) -> int:
+        """As `feed`; returns how many messages were sent, and leaves the obstacles met."""
+        try:
+            return self._carry_out(self._handle(fact, now_ms()))
+        except Exception:
+            self.counters.handler_errors += 1
+            log.exception("handling %s failed", type(fact).__name__)
+            return 0
+
+    def received(self, connection: Connection, message: AnyMessage, size: int) -> None:
+        contact = connection.contact
+        assert contact is not None
+        try:
+            effects = self._handle(seam.Received(contact, message), now_ms())
+            if effects:
+                self._carry_out(effects)
+        except Exception:
+            self.counters.handler_errors += 1
+            log.exception("handling a %s failed", type(message).__name__)
+            connection.fail(HandlerFault(f"a {type(message).__name__} could not be handled"))
+        if self._obstacles:
+            self._stop_reading(connection)
+
+    def _stop_reading(self, connection: Connection) -> None:
+        """Events from there go into full queues: let its sender's queue fill instead."""
+        obstacles, self._obstacles = self._obstacles, []
+        for obstacle in dict.fromkeys(obstacles):
+            if obstacle.blocks:
+                connection.hold_reading()
+                obstacle.wait(lambda: self._loop.call_soon(connection.release_reading))
+
+    def lost(self, peer: PeerId) -> None:
+        self.feed(seam.PeerLost(peer))
+
+    def connected(self, contact: Contact) -> None:
+        self._rejoin.worked(contact)
+        if self._tracer is not None:
+            self._tracer.about_peer(ADD_PEER, contact.peer)
+
+    def disconnected(self, peer: PeerId) -> None:
+        if self._tracer is not None:
+            self._tracer.about_peer(REMOVE_PEER, peer)
+
+    def fired(self, timer: seam.Timer) -> None:
+        self.feed(seam.TimerFired(timer))
+
+    def tick(self) -> None:
+        """Once a second."""
+        self._timers.after(_TICK_MS, self._gate.tick)
+        if self._tracer is not None:
+            self._tracer.flush()
+        contacts = self._rejoin.attempt(self._machine.isolated, now_ms())
+        if contacts:
+            self.counters.rejoins += 1
+            self.feed(seam.Join(contacts))
+
+    # --- effects out ----------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[seam.Effect]) -> int:
+        """Returns how many messages were sent."""
+        send = self.pool.send
+        sent = 0
+        for effect in effects:
+            kind = type(effect)
+            if kind is seam.Send:
+                sent += 1
+                full = send(effect.to, effect.message)  # type: ignore[union-attr]
+                if full is not None:
+                    self._meet_obstacle(full, effect.message)  # type: ignore[union-attr]
+            elif kind is seam.SetTimer:
+                self._timers.after(effect.after_ms, self._gate.fire, effect.timer)  # type: ignore[union-attr]
+            elif kind is seam.Deliver:
+                self._deliver(effect)  # type: ignore[arg-type]
+            else:
+                self._carry_out_rare(effect)
+        return sent
+
+    def _meet_obstacle(self, full: Remote, message: AnyMessage) -> None:
+        """Only events are worth waiting for: control messages have room of their own."""
+        if full.congestion.blocks and isinstance(message, PAYLOAD_KINDS):
+            self._obstacles.append(full.congestion)
+
+    def _carry_out_rare(self, effect: seam.Effect) -> None:
+        if isinstance(effect, seam.Answer):
+            self._on_answer(effect)
+        elif isinstance(effect, seam.Hold):
+            self.pool.hold(effect.contact.peer)
+        elif isinstance(effect, seam.Release):
+            self.pool.release(effect.peer)
+        elif isinstance(effect, seam.Disconnect):
+            self.pool.disconnect(effect.peer, effect.reason)
+        elif isinstance(effect, seam.Trace):
+            if self._tracer is not None:
+                self._tracer.write(effect.kind, effect.fields)
+        else:
+            raise TypeError(f"unknown effect {type(effect).__name__}")
+
+    def _deliver(self, effect: seam.Deliver) -> None:
+        note = Notification(effect.topic, effect.event, effect.hops)
+        for subscription in self._subscriptions.get(effect.topic, ()):
+            if subscription.has_room():
+                self.counters.delivered += 1
+                full = subscription.put(note)
+                if full is not None and full.blocks:
+                    self._obstacles.append(full)
+            else:
+                subscription.dropped += 1
+                self.counters.notifications_dropped += 1
+                self._trace_rejected(effect)
+
+    def _trace_rejected(self, effect: seam.Deliver) -> None:
+        if self._tracer is not None:
+            fields = {
+                "messageID": message_id(effect.topic, effect.event),
+                "topic": effect.topic,
+                "reason": "subscription queue full",
+            }
+            self._tracer.write(REJECT_MESSAGE, fields)
+
+    def _on_answer(self, answer: seam.Answer) -> None:
+        if answer.token == self._prompt_token:
+            self._prompt = answer
+            self._prompt_token = 0
+            return
+        tell = self._answers.get(answer.token)
+        if tell is not None:
+            if answer.outcome != "queued":  # a final answer follows that one
+                del self._answers[answer.token]
+            tell(answer)
+
+    # --- commands -------------------------------------------------------------------------------
+
+    def _command(self, token: int, command: seam.Command) -> seam.Answer | None:
+        """Give a command; returns its answer if that comes at once."""
+        self._prompt = None
+        self._prompt_token = token
+        self._sent = self._step(command)
+        self._prompt_token = 0
+        return self._prompt
+
+    def _next_token(self) -> int:
+        self._token += 1
+        return self._token
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedError("this peer is closed")
+
+    async def publish(self, topic: Topic, payload: bytes) -> Receipt:
+        """Publish an event; waits while the queues it goes into are full."""
+        self._check_open()
+        token = self._next_token()
+        dropped = self.counters.events_dropped
+        command = seam.Publish(token, topic, payload, time.time_ns() // 1_000_000)
+        answer = self._command(token, command)
+        peers, dropped = self._sent, self.counters.events_dropped - dropped
+        if self._obstacles:
+            await self._wait_for_room()
+        if answer is not None and answer.outcome != "queued":
+            self._burst += 1
+            if self._burst >= BURST:
+                self._burst = 0
+                await asyncio.sleep(0)
+            return Receipt(topic, answer, peers, dropped)
+        final = self._expect(token)
+        if answer is not None:
+            return Receipt(topic, answer, peers, dropped, final)
+        try:
+            answer = await final
+        finally:
+            self._answers.pop(token, None)
+        if answer.outcome == "queued":
+            return Receipt(topic, answer, peers, dropped, self._expect(token))
+        return Receipt(topic, answer, max(peers, 1 if answer.contact else 0), dropped)
+
+    def _expect(self, token: int) -> asyncio.Future[seam.Answer]:
+        future: asyncio.Future[seam.Answer] = self._loop.create_future()
+
+        def tell(answer: seam.Answer) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self._answers[token] = tell
+        return future
+
+    async def _wait_for_room(self) -> None:
+        obstacles, self._obstacles = self._obstacles, []
+        for obstacle in dict.fromkeys(obstacles):
+            if obstacle.blocks:
+                room: asyncio.Future[None] = self._loop.create_future()
+                obstacle.wait(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
+                await room
+
+    def subscribe(self, topic: Topic, scheme: seam.Scheme | None = None) -> Subscription:
+        self._check_open()
+        subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe)
+        self._subscriptions.setdefault(topic, []).append(subscription)
+        token = self._next_token()
+        self._answers[token] = lambda answer: subscription.answered(answer.outcome)
+        self.feed(seam.Subscribe(token, topic, scheme))
+        return subscription
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        """The machine leaves the topic when the last subscription to it closes."""
+        topic = subscription.topic
+        others = self._subscriptions.get(topic, [])
+        if subscription in others:
+            others.remove(subscription)
+        if self.closed or others:
+            return
+        self._subscriptions.pop(topic, None)
+        token = self._next_token()
+        left = self._expect(token)
+        self.feed(seam.Unsubscribe(token, topic))
+        await left
+
+    def subscription_counts(self) -> dict[str, dict[str, int]]:
+        """Per topic, what waits for the application and what was dropped."""
+        return {
+            topic: {
+                "waiting": sum(len(one) for one in subscriptions),
+                "dropped": sum(one.dropped for one in subscriptions),
+            }
+            for topic, subscriptions in self._subscriptions.items()
+        }
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Leave: tell the neighbours, flush, close. Open receipts end as dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._server is not None:
+            self._server.close()
+        self.feed(seam.Leave())
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.end()
+        self._subscriptions.clear()
+        await self.pool.close()
+        self._gate.shut()
+        answers, self._answers = self._answers, {}
+        for token, tell in answers.items():
+            tell(seam.Answer(token, "dropped"))
+        if self._tracer is not None:
+            self._tracer.close()
+
+
+class _Gate:
+    """Timers are never cancelled: they hold this, and not a peer that is long closed."""
+
+    __slots__ = ("_runtime",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime: Runtime | None = runtime
+
+    def shut(self) -> None:
+        self._runtime = None
+
+    def fire(self, timer: Any) -> None:
+        if self._runtime is not None:
+            self._runtime.fired(timer)
+
+    def tick(self, _: Any) -> None:
+        if self._runtime is not None:
+            self._runtime.tick()

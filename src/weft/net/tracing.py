@@ -1,0 +1,67 @@
+"""The driver's part of the trace: what was sent, received and dropped, and who is connected.
+
+Exists only while tracing is on, so that the hot path asks one question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from weft import trace
+from weft.ids import PeerId, peer_text
+from weft.net.errors import WeftError
+from weft.protocol.messages import AnyMessage
+from weft.protocol.records import DROP_RPC, RECV_RPC, SEND_RPC
+
+_BUFFER_BYTES = 1 << 18
+
+
+class Tracer:
+    """Writes records of one peer to a file."""
+
+    def __init__(self, me: PeerId, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=_BUFFER_BYTES)
+        except OSError as error:
+            raise WeftError(f"cannot write trace {path}: {error.strerror}") from error
+        self._me = me
+        self._writer = trace.Writer(self._file)
+        self._names: dict[PeerId, str] = {}
+
+    def write(self, kind: str, fields: Mapping[str, object]) -> None:
+        self._writer.write(self._me, time.time_ns(), kind, fields)
+
+    def sent(self, peer: PeerId, message: AnyMessage, size: int) -> None:
+        self.write(SEND_RPC, {"sendTo": self._name(peer), "meta": _meta(message, size)})
+
+    def received(self, peer: PeerId, message: AnyMessage, size: int) -> None:
+        self.write(RECV_RPC, {"receivedFrom": self._name(peer), "meta": _meta(message, size)})
+
+    def dropped(self, peer: PeerId, message: AnyMessage, reason: str) -> None:
+        fields = {"sendTo": self._name(peer), "meta": trace.rpc_meta(message), "reason": reason}
+        self.write(DROP_RPC, fields)
+
+    def about_peer(self, kind: str, peer: PeerId) -> None:
+        """A connection came up or ended (ADD_PEER, REMOVE_PEER)."""
+        self.write(kind, {"peerID": self._name(peer), "proto": "weft/1"})
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _name(self, peer: PeerId) -> str:
+        name = self._names.get(peer)
+        if name is None:
+            name = self._names[peer] = peer_text(peer)
+        return name
+
+
+def _meta(message: AnyMessage, size: int) -> dict[str, object]:
+    meta = trace.rpc_meta(message)
+    meta["bytes"] = size
+    return meta

@@ -1,0 +1,293 @@
+"""The front door, with real peers in one process: join, subscribe, publish, leave, come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from net_kit import until
+
+import weft
+from weft.net.config import Network
+from weft.net.runtime import BURST
+from weft.protocol import config as protocol
+
+LIVELY = weft.Config(
+    network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
+    protocol=protocol.Config(
+        cyclon=protocol.Cyclon(cycle_ms=300, reply_timeout_ms=2_000),
+        tera=protocol.Tera(lookup_timeout_ms=2_000, route_timeout_ms=2_000),
+    ),
+)
+
+
+@asynccontextmanager
+async def swarm(count: int) -> AsyncGenerator[list[weft.Peer], None]:
+    """Peers that have joined each other."""
+    async with AsyncExitStack() as stack:
+        peers: list[weft.Peer] = []
+        for _ in range(count):
+            join = [peers[0].address] if peers else []
+            peer = await stack.enter_async_context(weft.Peer.open(join=join, config=LIVELY))
+            peers.append(peer)
+        await until(lambda: not any(peer.isolated for peer in peers) or count == 1, "all to join")
+        yield peers
+
+
+def linked(peer: weft.Peer, topic: str) -> bool:
+    topics = peer.status()["topics"]
+    return bool(topics[topic]["links"])  # type: ignore[index]
+
+
+async def test_five_peers_deliver_every_event_to_every_subscriber() -> None:
+    async with swarm(5) as peers:
+        subs = [await peer.subscribe("/sports/football") for peer in peers[:4]]
+        await until(lambda: all(linked(peer, "/sports/football") for peer in peers[:4]), "links")
+        sent = set()
+        for number in range(50):
+            for peer in peers:  # the last one is not subscribed
+                payload = f"{number} from {peer.id}".encode()
+                receipt = await peer.publish("/sports/football", payload)
+                assert receipt.outcome == "delivered"
+                sent.add((receipt.event_id, payload))
+        for peer, sub in zip(peers, subs, strict=False):
+            notes = [await anext(sub) for _ in range(250)]
+            assert {(note.event_id, note.payload) for note in notes} == sent
+            assert len(sub) == 0
+            for publisher in peers:
+                mine = [note.number for note in notes if note.publisher == publisher.id]
+                assert sorted(mine) == list(range(1, 51))
+            own = [note for note in notes if note.publisher == peer.id]
+            assert all(note.hops == 0 for note in own)
+        assert peers[4].counters.get("parasites", 0) == 0
+        assert sum(peer.drops for peer in peers) == 0
+
+
+async def test_two_peers_in_order_none_lost() -> None:
+    count = 20 * BURST
+    async with swarm(2) as (a, b):
+        await a.subscribe("/x")
+        sub = await b.subscribe("/x")
+        await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
+        for number in range(count):
+            receipt = await a.publish("/x", str(number))
+            assert receipt.peers == 1
+            assert receipt.dropped == 0
+        for number in range(count):
+            note = await anext(sub)
+            assert note.payload == str(number).encode()
+            assert note.publisher == a.id
+            assert note.topic == "/x"
+
+
+async def test_a_non_subscriber_is_told_which_access_point_took_its_event() -> None:
+    async with swarm(3) as (a, b, c):
+        sub = await b.subscribe("/news")
+        receipt = await c.publish("/news", b"hello")
+        assert receipt.outcome == "delivered"
+        assert receipt.access_point is not None
+        assert receipt.access_point_text == b.address
+        note = await anext(sub)
+        assert note.event_id == receipt.event_id
+        assert a.status()["topics"] == {}
+
+
+async def test_an_event_for_nobody_is_reported() -> None:
+    async with swarm(2) as (a, _):
+        receipt = await a.publish("/nobody", b"hello?")
+        assert receipt.outcome == "no_subscriber"
+        assert (await receipt.final()) is receipt
+
+
+async def test_an_event_without_network_waits_for_one() -> None:
+    async with weft.Peer.open(config=LIVELY) as late:
+        receipt = await late.publish("/news", b"early")
+        assert receipt.outcome == "queued"
+        async with weft.Peer.open(join=[late.address], config=LIVELY) as other:
+            sub = await other.subscribe("/news")
+            final = await receipt.final()
+            assert final.outcome == "delivered"
+            assert final.event_id == receipt.event_id
+            assert (await anext(sub)).payload == b"early"
+
+
+async def test_a_queued_event_ends_as_dropped_when_the_peer_closes() -> None:
+    async with weft.Peer.open(config=LIVELY) as alone:
+        receipt = await alone.publish("/news", b"early")
+        assert receipt.outcome == "queued"
+    assert (await receipt.final()).outcome == "dropped"
+
+
+async def test_two_subscriptions_to_one_topic_share_it() -> None:
+    async with swarm(1) as (peer,):
+        first, second = peer.subscribe("/x"), peer.subscribe("/x")
+        await first
+        await second
+        await peer.publish("/x", b"both")
+        assert (await anext(first)).payload == (await anext(second)).payload == b"both"
+        await first.close()
+        await peer.publish("/x", b"one")
+        assert (await anext(second)).payload == b"one"
+        assert first.get_nowait() is None
+        await second.close()
+        assert peer.status()["topics"] == {}
+
+
+async def test_a_closed_subscription_ends_its_iteration_after_what_waits() -> None:
+    async with swarm(1) as (peer,):
+        async with peer.subscribe("/x") as sub:
+            await peer.publish("/x", b"1")
+            await peer.publish("/x", b"2")
+        assert sub.closed
+        assert [note.payload async for note in sub] == [b"1", b"2"]
+        await peer.publish("/x", b"3")
+        assert len(sub) == 0
+
+
+async def test_a_reader_waiting_when_the_peer_closes_ends() -> None:
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe("/x")
+        reading = asyncio.create_task(_read_all(sub))
+        await asyncio.sleep(0)
+    assert await reading == []
+
+
+async def _read_all(sub: weft.Subscription) -> list[weft.Notification]:
+    return [note async for note in sub]
+
+
+async def test_a_closed_peer_says_so() -> None:
+    async with swarm(1) as (peer,):
+        pass
+    assert peer.closed
+    with pytest.raises(weft.ClosedError):
+        await peer.publish("/x", b"")
+    with pytest.raises(weft.ClosedError):
+        peer.subscribe("/x")
+    await peer.close()  # again is fine
+
+
+async def test_bad_arguments_are_named() -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match="start with '/'"):
+            peer.subscribe("football")
+        with pytest.raises(weft.UsageError, match="too large"):
+            await peer.publish("/x", bytes((1 << 20) + 1))
+        with pytest.raises(weft.UsageError, match="empty or unusable"):
+            await peer.publish("/x//y", b"")
+    with pytest.raises(weft.UsageError, match="names no peer"):
+        await weft.Peer.start(join=["/ip4/127.0.0.1/tcp/1"])
+    with pytest.raises(weft.ListenError):
+        await weft.Peer.start(listen="256.0.0.1:0")
+
+
+async def test_the_largest_payload_arrives() -> None:
+    async with swarm(2) as (a, b):
+        await a.subscribe("/big")
+        sub = await b.subscribe("/big")
+        await until(lambda: linked(a, "/big") and linked(b, "/big"), "links")
+        data = bytes(range(256)) * 4_096
+        await a.publish("/big", data)
+        await a.publish("/big", data[::-1])
+        assert (await anext(sub)).payload == data
+        assert (await anext(sub)).payload == data[::-1]
+
+
+async def test_a_leaving_peer_is_forgotten_by_its_neighbours() -> None:
+    async with swarm(3) as (a, b, _):
+        async with weft.Peer.open(join=[a.address], config=LIVELY) as guest:
+            await until(lambda: guest.id in str(a.status()["view"]), "the guest to be known")
+        await until(lambda: guest.id not in str(a.status()["view"]), "the guest to be forgotten")
+        await until(lambda: guest.id not in str(b.status()["view"]))
+
+
+async def test_a_peer_finds_back_after_losing_everybody(tmp_path: Path) -> None:
+    key = tmp_path / "hub.key"
+    hub = await weft.Peer.start(key=key, config=LIVELY)
+    listen = hub.address.split("/")
+    where = f"{listen[2]}:{listen[4]}"
+    async with weft.Peer.open(join=[hub.address], config=LIVELY) as peer:
+        sub = await peer.subscribe("/x")
+        await until(lambda: not peer.isolated)
+        await hub.close()
+        await until(lambda: peer.isolated, "the peer to notice")
+        async with weft.Peer.open(listen=where, key=key, config=LIVELY) as again:
+            assert again.address == hub.address
+            await until(lambda: not peer.isolated, "the peer to rejoin")
+            receipt = await (await again.publish("/x", b"back")).final()
+            assert receipt.outcome == "delivered"
+            assert (await anext(sub)).payload == b"back"
+
+
+async def test_the_trace_tells_the_story(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    async with (
+        weft.Peer.open(config=LIVELY, trace=first) as a,
+        weft.Peer.open(join=[a.address], config=LIVELY, trace=second) as b,
+    ):
+        sub = await b.subscribe("/x")
+        await until(lambda: not a.isolated)
+        receipt = await a.publish("/x", b"traced")
+        await anext(sub)
+    records = {
+        path: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (first, second)
+    }
+    published = [r["publishMessage"] for r in records[first] if r["type"] == "PUBLISH_MESSAGE"]
+    assert [record["messageID"] for record in published] == [receipt.event_id]
+    delivered = [r["deliverMessage"] for r in records[second] if r["type"] == "DELIVER_MESSAGE"]
+    assert [record["messageID"] for record in delivered] == [receipt.event_id]
+    sent = [r["sendRPC"] for r in records[first] if r["type"] == "SEND_RPC"]
+    got = [r["recvRPC"] for r in records[second] if r["type"] == "RECV_RPC"]
+    route = next(record for record in sent if record["meta"]["kind"] == "RouteEvent")
+    assert route["sendTo"] == b.id
+    assert any(record["meta"] == route["meta"] and record["receivedFrom"] == a.id for record in got)
+    assert any(r["type"] == "ADD_PEER" and r["addPeer"]["peerID"] == b.id for r in records[first])
+    assert any(r["type"] == "REMOVE_PEER" for r in records[first])
+
+
+async def test_status_is_json_and_names_what_matters() -> None:
+    async with swarm(2) as (a, b):
+        await a.subscribe("/x")
+        status = json.loads(json.dumps(a.status()))
+        assert status["peer"] == a.id
+        assert status["address"] == a.address
+        assert status["network"]["connections"] == len(status["connections"]) == 1
+        assert status["connections"][0]["peer"] == b.id
+        assert status["subscriptions"]["/x"] == {"waiting": 0, "dropped": 0}
+
+
+async def test_metrics_are_served_over_http() -> None:
+    async with weft.Peer.open(config=LIVELY, metrics="127.0.0.1:0") as peer:
+        assert peer._metrics is not None
+        host, port = peer._metrics.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = (await reader.read()).decode()
+        writer.close()
+        assert answer.startswith("HTTP/1.1 200 OK\r\n")
+        body = answer.split("\r\n\r\n", 1)[1]
+        assert f'weft_net_connections{{peer="{peer.id}"}} 0' in body
+        assert "# TYPE weft_net_frames_sent_total counter" in body
+        values = {line.split("{")[0] for line in body.splitlines() if not line.startswith("#")}
+        assert "weft_isolated" in values
+        for request, status in ((b"GET / HTTP/1.1\r\n\r\n", b"404"), (b"\r\n\r\n", b"404")):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request)
+            assert status in await reader.readline()
+            writer.close()
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"x" * 20_000)  # no end of headers within the limit
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_metrics_port_that_is_taken_fails_the_start() -> None:
+    async with weft.Peer.open(metrics="127.0.0.1:0") as peer:
+        assert peer._metrics is not None
+        with pytest.raises(weft.ListenError, match="metrics"):
+            await weft.Peer.start(metrics=peer._metrics.address)

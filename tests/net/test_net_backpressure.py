@@ -1,0 +1,338 @@
+"""Full queues: who waits, for how long, and what is dropped and counted when waiting is over.
+
+The slow reader is a real connection whose other end does not read from its socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, until
+
+from weft.ids import Contact, PeerId
+from weft.net.codec import Hello
+from weft.net.config import Network
+from weft.net.timers import now_ms
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+KIB = 1 << 10
+LIMITS = quick(
+    frame_bytes_max=64 * KIB,
+    queue_soft_bytes=64 * KIB,
+    queue_hard_bytes=256 * KIB,
+    queue_control_bytes=64 * KIB,
+    queue_patience_ms=300,
+    overload_ms=60_000,
+)
+EVENT_BYTES = 1_000
+
+
+async def slow_reader(target: Node, one: Caller) -> Contact:
+    """Connects, and then does not read from its socket."""
+    assert isinstance(await one.greet(target.me), Hello)
+    one._writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: target.connections == 1)
+    return Contact(one.identity.peer, "/ip4/127.0.0.1/tcp/9")
+
+
+def publisher_to(*contacts: Contact) -> object:
+    """A reaction: every publish is sent to these contacts and answered at once."""
+    numbers = iter(range(1, 1 << 30))
+
+    def react(fact: seam.Input) -> list[seam.Effect]:
+        if not isinstance(fact, seam.Publish):
+            return []
+        event = m.Event(PeerId(b"p" * 32), 1, next(numbers), 0, fact.payload)
+        message = m.Payload(fact.topic, event, 1)
+        sends: list[seam.Effect] = [seam.Send(contact, message) for contact in contacts]
+        return [*sends, seam.Answer(fact.token, "delivered", None, event)]
+
+    return react
+
+
+def queued(one: Node) -> int:
+    return one.pool.gauges()["queued_bytes"]
+
+
+async def publish_until_it_waits(a: Node) -> asyncio.Task[object]:
+    """Publish until one is suspended; returns that one."""
+    while True:
+        task = asyncio.create_task(a.runtime.publish(TOPIC, bytes(EVENT_BYTES)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not task.done() and queued(a) > LIMITS.queue_soft_bytes:
+            return task
+        await task
+
+
+async def test_publish_waits_for_a_slow_reader_and_goes_on_when_it_reads() -> None:
+    patient = quick(**{**vars(LIMITS), "queue_patience_ms": 60_000})
+    async with node(patient) as a, caller() as slow:
+        contact = await slow_reader(a, slow)
+        a.machine.react = publisher_to(contact)  # type: ignore[assignment]
+        task = await publish_until_it_waits(a)
+        assert queued(a) < LIMITS.queue_soft_bytes + 2 * EVENT_BYTES
+        slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        receive = asyncio.create_task(slow.goodbye())
+        receipt = await task
+        assert receipt.outcome == "delivered"  # type: ignore[attr-defined]
+        assert a.runtime.counters.events_dropped == 0
+        await until(lambda: queued(a) == 0)
+        receive.cancel()
+
+
+async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time() -> None:
+    async with node(LIMITS) as a, node() as healthy, caller() as slow:
+        contact = await slow_reader(a, slow)
+        a.machine.react = publisher_to(contact, healthy.me)  # type: ignore[assignment]
+        waited = await publish_until_it_waits(a)
+        before = now_ms()
+        await waited
+        assert now_ms() - before < 20 * LIMITS.queue_patience_ms
+        # From here on nobody waits: far more than fits goes out, and only the slow one loses.
+        before = now_ms()
+        receipts = [await a.runtime.publish(TOPIC, bytes(EVENT_BYTES)) for _ in range(1_000)]
+        assert now_ms() - before < 10_000
+        assert sum(receipt.dropped for receipt in receipts) > 500
+        assert a.runtime.counters.events_dropped == sum(r.dropped for r in receipts)
+        assert a.count("dropped_event_queue_full") == a.runtime.counters.events_dropped
+        [remote] = [one for one in a.pool.peers if one.peer == contact.peer]
+        assert remote.queued <= LIMITS.queue_hard_bytes
+        assert remote.dropped == a.runtime.counters.events_dropped
+        await until(
+            lambda: (
+                healthy.machine.messages
+                and healthy.machine.messages[-1].event.number  # type: ignore[union-attr]
+                == receipts[-1].event.number
+            )  # type: ignore[union-attr]
+        )
+        got = [message.event.number for message in healthy.machine.messages]  # type: ignore[union-attr]
+        assert got == list(range(1, got[-1] + 1))  # in order, none lost
+
+
+async def test_control_messages_have_headroom_over_events() -> None:
+    async with node(LIMITS) as a, caller() as slow:
+        contact = await slow_reader(a, slow)
+        while not a.runtime.counters.events_dropped:
+            a.send(contact, payload(1, EVENT_BYTES))
+            await asyncio.sleep(0)
+        a.send(contact, m.Ping(1, 0))
+        assert a.count("dropped_control_queue_full") == 0
+        while not a.count("dropped_control_queue_full"):
+            a.send(contact, m.LinkList([TOPIC] * 500, True))
+        assert queued(a) <= LIMITS.queue_hard_bytes + LIMITS.queue_control_bytes
+
+
+async def test_a_peer_that_stays_over_the_hard_limit_is_disconnected() -> None:
+    network = quick(**{**vars(LIMITS), "overload_ms": 300, "drain_timeout_ms": 200})
+    async with node(network) as a, caller() as slow:
+        contact = await slow_reader(a, slow)
+        while not a.runtime.counters.events_dropped:
+            a.send(contact, payload(1, EVENT_BYTES))
+            await asyncio.sleep(0)
+        await until(lambda: a.machine.lost == [contact.peer])
+        assert a.count("fault_overload") == 1
+        assert a.connections == 0
+        assert queued(a) == 0
+        assert a.count("dropped_event_peer_lost") > 0
+        await until(lambda: not a.pool._connections)  # although it never read the goodbye
+
+
+async def test_a_message_larger_than_a_frame_is_dropped_and_counted() -> None:
+    async with node(LIMITS) as a, node(LIMITS) as b:
+        a.send(b.me, payload(1, 100 * KIB), m.Ping(1, 0))
+        await until(lambda: b.machine.nonces == [1])
+        assert a.count("dropped_event_too_large") == 1
+
+
+async def test_drops_are_traced(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    async with node(LIMITS, trace=path) as a, caller() as slow:
+        contact = await slow_reader(a, slow)
+        while not a.runtime.counters.events_dropped:
+            a.send(contact, payload(1, EVENT_BYTES))
+            await asyncio.sleep(0)
+        dropped = a.runtime.counters.events_dropped
+        a.runtime._tracer.flush()  # type: ignore[union-attr]
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+    drops = [record["dropRPC"] for record in records if record["type"] == "DROP_RPC"]
+    assert len(drops) == dropped
+    assert drops[0]["reason"] == "queue full"
+    assert drops[0]["meta"]["kind"] == "Payload"
+    assert drops[0]["meta"]["messages"][0]["topic"] == TOPIC
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+SMALL = quick(subscription_events_max=100, subscription_patience_ms=60_000)
+
+
+def deliver_payloads(fact: seam.Input) -> list[seam.Effect]:
+    """A machine that hands every payload to the application."""
+    if isinstance(fact, seam.Received) and isinstance(fact.message, m.Payload):
+        return [seam.Deliver(fact.message.topic, fact.message.event, fact.message.hops)]
+    if isinstance(fact, seam.Subscribe):
+        return [seam.Answer(fact.token, "joined")]
+    if isinstance(fact, seam.Publish):
+        event = m.Event(PeerId(b"p" * 32), 1, 1, 0, fact.payload)
+        return [seam.Deliver(fact.topic, event, 0), seam.Answer(fact.token, "delivered")]
+    if isinstance(fact, seam.Unsubscribe):
+        return [seam.Answer(fact.token, "left")]
+    return []
+
+
+async def flood(a: Node, b: Node, count: int) -> None:
+    """Send so many events that b's queue and the kernel's buffers are full."""
+    for number in range(1, count + 1):
+        a.send(b.me, payload(number, EVENT_BYTES))
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+
+
+async def test_a_full_subscription_stops_reading_and_loses_nothing() -> None:
+    count = 5_000
+    async with node() as a, node(SMALL) as b:
+        b.machine.react = deliver_payloads
+        sub = b.runtime.subscribe(TOPIC)
+        await sub
+        await flood(a, b, count)
+        await until(lambda: len(sub) > 100)
+        full = len(sub)
+        assert full <= 100 + 2
+        a.ping(b, 1)  # stuck behind the events, as it must be: order is kept
+        got = [(await anext(sub)).number for _ in range(count)]
+        assert got == list(range(1, count + 1))
+        assert sub.dropped == 0
+        await until(lambda: b.machine.nonces == [1])
+
+
+async def test_only_the_connection_that_brings_the_events_waits() -> None:
+    async with node() as a, node() as c, node(SMALL) as b:
+        b.machine.react = deliver_payloads
+        sub = await b.runtime.subscribe(TOPIC)
+        c.ping(b, 1)
+        await flood(a, b, 1_000)
+        await until(lambda: len(sub) > 100)
+        c.ping(b, 2)
+        await until(lambda: b.machine.nonces == [1, 2])
+
+
+async def test_after_its_patience_a_full_subscription_drops_and_counts(tmp_path: Path) -> None:
+    network = quick(subscription_events_max=100, subscription_patience_ms=200)
+    path = tmp_path / "trace.jsonl"
+    async with node() as a, node(network, trace=path) as b:
+        b.machine.react = deliver_payloads
+        sub = await b.runtime.subscribe(TOPIC)
+        await flood(a, b, 1_000)
+        a.ping(b, 1)
+        await until(lambda: b.machine.nonces == [1])  # reading went on
+        assert len(sub) <= 102
+        assert sub.dropped == 1_000 - len(sub)
+        assert b.count("notifications_dropped") == sub.dropped
+        while sub.get_nowait() is not None:
+            pass
+        a.send(b.me, payload(2_000))
+        assert (await anext(sub)).number == 2_000  # and it recovers
+        b.runtime._tracer.flush()  # type: ignore[union-attr]
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        rejected = [record for record in records if record["type"] == "REJECT_MESSAGE"]
+        assert len(rejected) == sub.dropped
+
+
+async def test_a_subscription_is_bounded_in_bytes_too() -> None:
+    network = quick(subscription_bytes_max=100 * KIB, subscription_patience_ms=60_000)
+    async with node() as a, node(network) as b:
+        b.machine.react = deliver_payloads
+        sub = await b.runtime.subscribe(TOPIC)
+        for number in range(1, 11):
+            a.send(b.me, payload(number, 30 * KIB))
+        await until(lambda: len(sub) == 4)
+        got = [(await anext(sub)).number for _ in range(10)]
+        assert got == list(range(1, 11))
+
+
+async def test_publishing_into_ones_own_unread_subscription_does_not_lock_up() -> None:
+    network = quick(subscription_events_max=10, subscription_patience_ms=100)
+    async with node(network) as a:
+        a.machine.react = deliver_payloads
+        sub = await a.runtime.subscribe(TOPIC)
+        for _ in range(100):
+            await a.runtime.publish(TOPIC, b"x")
+        assert len(sub) == 11
+        assert sub.dropped == 89
+
+
+async def test_two_peers_that_wait_for_each_other_do_not_lock_up() -> None:
+    """Both applications only publish and never read: the worst case for circular waiting."""
+    network = quick(
+        frame_bytes_max=64 * KIB,
+        queue_soft_bytes=32 * KIB,
+        queue_hard_bytes=64 * KIB,
+        queue_patience_ms=200,
+        subscription_events_max=50,
+        subscription_patience_ms=200,
+    )
+    async with node(network) as a, node(network) as b:
+        await asyncio.wait_for(publish_at_each_other(a, b, 3_000), 60)
+        for one in (a, b):
+            counters = one.runtime.counters
+            sub = one.runtime._subscriptions[TOPIC][0]
+            # Nothing vanished: every event was sent or dropped, delivered or dropped.
+            assert counters.delivered == len(sub)
+            await until(lambda c=counters, s=sub: s.dropped == c.notifications_dropped)
+
+
+async def publish_at_each_other(a: Node, b: Node, count: int) -> None:
+    for one, other in ((a, b), (b, a)):
+        send = publisher_to(other.me)
+
+        def react(fact: seam.Input, send: object = send) -> list[seam.Effect]:
+            effects = deliver_payloads(fact) if not isinstance(fact, seam.Publish) else []
+            return effects or send(fact)  # type: ignore[operator,no-any-return]
+
+        one.machine.react = react
+        await one.runtime.subscribe(TOPIC)
+
+    async def publish(one: Node) -> None:
+        for _ in range(count):
+            await one.runtime.publish(TOPIC, bytes(EVENT_BYTES))
+
+    await asyncio.gather(publish(a), publish(b))
+
+
+async def test_a_relay_slows_its_source_down_rather_than_losing_events() -> None:
+    """a → relay → c, where c reads slowly: the events wait at a, not in the relay."""
+    network = Network(**{**vars(LIMITS), "queue_patience_ms": 60_000})
+    async with node(network) as a, node(network) as relay, caller() as slow:
+        contact = await slow_reader(relay, slow)
+
+        def pass_on(fact: seam.Input) -> list[seam.Effect]:
+            if isinstance(fact, seam.Received) and isinstance(fact.message, m.Payload):
+                return [seam.Send(contact, fact.message)]
+            return []
+
+        relay.machine.react = pass_on
+        a.machine.react = publisher_to(relay.me)  # type: ignore[assignment]
+        await publish_until_it_waits(a)
+        assert queued(relay) < LIMITS.queue_soft_bytes + 70 * KIB
+        assert relay.runtime.counters.events_dropped == 0
+        slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        receive = asyncio.create_task(slow.goodbye())
+        await until(lambda: queued(relay) == 0 and queued(a) == 0)
+        receive.cancel()
+
+
+@pytest.mark.parametrize("count", [2_000])
+async def test_order_is_kept_end_to_end_through_publish(count: int) -> None:
+    async with node() as a, node() as b:
+        b.machine.react = deliver_payloads
+        a.machine.react = publisher_to(b.me)  # type: ignore[assignment]
+        sub = await b.runtime.subscribe(TOPIC)
+        for _ in range(count):
+            await a.runtime.publish(TOPIC, bytes(EVENT_BYTES))
+        got = [(await anext(sub)).number for _ in range(count)]
+        assert got == list(range(1, count + 1))

@@ -1,0 +1,166 @@
+"""The runtime carries out what the machine wants, and survives what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import logging
+import weakref
+
+import pytest
+from net_kit import TOPIC, Scripted, node, quick, until
+
+from weft.ids import Contact, PeerId
+from weft.net.identity import Identity
+from weft.net.rejoin import Rejoin
+from weft.net.timers import now_ms
+from weft.protocol import messages as m
+from weft.protocol import seam
+
+
+def good(number: int) -> Contact:
+    return Contact(PeerId(bytes([number]) * 32), f"/ip4/127.0.0.1/tcp/{number}")
+
+
+async def test_timers_come_back_to_the_machine() -> None:
+    async with node() as a:
+        start = now_ms()
+        a.do(seam.SetTimer(40, seam.Timer("late", TOPIC, 2)), seam.SetTimer(1, seam.Timer("soon")))
+        wanted = [
+            seam.TimerFired(seam.Timer("soon")),
+            seam.TimerFired(seam.Timer("late", TOPIC, 2)),
+        ]
+        await until(lambda: a.machine.facts[-2:] == wanted)
+        assert now_ms() - start >= 40
+
+
+async def test_a_closed_peer_is_not_kept_alive_by_its_timers() -> None:
+    async with node() as a:
+        a.do(seam.SetTimer(3_600_000, seam.Timer("in an hour")))
+        runtime = weakref.ref(a.runtime)
+        machine = weakref.ref(a.machine)
+    del a
+    await until(lambda: gc.collect() >= 0 and runtime() is None and machine() is None)
+
+
+async def test_failing_handlers_of_timers_and_commands_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(fact: seam.Input) -> list[seam.Effect]:
+        if isinstance(fact, seam.TimerFired):
+            raise RuntimeError("a bug in a timer")
+        return []
+
+    async with node() as a:
+        a.do(seam.SetTimer(1, seam.Timer("x")))
+        a.machine.react = fail
+        with caplog.at_level(logging.ERROR):
+            await until(lambda: a.count("handler_errors") == 1)
+        assert "a bug in a timer" in caplog.text
+        a.machine.react = lambda fact: []
+        async with node() as b:
+            b.ping(a, 1)
+            await until(lambda: a.machine.nonces == [1])
+
+
+async def test_an_effect_that_nobody_knows_is_an_error_and_no_end() -> None:
+    async with node() as a:
+        a.do("nonsense")  # type: ignore[arg-type]
+        assert a.count("handler_errors") == 1
+
+
+async def test_an_isolated_machine_is_handed_contacts_that_worked() -> None:
+    async with node(quick(rejoin_ms=50)) as a, node() as b:
+        a.ping(b, 1)
+        await until(lambda: b.machine.nonces == [1])
+        assert not any(isinstance(fact, seam.Join) for fact in a.machine.facts)
+        a.machine.isolated = True
+        await until(lambda: seam.Join((b.me,)) in a.machine.facts)
+        assert a.count("rejoins") >= 1
+
+
+def test_rejoining_backs_off_and_starts_over() -> None:
+    rejoin = Rejoin(1_000, 8_000)
+    assert rejoin.attempt(True, 0) == ()  # nobody known
+    rejoin.worked(good(1))
+    times = [now for now in range(0, 60_000, 100) if rejoin.attempt(True, now)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert times[0] == 1_000
+    assert gaps[:3] == [2_000, 4_000, 8_000]
+    assert set(gaps[3:]) == {8_000}
+    assert rejoin.attempt(False, 60_000) == ()
+    assert rejoin.attempt(True, 60_100) == ()
+    assert rejoin.attempt(True, 61_100) == (good(1),)
+
+
+def test_rejoining_knows_the_latest_contacts_and_not_too_many() -> None:
+    rejoin = Rejoin(1, 1)
+    for number in range(200):
+        rejoin.worked(good(number))
+    rejoin.worked(Contact(PeerId(b"x" * 32), ""))  # listens nowhere
+    seen: set[Contact] = set()
+    for now in range(1, 2_000):
+        contacts = rejoin.attempt(True, now)
+        assert len(contacts) <= 4
+        seen.update(contacts)
+    assert seen == {good(number) for number in range(200 - 64, 200)}
+
+
+async def test_answers_find_their_publishers_in_any_order() -> None:
+    tokens: list[int] = []
+
+    def react(fact: seam.Input) -> list[seam.Effect]:
+        if isinstance(fact, seam.Publish):
+            tokens.append(fact.token)
+        return []
+
+    async with node() as a:
+        a.machine.react = react
+        publishes = [asyncio.create_task(a.runtime.publish(TOPIC, b"")) for _ in range(3)]
+        await until(lambda: len(tokens) == 3)
+        access = Contact(Identity.generate().peer, "/ip4/127.0.0.1/tcp/1")
+        for token in reversed(tokens):
+            a.do(seam.Answer(token, "delivered", access, m.Event(a.me.peer, 1, token, 0, b"")))
+        receipts = await asyncio.gather(*publishes)
+        assert [receipt.event.number for receipt in receipts] == tokens  # type: ignore[union-attr]
+        assert all(receipt.access_point == access for receipt in receipts)
+        assert a.runtime._answers == {}
+
+
+async def test_a_cancelled_publish_leaves_nothing_behind() -> None:
+    async with node() as a:
+        publish = asyncio.create_task(a.runtime.publish(TOPIC, b""))
+        await until(lambda: a.runtime._answers)
+        publish.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publish
+        assert a.runtime._answers == {}
+
+
+async def test_a_busy_publisher_lets_others_have_their_turn() -> None:
+    def react(fact: seam.Input) -> list[seam.Effect]:
+        return [seam.Answer(fact.token, "delivered")] if isinstance(fact, seam.Publish) else []
+
+    async with node() as a:
+        a.machine.react = react
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        for _ in range(1_000):
+            await a.runtime.publish(TOPIC, b"")
+        task.cancel()
+        assert turns >= 10
+
+
+async def test_the_machine_is_told_that_it_started_and_that_it_leaves() -> None:
+    async with node() as a:
+        machine: Scripted = a.machine
+    assert machine.facts[0] == seam.Started(1, ())
+    assert machine.facts[-1] == seam.Leave()
