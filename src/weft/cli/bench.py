@@ -1,0 +1,47 @@
+"""`weft bench`: what a peer and the engine cost on this machine.
+
+The benchmarks live beside the package, in the repository's `benchmarks/`, so this command only
+finds and starts them; the arguments after the name of a benchmark are that benchmark's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from weft.cli.checkout import checkout
+from weft.cli.problem import Problem
+
+HELP = "Measure what a peer or the engine costs on this machine"
+DETAILS = """
+Runs the benchmarks of the checkout. Progress goes to stderr, the figures to stdout. What is
+measured and how to read it: docs/benchmarks.md.
+"""
+EXAMPLES = """
+weft bench peer                     all figures of a peer, as a table (about 15 minutes)
+weft bench peer --json              the same as one JSON object, with all details
+weft bench peer --only throughput   one measure
+weft bench peer --help              its measures and options
+weft bench engine --help            the engine's
+"""
+_BENCHMARKS = {"peer": "benchmarks.peer.main", "engine": "benchmarks.engine"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("benchmark", choices=sorted(_BENCHMARKS), help="what to measure")
+    parser.add_argument(
+        "rest",
+        nargs=argparse.REMAINDER,
+        metavar="ARGS",
+        help="arguments of the benchmark, such as --json",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    root = checkout()
+    if not (root / "benchmarks" / "peer").is_dir():
+        raise Problem("this checkout of weft has no benchmarks/ folder")
+    sys.path.insert(0, str(root))
+    code: int = import_module(_BENCHMARKS[args.benchmark]).main(args.rest)
+    return code

@@ -1,0 +1,230 @@
+"""From a bare Python to a running command line: makes `.venv`, fills it, starts weft in it.
+
+`./weft` runs this file with whatever Python 3.11+ it finds, so it imports nothing but the
+standard library and nothing of weft. Each group of dependencies is a file in `requirements/`
+with exact versions and hashes; a command gets the groups it needs, when it is first used.
+
+What is installed is known by one stamp per group, which holds the requirements' hash and the
+Python version. A build that was interrupted has left its mark, and starts over. A lock (held on
+the `requirements` folder, so it leaves no file) keeps two first uses apart. All words go to
+stderr, since stdout belongs to the command.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+EVERYTHING = ("core", "dev", "engine", "pipeline", "lab")
+NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    (): ("core",),
+    ("bench", "engine"): ("core", "engine"),
+    ("lab",): ("core", "engine", "pipeline", "lab"),
+    ("test",): EVERYTHING,
+    ("check",): EVERYTHING,
+}
+"""Which groups a command needs; the longest matching row counts."""
+
+
+class Failed(Exception):
+    """The environment cannot be made; the text says why and what to do."""
+
+
+def groups_for(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The groups of dependencies that this command line needs."""
+    words = tuple(word for word in arguments if not word.startswith("-"))
+    return next(NEEDS[words[:n]] for n in range(len(words), -1, -1) if words[:n] in NEEDS)
+
+
+def say(text: str) -> None:
+    print(f"weft: {text}", file=sys.stderr, flush=True)
+
+
+class Environment:
+    """The virtual environment of one checkout."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / ".venv"
+        self.python = self.home / "bin" / "python"
+        self.stamps = self.home / "weft"
+        self.unfinished = self.stamps / "unfinished"
+
+    def requirements(self, group: str) -> Path:
+        return self.root / "requirements" / f"{group}.txt"
+
+    def stamp(self, group: str) -> str:
+        """What the stamp of an up-to-date group reads."""
+        digest = hashlib.sha256(self.requirements(group).read_bytes()).hexdigest()
+        return f"{sys.version_info.major}.{sys.version_info.minor} {digest}\n"
+
+    def missing(self, groups: Sequence[str]) -> list[str]:
+        """The groups that are not installed, or not as the requirements now say."""
+        if self.unfinished.exists() or not self.python.exists():
+            return list(groups)
+        return [group for group in groups if self._read(group) != self.stamp(group)]
+
+    def _read(self, group: str) -> str:
+        try:
+            return (self.stamps / group).read_text()
+        except OSError:
+            return ""
+
+    def ensure(self, groups: Sequence[str]) -> None:
+        """Install what is missing; cheap when nothing is."""
+        if not self.missing(groups):
+            return
+        with locked(self.root / "requirements"):
+            missing = self.missing(groups)  # another first use may have done it meanwhile
+            if not missing:
+                return
+            if self.unfinished.exists():
+                say("an earlier installation was interrupted; starting over")
+            if self.unfinished.exists() or self._is_foreign():
+                self._create()
+            self.unfinished.touch()
+            for group in missing:
+                self._install(group)
+            self.unfinished.unlink()
+
+    def _is_foreign(self) -> bool:
+        """No environment of ours yet, or one that another Python made."""
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        ours = self.stamps.is_dir() and self.python.exists()
+        return not (ours and (self.home / "lib" / version).is_dir())
+
+    def _create(self) -> None:
+        for module in ("venv", "ensurepip"):
+            if importlib.util.find_spec(module) is None:
+                version = f"{sys.version_info.major}.{sys.version_info.minor}"
+                raise Failed(
+                    f"this Python ({sys.executable}) lacks the module '{module}'.\n"
+                    f"On Debian or Ubuntu: apt install python{version}-venv (or python3-venv)"
+                )
+        say(f"first use: making an environment in {self.home}")
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.stamps.mkdir(parents=True, exist_ok=True)
+        self.unfinished.touch()  # before anything that can be interrupted
+        base = getattr(sys, "_base_executable", None) or sys.executable
+        done = subprocess.run(
+            [base, "-E", "-m", "venv", str(self.home)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            detail = (done.stdout + done.stderr).strip()
+            raise Failed(f"could not make {self.home}:\n{detail}")
+        # A relative line, so that the checkout can be moved with its environment.
+        for packages in self.home.glob("lib/python*/site-packages"):
+            source = os.path.relpath(self.root / "src", packages)
+            (packages / "weft.pth").write_text(source + "\n")
+
+    def _install(self, group: str) -> None:
+        requirements = self.requirements(group)
+        names = [
+            line.split("==")[0] for line in requirements.read_text().splitlines() if "==" in line
+        ]
+        say(f"installing {len(names)} packages ({group})")
+        command = [str(self.python), "-E", "-m", "pip", "install", "--no-input"]
+        command += ["--disable-pip-version-check", "--require-hashes", "-r", str(requirements)]
+        environment = {**os.environ, "PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
+        lines: list[str] = []
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as pip:
+            assert pip.stdout is not None
+            progress = Progress(len(names))
+            try:
+                for line in pip.stdout:
+                    lines.append(line.rstrip())
+                    progress.heard(line)
+            except KeyboardInterrupt:
+                pip.terminate()
+                raise
+            finally:
+                progress.finish()
+        if pip.returncode:
+            raise Failed(
+                "\n".join(["pip could not install the packages:", *lines[-12:]])
+                + "\nThe first use needs a package registry within reach of pip "
+                "(see 'pip config list'); run the same command again when it is."
+            )
+        (self.stamps / group).write_text(self.stamp(group))
+
+
+class Progress:
+    """One line that counts packages on a terminal; a line for each quarter elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.seen = 0
+        self.live = sys.stderr.isatty()
+
+    def heard(self, line: str) -> None:
+        """Take note of one line of pip's output."""
+        if line.startswith("Collecting "):
+            self.seen += 1
+            self._show("fetching " + line.split()[1].partition("==")[0])
+        elif line.startswith("Installing collected packages"):
+            self._show("unpacking")
+
+    def _show(self, what: str) -> None:
+        text = f"weft:   {min(self.seen, self.total)}/{self.total} {what}"
+        if self.live:
+            print(f"\r{text:<60.60}", end="", file=sys.stderr, flush=True)
+        elif what == "unpacking" or self.seen % max(1, self.total // 4) == 0:
+            print(text, file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        if self.live:
+            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder; wait, and say so, while another process holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another ./weft is installing; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def main(arguments: Sequence[str]) -> int:
+    environment = Environment(ROOT)
+    try:
+        environment.ensure(groups_for(arguments))
+    except Failed as problem:
+        for line in str(problem).splitlines():
+            say(line)
+        return 1
+    except OSError as problem:
+        say(f"cannot make the environment: {problem.filename}: {problem.strerror}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; the next use starts the installation over")
+        return 130
+    python = str(environment.python)
+    os.execv(python, [python, "-m", "weft.cli.main", *arguments])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""`weft lab`: the papers' claims as experiments, run on Spark and judged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from weft.cli.parser import whole
+from weft.cli.problem import FAILED, USAGE, Problem
+
+HELP = "Run the papers' experiments and judge their claims"
+DETAILS = """
+list       the experiments, one line each
+run ID...  run experiments (patterns such as 'tera-*' work), write tables, verdicts and pictures
+           below --out; what is finished there already is not run again
+report DIR write DIR/report.html from the verdicts in DIR, and print a summary
+
+An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
+code of run is 1 if a claim falls short of its bound.
+"""
+EXAMPLES = """
+weft lab list
+weft lab run tera-4a                           one experiment, quick size
+weft lab run 'tera-*' --full --out out/full    all of a paper, at its sizes
+weft lab run tera-4b --seeds 50                more runs, narrower intervals
+weft lab run 'tera-*' --master spark://host:7077
+weft lab report out/full
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "run", "report"), help="what to do")
+    parser.add_argument("names", nargs="*", metavar="ID", help="experiments, or DIR for report")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="the small size (the default)")
+    size.add_argument("--full", action="store_true", help="the paper's size")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where results go (default: out/lab)"
+    )
+    parser.add_argument(
+        "--seeds", type=whole(1, 10_000), metavar="N", help="how many seeds (default: the entry's)"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
+    )
+    parser.add_argument("--fresh", action="store_true", help="run finished points again")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "list":
+        return _list(args)
+    if args.action == "report":
+        return _report(args)
+    return _run(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from weft.lab.registry import SIZES, all_entries
+    from weft.lab.run import plan_of
+
+    _no_names(args)
+    print(f"{'':<14} {'points × seeds':<16}")
+    print(f"{'id':<14} {'quick':>7} {'full':>8}  what")
+    for entry in all_entries().values():
+        quick, full = (len(plan_of(entry, size).tasks) for size in SIZES)
+        print(f"{entry.id:<14} {quick:>7} {full:>8}  {entry.title}")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from weft.lab import run as lab
+    from weft.lab.execute import TaskFailed
+    from weft.lab.registry import Size, UnknownExperiment, matching
+    from weft.lab.verdict import table
+    from weft.pipeline.java import NoJava
+    from weft.pipeline.session import SessionError, Settings, opened
+
+    if not args.names:
+        raise Problem("which experiments? 'weft lab list' names them; 'tera-*' is a pattern", USAGE)
+    try:
+        entries = matching(args.names)
+    except UnknownExperiment as error:
+        raise Problem(str(error), USAGE) from error
+    size: Size = "full" if args.full else "quick"
+    out = args.out or Path("out") / "lab"
+    try:
+        print(f"weft: {len(entries)} experiments, {size} size; starting Spark", file=sys.stderr)
+        settings = Settings(args.master or "local[*]", name="weft lab", small_tables=True)
+        with opened(settings) as spark:
+            verdicts = lab.run(spark, entries, size, out, seeds=args.seeds, fresh=args.fresh)
+    except (NoJava, SessionError, TaskFailed, lab.Busy) as error:
+        raise Problem(str(error)) from error
+    print(table(verdicts))
+    print(f"weft: results are in {out}; 'weft lab report {out}' makes a page", file=sys.stderr)
+    return 0 if all(each.passed for each in verdicts) else FAILED
+
+
+def _report(args: argparse.Namespace) -> int:
+    from weft.lab.report import summary, write
+    from weft.lab.verdict import read_all
+
+    if len(args.names) != 1:
+        raise Problem("report needs the folder that a run wrote to: weft lab report DIR", USAGE)
+    out = Path(args.names[0])
+    verdicts = read_all(out)
+    if not verdicts:
+        raise Problem(f"{out}: no verdicts here; 'weft lab run' writes them")
+    print(summary(verdicts))
+    print(f"weft: wrote {write(verdicts, out)}", file=sys.stderr)
+    return 0
+
+
+def _no_names(args: argparse.Namespace) -> None:
+    if args.names:
+        raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)

@@ -1,0 +1,124 @@
+"""The command line: finds the command, reads its arguments, runs it, and says what went wrong.
+
+Each command is a module of this package with `HELP` (one line), `add_arguments(parser)`,
+`run(args) -> int` and, if it likes, `DETAILS` and `EXAMPLES` for its help page, or `PASSES_ON` if
+another program reads its arguments (as `args.rest`). A command imports what it needs inside `run`,
+so that help and completion never wait for anything heavy.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+import weft
+from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
+
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
+    ("Seeing it work", ("demo", "sim", "bench", "lab")),
+    ("Working on weft", ("test", "check")),
+    ("This tool", ("config", "completion")),
+)
+COMMANDS = tuple(name for _, names in GROUPS for name in names)
+
+
+def module_of(command: str) -> ModuleType:
+    """The module that implements a command."""
+    return import_module(f"weft.cli.{command}")
+
+
+def overview() -> str:
+    """What `weft --help` prints."""
+    lines = ["usage: weft COMMAND [ARGUMENTS]", ""]
+    lines += ["Decentralised topic-based publish/subscribe.", ""]
+    for title, names in GROUPS:
+        lines.append(f"{title}:")
+        lines += [f"  {name:<11} {module_of(name).HELP}" for name in names]
+        lines.append("")
+    lines.append("'weft COMMAND --help' explains a command and gives examples.")
+    lines.append("'weft --version' prints the version.")
+    return "\n".join(lines)
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run one command line."""
+    if not arguments:
+        print(overview(), file=sys.stderr)
+        return USAGE
+    command, rest = arguments[0], list(arguments[1:])
+    if command == "help":
+        command, rest = (rest[0], ["--help"]) if rest else ("--help", [])
+    if command in ("-h", "--help"):
+        print(overview())
+        return 0
+    if command in ("-V", "--version"):
+        print(f"weft {weft.__version__}")
+        return 0
+    if command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS)
+        raise Problem(f"there is no command {command!r}{hint}\nSee 'weft --help'.", USAGE)
+    from weft.cli.parser import parser_for
+
+    module = module_of(command)
+    parser = parser_for(command, module)
+    if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
+        args = argparse.Namespace(rest=rest)
+    else:
+        args = parser.parse_args(rest)
+    code: int = module.run(args)
+    return code
+
+
+def explain(error: Exception) -> Problem | None:
+    """What a user can make of an error; None for one that is our own fault."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if package != "weft":
+            return Problem(
+                f"this command needs the package {package!r}, which is not installed here.\n"
+                "./weft in a checkout brings it in; otherwise: pip install 'weft[EXTRA]', with the "
+                "extra that has it (see pyproject.toml)."
+            )
+    from weft.ids import BadId
+    from weft.net.errors import ConfigError, UsageError, WeftError
+
+    if isinstance(error, BadId | ConfigError | UsageError):
+        return Problem(str(error), USAGE)
+    if isinstance(error, WeftError):
+        return Problem(str(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return Problem(f"{error.filename}: {error.strerror}")
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        return dispatch(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Point stdout elsewhere, because the interpreter
+        # flushes it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        problem = explain(error)
+        if problem is None:
+            raise
+        for line in str(problem).splitlines():
+            print(f"weft: {line}", file=sys.stderr)
+        return problem.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Argument parsers that say what was probably meant, and the kinds of values they read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from weft.cli.problem import USAGE, did_you_mean
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` with short errors and a guess at what was meant."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        found, unknown = self.parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("-"):
+                option = word.partition("=")[0]
+                hint = did_you_mean(option, self._option_string_actions)
+                self.error(f"unknown option {option!r}{hint}")
+        if unknown:
+            self.error(f"unexpected argument {unknown[0]!r}")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        print(f"{self.prog}: see '{self.prog} --help'", file=sys.stderr)
+        raise SystemExit(USAGE)
+
+
+def parser_for(command: str, module: ModuleType) -> Parser:
+    """The parser of one command."""
+    help_line: str = module.HELP
+    examples: str | None = getattr(module, "EXAMPLES", None)
+    details: str | None = getattr(module, "DETAILS", None)
+    parser = Parser(
+        prog=f"weft {command}",
+        description=f"{help_line}.\n\n{details.strip()}" if details else f"{help_line}.",
+        epilog=f"examples:\n{_indented(examples)}" if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines())
+
+
+# --- kinds of values --------------------------------------------------------------------------
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number within these bounds."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return number
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """A duration above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
+def host_port(text: str) -> str:
+    """HOST:PORT, where the port may be 0 for any free one."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:4001")
+    return text
+
+
+def maybe_host_port(text: str) -> str:
+    """HOST:PORT, or only a port, which means loopback."""
+    return host_port(text if ":" in text else f"127.0.0.1:{text}")
+
+
+def multiaddr(text: str) -> str:
+    """The address of a peer to join by."""
+    from weft.ids import BadId, parse_contact
+
+    try:
+        parse_contact(text)
+    except BadId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def topic(text: str) -> str:
+    """A topic path."""
+    from weft.ids import BadId, parse_topic
+
+    try:
+        return parse_topic(text)
+    except BadId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

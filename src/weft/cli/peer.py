@@ -1,0 +1,114 @@
+"""`weft peer`: run one peer until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli import notes
+from weft.cli.parser import maybe_host_port, topic
+from weft.cli.settings import (
+    config_of,
+    home_of,
+    home_option,
+    listen_options,
+    network_options,
+    socket_of,
+)
+from weft.cli.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from weft.net.subscription import Subscription
+
+HELP = "Run a peer"
+DETAILS = """
+Listens, enters the network through the peers given by --join, and runs until
+Ctrl-C, when it says goodbye to its neighbours. The first line it prints is the
+address that others can join it by. Its key lives in the home folder, so it
+keeps its name; 'weft pub', 'sub', 'status' and 'topics' with the same --home
+talk to it. Two peers on one machine need two homes.
+"""
+EXAMPLES = """
+weft peer --listen 127.0.0.1:4001
+weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
+weft peer --subscribe /sports/football          print its notifications
+weft peer --metrics 9100                        Prometheus metrics, on loopback
+weft peer --config weft.toml --set network.idle_ms=60000
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    listen_options(parser)
+    network_options(parser)
+    home_option(parser)
+    parser.add_argument(
+        "--subscribe",
+        action="append",
+        type=topic,
+        default=[],
+        metavar="TOPIC",
+        help="subscribe and print what comes (repeat for more)",
+    )
+    parser.add_argument("--json", action="store_true", help="print notifications as JSON")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace (JSON lines)")
+    parser.add_argument(
+        "--metrics",
+        type=maybe_host_port,
+        metavar="[HOST:]PORT",
+        help="serve Prometheus metrics here",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    config = config_of(args)
+    return asyncio.run(_run(args, config))
+
+
+async def _run(args: argparse.Namespace, config: object) -> int:
+    from weft.net.api import Peer
+    from weft.net.config import Config
+    from weft.net.control import ControlServer
+
+    assert isinstance(config, Config)
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            peer = await stack.enter_async_context(
+                Peer.open(
+                    join=args.join,
+                    key=home_of(args) / "key.pem",
+                    config=config,
+                    trace=args.trace,
+                )
+            )
+            if args.metrics:
+                where = await peer.serve_metrics(args.metrics)
+                print(f"weft: metrics at http://{where}/metrics", file=sys.stderr)
+            control = ControlServer(peer, socket_of(args), stop.ask)
+            stack.push_async_callback(control.close)
+            await control.open()
+            print(peer.address, flush=True)
+            readers = [
+                asyncio.create_task(_read(peer.subscribe(name), args)) for name in args.subscribe
+            ]
+            waiting = asyncio.create_task(stop.wait())
+            # A reader ends only by failing, for example when nobody reads our output any more.
+            await asyncio.wait([waiting, *readers], return_when=asyncio.FIRST_COMPLETED)
+            for task in [waiting, *readers]:
+                task.cancel()
+            for result in await asyncio.gather(*readers, return_exceptions=True):
+                if isinstance(result, Exception):
+                    raise result
+            print("weft: leaving", file=sys.stderr)
+    return stop.code
+
+
+async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
+    await subscription
+    print(f"weft: subscribed to {subscription.topic} ({subscription.outcome})", file=sys.stderr)
+    async for note in subscription:
+        several = len(args.subscribe) > 1
+        notes.show(notes.fields_of(note), as_json=args.json, with_topic=several)

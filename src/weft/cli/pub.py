@@ -1,0 +1,104 @@
+"""`weft pub`: publish one event, or one for each line of input."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from weft.cli.parser import seconds, topic
+from weft.cli.problem import FAILED, USAGE, Problem
+from weft.cli.settings import config_of, home_option, network_options, running_peer
+
+HELP = "Publish to a topic"
+DETAILS = """
+Publishes through the peer that runs with the same --home; with --join, through
+a short-lived peer of its own. DATA is one event; without it, or with '-', each
+line of standard input is one. Prints what became of each. Exit code 1 means
+that an event reached nobody.
+"""
+EXAMPLES = """
+weft pub /sports/football 'goal!'
+tail -f log | weft pub /logs/web -
+weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
+"""
+
+Publish = Callable[[bytes], Awaitable[dict[str, Any]]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", type=topic, metavar="TOPIC", help="such as /sports/football")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="the event, or - for input lines")
+    home_option(parser)
+    network_options(parser)
+    parser.add_argument("--json", action="store_true", help="print receipts as JSON")
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=30.0,
+        metavar="S",
+        help="how long a queued event may wait for a network (30)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.data is None and sys.stdin.isatty():
+        raise Problem("nothing to publish: give DATA, or - to type lines", USAGE)
+    return asyncio.run(_run(args))
+
+
+async def _run(args: argparse.Namespace) -> int:
+    if args.join:
+        from weft.net.api import Peer
+
+        async with Peer.open(join=args.join, config=config_of(args)) as peer:
+
+            async def publish(data: bytes) -> dict[str, Any]:
+                receipt = await peer.publish(args.topic, data)
+                try:
+                    receipt = await asyncio.wait_for(receipt.final(), args.timeout)
+                except TimeoutError:
+                    raise Problem(
+                        f"no peer answered within {args.timeout:g} s; is one of these running?\n"
+                        + "\n".join(args.join)
+                    ) from None
+                return receipt.as_dict()
+
+            return await publish_all(args, publish)
+
+    async with running_peer(args) as client:
+        return await publish_all(args, lambda data: client.publish(args.topic, data))
+
+
+async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
+    """Publish everything, in order; returns the exit code."""
+    code = 0
+    lines = one(args.data) if args.data not in (None, "-") else input_lines()
+    while (data := await asyncio.to_thread(next, lines, None)) is not None:
+        receipt = await publish(data)
+        print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
+        if receipt["outcome"] in ("no_subscriber", "dropped"):
+            code = FAILED
+    return code
+
+
+def one(text: str) -> Iterator[bytes]:
+    yield text.encode()
+
+
+def input_lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+def in_words(receipt: dict[str, Any]) -> str:
+    """A receipt for people."""
+    return {
+        "delivered": f"delivered through {receipt['access_point']}",
+        "queued": "queued: the peer knows no other yet and keeps trying",
+        "no_subscriber": f"no subscriber of {receipt['topic']} was found",
+        "dropped": "dropped: nobody took it, or too many events were waiting",
+    }[receipt["outcome"]]

@@ -1,0 +1,118 @@
+"""Where a peer of the command line keeps its things, and what it is told by file and flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.parser import host_port, multiaddr
+from weft.cli.problem import USAGE, Problem
+
+if TYPE_CHECKING:
+    from weft.net.config import Config
+    from weft.net.control import ControlClient
+
+Table = dict[str, Any]
+
+
+def home_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--home",
+        type=Path,
+        metavar="DIR",
+        help="the peer's key and control socket (WEFT_HOME, else ~/.weft)",
+    )
+
+
+def home_of(args: argparse.Namespace) -> Path:
+    if args.home is not None:
+        return Path(args.home)
+    return Path(os.environ.get("WEFT_HOME") or Path.home() / ".weft")
+
+
+def socket_of(args: argparse.Namespace) -> Path:
+    """Where a running peer listens to commands."""
+    return home_of(args) / "control.sock"
+
+
+@asynccontextmanager
+async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]:
+    """The peer that runs with this home, for commands that could start their own instead."""
+    from weft.net.control import ControlClient
+
+    path = socket_of(args)
+    if not path.exists():
+        raise Problem(
+            f"no peer runs with the home {path.parent}: start one with 'weft peer', name another "
+            "with --home, or give --join ADDRESS to go without"
+        )
+    async with ControlClient(path) as client:
+        yield client
+
+
+def network_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that start a peer."""
+    parser.add_argument(
+        "--join",
+        action="append",
+        type=multiaddr,
+        default=[],
+        metavar="ADDRESS",
+        help="enter the network through this peer (repeat for more)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, over the file's: protocol.cyclon.cycle_ms=1000",
+    )
+
+
+def listen_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=host_port, metavar="HOST:PORT", help="where to listen (127.0.0.1:0)"
+    )
+    parser.add_argument(
+        "--announce", metavar="HOST[:PORT]", help="what others are told, if it is not --listen"
+    )
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """The settings: defaults, then the file, then flags."""
+    from weft.net import toml
+    from weft.net.config import Config
+
+    table: Table = {}
+    if args.config is not None:
+        Config.load(args.config)  # its errors name the file
+        table = tomllib.loads(args.config.read_text())
+    for assignment in args.set:
+        put(table, assignment)
+    for name in ("listen", "announce"):
+        if getattr(args, name, None):
+            table.setdefault("network", {})[name] = getattr(args, name)
+    return toml.build(table, Config, "command line", "")
+
+
+def put(table: Table, assignment: str) -> None:
+    """Carry `protocol.cyclon.cycle_ms=1000` out on nested tables."""
+    path, equals, text = assignment.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise Problem(f"--set {assignment!r}: expected KEY=VALUE with a dotted key", USAGE)
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise Problem(f"--set {assignment!r}: {key!r} is a value, not a table", USAGE)
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a word without quotes
+    table[keys[-1]] = value

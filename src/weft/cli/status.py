@@ -1,0 +1,61 @@
+"""`weft status`: how a running peer is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from weft.cli.settings import home_option, socket_of
+
+HELP = "Show how a running peer is"
+EXAMPLES = """
+weft status
+weft status --home ./b --json
+weft status --metrics            what Prometheus would read
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    home_option(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    how.add_argument("--metrics", action="store_true", help="print Prometheus metrics")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.metrics:
+        print(asyncio.run(ask(args, "metrics"))["text"], end="")
+        return 0
+    status = asyncio.run(ask(args, "status"))["status"]
+    print(json.dumps(status, indent=2) if args.json else in_words(status))
+    return 0
+
+
+async def ask(args: argparse.Namespace, op: str) -> dict[str, Any]:
+    """One question to the peer that runs with this home."""
+    from weft.net.control import ControlClient
+
+    async with ControlClient(socket_of(args)) as client:
+        return await client.ask(op)
+
+
+def in_words(status: dict[str, Any]) -> str:
+    network = status["network"]
+    rows = [
+        ("address", status["address"]),
+        ("network", network["name"] + (", alone so far" if status["isolated"] else "")),
+        ("neighbours", f"{len(status['view'])} in view, {status['linked_peers']} linked"),
+        ("connections", f"{len(status['connections'])} open"),
+        ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
+        ("access points", f"{status['access_points']} known"),
+        ("cycle", str(status["cycle"])),
+    ]
+    return "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+
+def _estimate(status: dict[str, Any]) -> str:
+    """How many topics the network has, once the peer has an idea of it."""
+    estimate = status["topics_active_estimate"]
+    return f", about {estimate:.0f} active in the network" if estimate else ""

@@ -1,0 +1,51 @@
+"""Running until told to stop: Ctrl-C and SIGTERM ask once for a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from weft.cli.problem import INTERRUPTED
+
+
+class Stop:
+    """Set once something asks for the end; `code` is then the exit code."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.code = 0
+
+    def __bool__(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self, code: int = 0) -> None:
+        if not self._asked.is_set():
+            self.code = code
+            self._asked.set()
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """The first signal asks for a clean end; one more and Python ends as it always does."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+
+    def release() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    def on_signal(code: int) -> None:
+        release()
+        stop.ask(code)
+
+    loop.add_signal_handler(signal.SIGINT, on_signal, INTERRUPTED)
+    loop.add_signal_handler(signal.SIGTERM, on_signal, 0)
+    try:
+        yield stop
+    finally:
+        release()

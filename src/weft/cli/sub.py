@@ -1,0 +1,111 @@
+"""`weft sub`: print the notifications of one or more topics."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from weft.cli import notes
+from weft.cli.parser import seconds, topic, whole
+from weft.cli.problem import FAILED, Problem
+from weft.cli.settings import config_of, home_option, network_options, running_peer
+from weft.cli.stopping import Stop, stop_on_signals
+
+if TYPE_CHECKING:
+    from weft.net.api import Peer
+
+HELP = "Subscribe to topics and print what comes"
+DETAILS = """
+Subscribes through the peer that runs with the same --home; with --join, as a
+peer of its own. Prints each payload as a line, after its topic if there are
+several. Ends on Ctrl-C, after --count notifications, or after --timeout
+(exit code 1 if fewer than --count had come by then).
+"""
+EXAMPLES = """
+weft sub /sports/football
+weft sub /sports/football /sports/tennis --json
+weft sub /chat --count 1 --timeout 10
+weft sub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /chat
+"""
+
+Notes = AsyncIterator[dict[str, Any]]
+"""First what the subscription came to (`outcome`), then notifications."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", type=topic, metavar="TOPIC", help="what to follow")
+    home_option(parser)
+    network_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
+    parser.add_argument("--count", type=whole(1, 2**31), metavar="N", help="end after so many")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="end after so many seconds")
+
+
+def run(args: argparse.Namespace) -> int:
+    return asyncio.run(_run(args))
+
+
+async def _run(args: argparse.Namespace) -> int:
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            sources = await open_sources(args, stack)
+            if args.timeout is not None:
+                code = FAILED if args.count else 0
+                asyncio.get_running_loop().call_later(args.timeout, stop.ask, code)
+            printer = Printer(args, stop)
+            readers = [
+                asyncio.create_task(printer.follow(name, source))
+                for name, source in zip(args.topics, sources, strict=True)
+            ]
+            waiting = asyncio.create_task(stop.wait())
+            await asyncio.wait([waiting, *readers], return_when=asyncio.FIRST_COMPLETED)
+            for task in [waiting, *readers]:
+                task.cancel()
+            for result in await asyncio.gather(*readers, return_exceptions=True):
+                if isinstance(result, Exception):
+                    raise result
+    return stop.code
+
+
+async def open_sources(args: argparse.Namespace, stack: AsyncExitStack) -> list[Notes]:
+    """One source for each topic, of a running peer or of one of our own."""
+    if args.join:
+        from weft.net.api import Peer
+
+        peer = await stack.enter_async_context(Peer.open(join=args.join, config=config_of(args)))
+        return [_own(peer, name) for name in args.topics]
+    clients = [await stack.enter_async_context(running_peer(args)) for _ in args.topics]
+    return [client.subscribe(name) for client, name in zip(clients, args.topics, strict=True)]
+
+
+async def _own(peer: Peer, name: str) -> Notes:
+    subscription = await peer.subscribe(name)
+    yield {"outcome": subscription.outcome}
+    async for note in subscription:
+        yield notes.fields_of(note)
+
+
+class Printer:
+    """Prints notifications of all sources until there were enough."""
+
+    def __init__(self, args: argparse.Namespace, stop: Stop) -> None:
+        self._args = args
+        self._stop = stop
+        self._left: int | None = args.count
+
+    async def follow(self, name: str, source: Notes) -> None:
+        answer = await anext(aiter(source))
+        print(f"weft: subscribed to {name} ({answer['outcome']})", file=sys.stderr, flush=True)
+        several = len(self._args.topics) > 1
+        async for note in source:
+            notes.show(note, as_json=self._args.json, with_topic=several)
+            if self._left is not None:
+                self._left -= 1
+                if self._left == 0:
+                    self._stop.ask()
+                    return
+        raise Problem("the peer has stopped")

@@ -1,0 +1,111 @@
+"""`weft swarm`: many peers on this machine, to try things against."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.parser import seconds, topic, whole
+from weft.cli.problem import USAGE, Problem
+from weft.cli.settings import config_of, network_options
+from weft.cli.stopping import stop_on_signals
+from weft.cli.table import table
+
+if TYPE_CHECKING:
+    from weft.demo.swarm import Swarm
+
+HELP = "Run many peers on this machine"
+DETAILS = """
+Starts peers on loopback, spread over some processes, prints their addresses and
+shows how they do until Ctrl-C, when all of them leave. On a terminal the table
+is redrawn in place; otherwise one line is printed each time.
+"""
+EXAMPLES = """
+weft swarm --peers 10
+weft swarm --peers 50 --processes 4 --subscribe /chat
+weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--peers", type=whole(1, 1_000), default=10, metavar="N", help="(10)")
+    parser.add_argument("--processes", type=whole(1, 64), default=2, metavar="N", help="(2)")
+    parser.add_argument(
+        "--subscribe",
+        action="append",
+        type=topic,
+        default=[],
+        metavar="TOPIC",
+        help="subscribe every peer (repeat for more)",
+    )
+    network_options(parser)
+    parser.add_argument(
+        "--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (2)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    config = config_of(args)
+    if config.network.listen != type(config.network)().listen:
+        raise Problem("a swarm's peers listen on free ports of 127.0.0.1; leave listen out", USAGE)
+    return asyncio.run(_run(args, config))
+
+
+async def _run(args: argparse.Namespace, config: Any) -> int:
+    from dataclasses import asdict
+
+    from weft.demo.swarm import Swarm
+
+    with stop_on_signals() as stop:
+        swarm = Swarm(args.peers, args.processes, config=asdict(config), join=args.join)
+        async with swarm:
+            await swarm.open(0, 1)
+            await swarm.open(1, args.peers)
+            for address in swarm.addresses:
+                print(address, flush=True)
+            await swarm.subscribe(dict.fromkeys(range(args.peers), args.subscribe))
+            await _watch(swarm, args.every, stop.wait())
+            print("weft: leaving", file=sys.stderr)
+    return stop.code
+
+
+async def _watch(swarm: Swarm, every_s: float, stopped: Any) -> None:
+    """Show the swarm until `stopped` is done."""
+    waiting = asyncio.ensure_future(stopped)
+    live = sys.stderr.isatty()
+    height = 0
+    while not waiting.done():
+        status = await swarm.status()
+        text = _table(status) if live else _line(status)
+        up = f"\x1b[{height}A\x1b[J" if live and height else ""
+        print(up + text, file=sys.stderr, flush=True)
+        height = text.count("\n") + 1
+        await asyncio.wait([waiting], timeout=every_s)
+
+
+def _line(status: dict[int, dict[str, Any]]) -> str:
+    joined = sum(not peer["isolated"] for peer in status.values())
+    links = sum(peer["linked_peers"] for peer in status.values()) // 2
+    delivered = sum(peer["counters"].get("net_delivered", 0) for peer in status.values())
+    return f"{len(status)} peers, {joined} joined, {links} linked pairs, {delivered} notifications"
+
+
+def _table(status: dict[int, dict[str, Any]], rows_max: int = 20) -> str:
+    rows = [
+        [
+            str(index),
+            peer["peer"][-8:],
+            str(len(peer["view"])),
+            str(peer["linked_peers"]),
+            str(len(peer["connections"])),
+            str(len(peer["topics"])),
+            str(peer["counters"].get("net_delivered", 0)),
+        ]
+        for index, peer in list(status.items())[:rows_max]
+    ]
+    head = ["peer", "id", "view", "linked", "connections", "topics", "notifications"]
+    more = len(status) - len(rows)
+    rest = [f"… and {more} more"] if more else []
+    return "\n".join(["", table(head, rows), *rest, _line(status), "Ctrl-C: all leave"])

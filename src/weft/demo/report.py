@@ -1,0 +1,170 @@
+"""The report of a demonstration: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from weft.demo import charts
+from weft.demo.show import Outcome
+from weft.demo.svg import STYLE, Picture
+from weft.demo.traffic import Traffic
+from weft.demo.verdict import events_of, explain
+
+_PAGE_STYLE = """
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 64px; }
+h1 { font-size: 30px; margin: 0 0 6px; letter-spacing: -0.01em; }
+h2 { font-size: 19px; margin: 0 0 4px; }
+p { margin: 0 0 12px; color: var(--muted); max-width: 68ch; }
+.verdict { display: inline-block; font-weight: 600; padding: 6px 14px; border-radius: 999px;
+  color: var(--paper); margin: 12px 0 24px; }
+.good { background: var(--green); } .bad { background: var(--red); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px;
+  margin-bottom: 36px; }
+.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 10px;
+  padding: 14px 16px; }
+.tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--muted); font-size: 13px; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr));
+  gap: 20px; }
+figure { margin: 0; background: var(--panel); border: 1px solid var(--grid); border-radius: 10px;
+  padding: 18px 20px 12px; min-width: 0; }
+figure.wide { grid-column: 1 / -1; }
+figure p { font-size: 14px; }
+figure svg { width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+td, th { padding: 3px 18px 3px 0; text-align: left; } td:last-child { text-align: right; }
+th { color: var(--muted); font-weight: 500; }
+footer { margin-top: 36px; font-size: 14px; color: var(--muted); }
+code { font-size: 0.9em; }
+"""
+
+
+def overlay(outcome: Outcome, traffic: Traffic) -> Picture:
+    """The picture of all peers, their links and the way of one event."""
+    return charts.overlay(outcome.status, charts.way_of(traffic))
+
+
+def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
+    """The whole page."""
+    events = events_of(outcome.workload)
+    subscribers = outcome.workload.subscribers()
+    parts: tuple[list[float], list[float]] = ([], [])
+    for peer, _, event, received_ns, _ in outcome.received:
+        publication = events[event]
+        if event in outcome.published and peer != publication.peer:
+            outside = publication.peer not in subscribers[publication.topic]
+            parts[outside].append((received_ns - outcome.published[event][0]) / 1e6)
+    figures = [
+        _figure(
+            "The weft, and the way of one event",
+            "Every peer with its links; a thicker line serves more topics over one connection. "
+            "Arrows show how one event went from its publisher to every subscriber of its topic. "
+            "A dashed arrow is an event sent into the topic from outside, through an access "
+            "point.",
+            overlay(outcome, traffic),
+            wide=True,
+        )
+        if outcome.status
+        else "",
+        _figure(
+            "How long it took",
+            "From publish to notification, all on this machine. Whoever is not subscribed looks "
+            "an access point up first, which takes longer the first time.",
+            charts.latency(*parts),
+        ),
+        _figure(
+            "Who worked how much",
+            "Messages that each peer sent while events were published: payload carries events, "
+            "control serves their spreading, maintenance keeps the overlays alive.",
+            charts.load(traffic, outcome.workload.interests),
+        ),
+        _figure(
+            "Who is interested in what",
+            "Popular topics have more subscribers and more events; peers with one topic in "
+            "common are likely to share more.",
+            charts.interests(outcome.workload),
+        ),
+        _kinds(summary),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>weft demo</title><style>{STYLE}{_PAGE_STYLE}</style></head><body><main>"
+        f"{_head(outcome, summary)}{_tiles(summary)}"
+        f'<div class="figures">{"".join(figures)}</div>{_foot(summary)}</main></body></html>\n'
+    )
+
+
+def _head(outcome: Outcome, summary: dict[str, Any]) -> str:
+    expected, delivered = summary["notifications_expected"], summary["notifications_delivered"]
+    if summary["all_delivered"]:
+        kind, text = "good", f"All {expected:,} notifications arrived, each once"
+    elif not summary["complete"]:
+        kind, text = "bad", f"Not finished: {delivered:,} of {expected:,} notifications so far"
+    else:
+        kind, text = "bad", f"{delivered:,} of {expected:,} notifications arrived"
+    wrong = "".join(f"<p>{escape(line)}</p>" for line in explain(outcome.verdict, outcome.workload))
+    return (
+        "<h1>weft demo</h1>"
+        f"<p>{summary['peers']} peers in {summary['processes']} processes on one machine, each "
+        "with its own identity and TLS listener and no server between them, subscribed to topics, "
+        "published events, and checked that every subscriber got every event.</p>"
+        f'<div class="verdict {kind}">{text}</div>{wrong if summary["complete"] else ""}'
+    )
+
+
+def _tiles(summary: dict[str, Any]) -> str:
+    latency = summary["latency_ms"]
+    tiles = [
+        (f"{summary['events']:,}", "events published"),
+        (f"{summary['subscriptions']:,}", f"subscriptions to {summary['topics']} topics"),
+        (f"{summary['notifications_delivered']:,}", "notifications"),
+        (_show(latency["p50"], " ms"), "half arrived within"),
+        (_show(latency["p99"], " ms"), "99 % arrived within"),
+        (_show(summary["payload_copies_per_delivery"]), "copies of an event per delivery"),
+        (
+            _show(summary["payload_copies_per_delivery_second_half"]),
+            "the same once the trees have settled",
+        ),
+        (_show(summary["messages_per_notification"]), "messages of all kinds per notification"),
+    ]
+    cells = "".join(
+        f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in tiles
+    )
+    return f'<div class="tiles">{cells}</div>'
+
+
+def _show(value: float | None, unit: str = "") -> str:
+    return "–" if value is None else f"{value:.3g}{unit}"
+
+
+def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> str:
+    kind = ' class="wide"' if wide else ""
+    return f"<figure{kind}><h2>{title}</h2><p>{text}</p>{picture.render()}</figure>"
+
+
+def _kinds(summary: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(kind)}</td><td>{count:,}</td></tr>"
+        for kind, count in summary["messages_by_kind"].items()
+    )
+    return (
+        "<figure><h2>Messages by kind</h2><p>While events were published. The names are those of "
+        "the trace.</p>"
+        f"<table><tr><th>kind</th><th>messages</th></tr>{rows}</table></figure>"
+    )
+
+
+def _foot(summary: dict[str, Any]) -> str:
+    phases = ", ".join(
+        f"{name} {seconds:.1f} s" for name, seconds in summary["duration_s_by_phase"].items()
+    )
+    return (
+        f"<footer>Took {summary['duration_s']:.0f} s: {phases}. The same figures are in "
+        "<code>summary.json</code>; what every peer did is in <code>trace/</code>, one JSON "
+        f"object a line. Seed {summary['seed']}; view exchanges every second.</footer>"
+    )

@@ -1,0 +1,134 @@
+"""The command line as a user meets it: help, guesses, exit codes, no tracebacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.cli import main as cli
+from weft.cli.problem import FAILED, USAGE
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])}
+
+
+def outcome(arguments: list[str]) -> int:
+    """The exit code, whichever way it is given."""
+    try:
+        return cli.main(arguments)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in cli.COMMANDS:
+        assert f"\n  {command} " in text
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: weft {command}")
+    assert outcome(["help", command]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(["--version"]) == 0
+    assert capsys.readouterr().out == f"weft {weft.__version__}\n"
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome([]) == USAGE
+    assert "usage: weft COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["peeer"], "there is no command 'peeer' (did you mean 'peer'?)"),
+        (["demo", "--peer", "3"], "unknown option '--peer' (did you mean '--peers'?)"),
+        (["demo", "--peers=many"], "'many' is not a whole number from 2 to 500"),
+        (["demo", "--peers", "1"], "'1' is not a whole number from 2 to 500"),
+        (["peer", "--listen", "4001"], "'4001' is not HOST:PORT"),
+        (["peer", "--listen", "127.0.0.1:70000"], "is not HOST:PORT"),
+        (["peer", "--join", "127.0.0.1:4001"], "names no peer"),
+        (["peer", "--subscribe", "football"], "must start with '/'"),
+        (["peer", "surplus"], "unexpected argument 'surplus'"),
+        (["peer", "--set", "network.idle_ms"], "expected KEY=VALUE"),
+        (["peer", "--set", "network.idle_mss=3"], "unknown key 'network.idle_mss'"),
+        (["peer", "--set", "network.idle_ms=soon"], "network.idle_ms"),
+        (["peer", "--set", "network=3"], "must be a table"),
+        (["peer", "--config", "no/such/file.toml"], "no/such/file.toml"),
+        (["sub"], "TOPIC"),
+        (["sub", "/a", "--timeout", "-1"], "seconds above 0"),
+        (["pub", "/a//b", "x"], "empty or unusable segment"),
+        (["completion", "tcsh"], "invalid choice: 'tcsh'"),
+        (["swarm", "--set", "network.listen='0.0.0.0:1'"], "leave listen out"),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert outcome(arguments) == USAGE
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.out == "" and "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("command", ["status", "topics", "pub", "sub"])
+def test_without_a_running_peer(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rest = {"pub": ["/a", "x"], "sub": ["/a"]}.get(command, [])
+    assert outcome([command, "--home", str(tmp_path), *rest]) == FAILED
+    assert "weft peer" in capsys.readouterr().err
+
+
+def test_demo_leaves_other_folders_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    precious = tmp_path / "thesis.txt"
+    precious.write_text("years of work")
+    assert outcome(["demo", "--out", str(tmp_path)]) == USAGE
+    assert "not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    assert outcome(["demo", "--out", str(precious)]) == USAGE
+    assert "is a file" in capsys.readouterr().err
+
+
+def test_reader_that_has_seen_enough_gets_no_traceback() -> None:
+    command = f"{sys.executable} -m weft.cli.main config | head -1"
+    done = subprocess.run(
+        command, shell=True, env=ENVIRONMENT, text=True, capture_output=True, check=False
+    )
+    assert done.stdout.startswith("# Settings")
+    assert done.stderr == ""
+
+
+def test_help_waits_for_nothing_heavy() -> None:
+    """Neither the network nor any extra is loaded before a command runs."""
+    code = (
+        "import sys; from weft.cli import main; main.main(['--help']); "
+        "print([name for name in ('weft.net.api', 'cryptography', 'numpy', 'numba', 'pyspark', "
+        "'matplotlib') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, text=True, capture_output=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = cli.explain(ModuleNotFoundError("No module named 'numba'", name="numba"))
+    assert problem is not None and "'numba'" in str(problem)
+    assert cli.explain(ModuleNotFoundError("x", name="weft.nonsense")) is None
+    assert cli.explain(ZeroDivisionError()) is None  # our own fault: keeps its traceback
