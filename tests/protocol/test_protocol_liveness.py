@@ -106,22 +106,23 @@ def fingerprint(*topics: Topic) -> int:
     return pong.links
 
 
-def pinged(rig: Rig) -> int:
-    """Let a ping go out; returns its nonce."""
+def pinged(*topics: Topic) -> tuple[Rig, int]:
+    """A peer linked in these topics that has just pinged peer 2, and the ping's nonce."""
+    rig = member(2, topics=topics)
     [(_, ping)] = sent(rig.wait(16_000), m.Ping)
-    return ping.nonce
+    return rig, ping.nonce
 
 
 def test_ends_that_agree_say_no_more() -> None:
-    rig = member(2, topics=(T, U))
-    nonce = pinged(rig)
+    rig, nonce = pinged(T, U)
     assert everything_sent(rig.hear(2, m.Pong(nonce, fingerprint(U, T)))) == []
 
 
 def test_ends_that_differ_exchange_lists() -> None:
-    rig = member(2)
-    effects = rig.hear(2, m.Pong(pinged(rig), fingerprint(T, U)))
+    rig, nonce = pinged(T)
+    effects = rig.hear(2, m.Pong(nonce, fingerprint(T, U)))
     assert everything_sent(effects) == [(2, m.LinkList([T], first=True))]
+    assert everything_sent(rig.hear(2, m.Pong(nonce, fingerprint(T, U)))) == []  # once
     effects = rig.hear(2, m.LinkList([T], first=True))
     assert everything_sent(effects) == [(2, m.LinkList([T], first=False))]
 

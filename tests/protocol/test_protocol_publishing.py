@@ -200,6 +200,27 @@ def test_an_isolated_peer_queues_and_sends_once_it_has_a_neighbour() -> None:
     assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
 
 
+def test_being_alone_for_long_does_not_look_like_having_neighbours() -> None:
+    """Looking up peers of earlier days, unanswered, is not knowing anybody."""
+    rig = Rig(1, join=(2,))
+    rig.publish(token=1)
+    rig.wait(60_000)
+    assert rig.peer.isolated
+    assert answers(rig.publish(token=2)) == [(2, "queued")]
+    effects = rig.hear(2, m.JoinGift(GENERAL, m.Descriptor(contact(3), 0)))
+    assert told(effects, m.LookupWalk) == [3]
+
+
+def test_a_last_neighbour_that_fell_silent_is_one_no_more() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    rig.cycle()
+    assert not rig.peer.isolated
+    rig.cycle()
+    assert rig.peer.isolated
+    assert answers(rig.publish(token=1)) == [(1, "queued")]
+
+
 def test_what_waited_too_long_is_dropped() -> None:
     rig = Rig(1)
     rig.publish(token=1)

@@ -233,7 +233,7 @@ def test_a_difference_that_was_not_settled_keeps_it_awake() -> None:
             if request.topic == T:
                 differing += 1
                 rig.hear(to, m.ShuffleReply(T, request.tick, [], news(rig, recent=1)))
-    assert differing >= 8
+    assert differing >= 6  # of 12; once in four if it had fallen asleep
 
 
 def test_old_entries_do_not_bring_back_who_left() -> None:

@@ -57,6 +57,13 @@ def test_long_sums_are_as_exact_as_short_ones(samples: int, data: st.DataObject)
     assert estimate == pytest.approx(exact_best(samples, repeats), rel=1e-6, abs=1)
 
 
+@given(st.integers(65, 3_000), st.floats(1.0, 50.0))
+def test_the_sum_of_inverses_is_exact_to_the_last_digits(terms: int, ratio: float) -> None:
+    size = terms * ratio
+    exact = math.fsum(1 / (size - i) for i in range(terms))
+    assert collide._sum_of_inverses(size, terms) == pytest.approx(exact, rel=1e-10)
+
+
 @given(st.integers(2, 500), st.data())
 def test_more_repeats_mean_fewer_peers(samples: int, data: st.DataObject) -> None:
     repeats = data.draw(st.integers(1, samples - 1))

@@ -1,0 +1,108 @@
+"""Processes of a measurement: started by module name, spoken to in JSON lines, always ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class WorkerFailed(RuntimeError):
+    """A worker ended without the answer it owed; the text is what it said last."""
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a worker: it must find the benchmarks and weft."""
+    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def command(module: str, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", f"benchmarks.peer.{module}", *arguments]
+
+
+def run(module: str, arguments: Sequence[str], timeout_s: float) -> dict[str, Any]:
+    """Run a worker that prints one JSON object; its progress goes to our stderr."""
+    try:
+        done = subprocess.run(
+            command(module, arguments),
+            env=surroundings(),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as problem:
+        raise WorkerFailed(f"{module} took longer than {timeout_s:.0f} s") from problem
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        raise WorkerFailed(f"{module} ended with status {done.returncode}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+class Worker:
+    """A process that answers each line with a line, until its standard input closes."""
+
+    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
+        self.module = module
+        self.process = subprocess.Popen(
+            command(module, arguments),
+            env=surroundings(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def tell(self, request: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise WorkerFailed(f"{self.module} ended with status {self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.tell(request)
+        return self.hear()
+
+    def kill(self) -> None:
+        """End it as a crash would, with no time to say goodbye."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+            self.process.wait(timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            self.kill()

@@ -1,0 +1,101 @@
+"""A tiny experiment for tests of the lab: dice with some number of faces, thrown many times.
+
+Workers import this module. `throw` notes every call in a file, if it is given one, and can be
+told to wait for another file before it goes on: so a test can stop a run at a known place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.lab.figures import panels
+from weft.lab.registry import Entry, Params, Size
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
+from weft.pipeline.transforms import largest, measured, over_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+def throw(params: Params, seed: int) -> dict[str, Any]:
+    """Throw a die; the mean of all throws, one row per tenth of them."""
+    if calls := params.get("calls"):
+        with Path(calls).open("a") as log:
+            log.write(f"{params['faces']} {seed}\n")
+    if gate := params.get("gate"):
+        deadline = time.monotonic() + 60
+        while not Path(gate).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(gate)
+            time.sleep(0.02)
+    dice = np.random.Generator(np.random.PCG64([seed, params["faces"]]))
+    throws = dice.integers(1, params["faces"] + 1, size=(10, params["throws"] // 10))
+    return {"tenth": np.arange(10, dtype=np.int32), "mean": throws.mean(axis=1)}
+
+
+def fail(params: Params, seed: int) -> dict[str, Any]:
+    raise ValueError(f"no die has {params['faces']} faces")
+
+
+def points(size: Size) -> list[Params]:
+    throws = 1_000 if size == "quick" else 10_000
+    return [{"faces": faces, "throws": throws} for faces in (2, 6, 20)]
+
+
+def counted(log: Path) -> Callable[[Size], list[Params]]:
+    """The usual points, each of which notes its calls in a file."""
+    return lambda size: [{**point, "calls": str(log)} for point in points(size)]
+
+
+def gated(folder: Path) -> Callable[[Size], list[Params]]:
+    """The same, and all but the first wait for the file `gate`."""
+
+    def gated_points(size: Size) -> list[Params]:
+        first, *rest = counted(folder / "calls")(size)
+        return [first, *({**point, "gate": str(folder / "gate")} for point in rest)]
+
+    return gated_points
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    """The gap to the true mean, in units of the range."""
+    means = rows.transform(over_seeds("faces", value="mean"))
+    true_mean = (means["faces"] + 1) / 2
+    gaps = means.select(
+        *(
+            ((means[name] - true_mean) / means["faces"]).alias(name)
+            for name in ("value", "low", "high")
+        ),
+        "seeds",
+    )
+    return gaps.transform(largest("value")).transform(measured("gap", AT_MOST, 0.1))
+
+
+def figure(rows: DataFrame) -> Figure:
+    drawing, [axes] = panels()
+    table = rows.transform(over_seeds("faces", value="mean")).orderBy("faces").collect()
+    axes.plot([row.faces for row in table], [row.value for row in table], "o-", label="thrown")
+    axes.legend()
+    return drawing
+
+
+def entry(**changes: Any) -> Entry:
+    settings: dict[str, Any] = {
+        "id": "dice",
+        "title": "Dice are fair",
+        "claim": "The mean of a die with n faces is (n + 1)/2.",
+        "simulation": "dice:throw",
+        "points": points,
+        "seeds": {"quick": 2, "full": 4},
+        "columns": columns(faces=SMALL, tenth=SMALL, mean=NUMBER),
+        "measure": measure,
+        "tolerances": {"gap": "A tenth of the range: twenty standard errors of 1000 throws."},
+        "figure": figure,
+    }
+    return Entry(**{**settings, **changes})

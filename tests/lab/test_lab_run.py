@@ -1,0 +1,167 @@
+"""A run from plan to verdict, and that finished points stay finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dice
+import pytest
+from pyspark.sql import SparkSession
+
+import weft
+from weft.lab import run as lab
+from weft.lab.execute import TaskFailed, pending
+from weft.lab.registry import Size
+from weft.lab.run import Busy, claimed, plan_of
+from weft.lab.task import shape_of, table_of
+from weft.pipeline import tables
+
+HERE = Path(__file__).parent
+SOURCE = Path(weft.__file__).resolve().parents[1]
+
+
+def test_a_run_leaves_rows_a_verdict_and_pictures(spark: SparkSession, tmp_path: Path) -> None:
+    [verdict] = lab.run(spark, [dice.entry()], "quick", tmp_path)
+    assert verdict.passed
+    written = json.loads((tmp_path / "dice" / "verdict.json").read_text())
+    assert written["id"] == "dice"
+    assert written["size"] == "quick"
+    assert written["passed"] is True
+    assert written["seeds"] == [1, 2]
+    assert written["points"] == 3
+    assert written["command"] == "./weft lab run dice --quick --seeds 2"
+    gap = written["measured"]["gap"]
+    assert gap["low"] <= gap["value"] <= gap["high"]
+    assert written["tolerance"]["gap"]["bound"] == 0.1
+    assert (tmp_path / "dice" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "dice" / "figure.svg").read_text()
+    plan = plan_of(dice.entry(), "quick")
+    rows = tables.read_parts(
+        spark,
+        table_of(tmp_path, "dice"),
+        [task.key for task in plan.tasks],
+        shape_of(dice.entry().columns),
+    )
+    assert rows.count() == 3 * 2 * 10
+    assert {(row.faces, row.seed) for row in rows.select("faces", "seed").distinct().collect()} == {
+        (faces, seed) for faces in (2, 6, 20) for seed in (1, 2)
+    }
+
+
+def test_the_same_seed_gives_the_same_rows_and_picture(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        lab.run(spark, [dice.entry()], "quick", tmp_path / name)
+
+    def rows(name: str) -> list[Any]:
+        frame = spark.read.parquet(str(tmp_path / name / "dice" / "rows.parquet"))
+        return sorted(tuple(row) for row in frame.collect())
+
+    assert rows("one") == rows("two")
+    for kind in ("png", "svg"):
+        one, two = ((tmp_path / name / "dice" / f"figure.{kind}") for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_finished_point_is_not_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    entry = dice.entry(points=dice.counted(log))
+    lab.run(spark, [entry], "quick", tmp_path)
+    lab.run(spark, [entry], "quick", tmp_path)
+    assert set(Counter(log.read_text().splitlines()).values()) == {1}
+    lab.run(spark, [entry], "quick", tmp_path, seeds=3)  # one more seed: only that one is run
+    assert Counter(log.read_text().splitlines()) == Counter(
+        f"{faces} {seed}" for faces in (2, 6, 20) for seed in (1, 2, 3)
+    )
+    lab.run(spark, [entry], "quick", tmp_path, fresh=True)
+    assert Counter(log.read_text().splitlines())["2 1"] == 2
+
+
+def test_a_verdict_counts_only_its_own_points(spark: SparkSession, tmp_path: Path) -> None:
+    [quick] = lab.run(spark, [dice.entry()], "quick", tmp_path)
+    lab.run(spark, [dice.entry()], "full", tmp_path)
+    [again] = lab.run(spark, [dice.entry()], "quick", tmp_path)
+    assert again.measured == quick.measured
+
+
+def test_a_new_version_of_an_entry_runs_its_points_again(tmp_path: Path) -> None:
+    old, new = (plan_of(dice.entry(version=version), "quick").tasks for version in (1, 2))
+    assert not {task.point for task in old} & {task.point for task in new}
+
+
+def test_a_claim_that_does_not_hold_falls_short(spark: SparkSession, tmp_path: Path) -> None:
+    def points(size: Size) -> list[dict[str, Any]]:
+        return [{"faces": 6, "throws": 10}]  # too few throws for the bound
+
+    entry = dice.entry(points=points)
+    [verdict] = lab.run(spark, [entry], "quick", tmp_path, seeds=1)
+    gap = verdict.measured["gap"]["value"]
+    assert gap is not None and verdict.passed == (gap <= 0.1)
+    assert verdict.measured["gap"]["low"] is None
+
+
+def test_a_simulation_that_fails_is_named_and_the_rest_is_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    good, bad = dice.entry(), dice.entry(id="loaded", simulation="dice:fail")
+    with pytest.raises(TaskFailed, match=r"no die has \d+ faces\n.*in loaded with seed \d at"):
+        lab.run(spark, [bad], "quick", tmp_path)
+    assert not (tmp_path / "loaded" / "verdict.json").exists()
+    [verdict] = lab.run(spark, [good], "quick", tmp_path)
+    assert verdict.passed
+
+
+def test_a_bound_without_its_reason_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="gap"):
+        lab.run(spark, [dice.entry(tolerances={})], "quick", tmp_path)
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(Busy), claimed(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    spark: SparkSession, tmp_path: Path, how: signal.Signals
+) -> None:
+    paths = os.pathsep.join([str(SOURCE), str(HERE)])
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "dice_run.py"), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    table = table_of(tmp_path, "dice")
+    log = tmp_path / "calls"
+    deadline = time.monotonic() + 90
+    # The two tasks of the first point finish; two others are under way and wait at the gate.
+    while len(tables.finished(table)) < 2 or len(log.read_text().splitlines()) < 4:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, how)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    if how == signal.SIGINT:
+        assert "4 points are left" in said
+    finished = tables.finished(table)
+    assert len(finished) == 2
+
+    (tmp_path / "gate").touch()
+    entry = dice.entry(points=dice.gated(tmp_path))
+    assert len(pending(plan_of(entry, "quick").tasks, tmp_path)) == 4
+    [verdict] = lab.run(spark, [entry], "quick", tmp_path)
+    assert verdict.passed
+    calls = Counter(log.read_text().splitlines())
+    assert calls["2 1"] == calls["2 2"] == 1  # finished before: not run again
+    assert len(calls) == 6
+    assert not list(table.glob(".*"))

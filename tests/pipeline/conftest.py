@@ -1,0 +1,5 @@
+"""The shared Spark session."""
+
+from spark_fixture import spark
+
+__all__ = ["spark"]

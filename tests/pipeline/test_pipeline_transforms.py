@@ -1,0 +1,196 @@
+"""Each transform alone, on a small frame, against the expected frame written out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from weft.pipeline.schemas import (
+    AT_LEAST,
+    AT_MOST,
+    JUDGED,
+    MEASURE,
+    NUMBER,
+    REPORTED,
+    SMALL,
+    TEXT,
+    WHOLE,
+    columns,
+    selected,
+)
+from weft.pipeline.transforms import (
+    STUDENT_T,
+    judged,
+    largest,
+    measured,
+    over_seeds,
+    rank_correlation,
+    spread,
+    together,
+)
+
+
+def test_over_seeds_gives_the_mean_and_students_interval(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [
+            ("a", 1, 10.0),
+            ("a", 2, 12.0),
+            ("a", 3, 14.0),
+            ("b", 1, 5.0),
+        ],
+        columns(group=TEXT, seed=WHOLE, value=NUMBER),
+    )
+    # Three values with standard deviation 2: the half-width is t(2) · 2/√3.
+    half = 4.303 * 2 / math.sqrt(3)
+    expected = spark.createDataFrame(
+        [("a", 12.0, 12.0 - half, 12.0 + half, 3), ("b", 5.0, None, None, 1)],
+        columns(group=TEXT, value=NUMBER, low=NUMBER, high=NUMBER, seeds=WHOLE),
+    )
+    assertDataFrameEqual(rows.transform(over_seeds("group")), expected, ignoreNullable=True)
+
+
+def test_over_seeds_weighs_seeds_and_not_rows(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(1, 1.0), (1, 1.0), (1, 1.0), (2, 5.0)], columns(seed=WHOLE, load=NUMBER)
+    )
+    [row] = rows.transform(over_seeds(value="load")).collect()
+    assert row.value == 3.0
+    assert row.seeds == 2
+
+
+def test_over_seeds_uses_an_expansion_beyond_the_table(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(seed, float(seed % 2)) for seed in range(42)], columns(seed=WHOLE, value=NUMBER)
+    )
+    [row] = rows.transform(over_seeds()).collect()
+    std = math.sqrt(42 * 0.25 / 41)
+    t_41 = 2.0195  # from a statistical table
+    assert row.high - row.value == pytest.approx(t_41 * std / math.sqrt(42), rel=1e-3)
+
+
+def test_the_table_of_student_falls_towards_the_normal_quantile() -> None:
+    assert list(STUDENT_T) == sorted(STUDENT_T, reverse=True)
+    assert len(STUDENT_T) == 30
+    assert STUDENT_T[-1] == pytest.approx(1.960 + 2.372 / 30, abs=3e-3)
+
+
+def test_spread_describes_each_group(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(1, 2.0), (1, 4.0), (1, 6.0), (2, 7.0), (2, 7.0)], columns(seed=WHOLE, load=NUMBER)
+    )
+    std = math.sqrt(8 / 3)
+    expected = spark.createDataFrame(
+        [(1, 4.0, std, std / 4, 1.5, 3), (2, 7.0, 0.0, 0.0, 1.0, 2)],
+        columns(seed=WHOLE, mean=NUMBER, std=NUMBER, ratio=NUMBER, peak=NUMBER, count=WHOLE),
+    )
+    assertDataFrameEqual(
+        rows.transform(spread("seed", value="load")), expected, ignoreNullable=True
+    )
+
+
+def test_rank_correlation_sees_order_and_shares_ranks_among_equals(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [
+            (1, 1, 1.0),
+            (1, 2, 10.0),
+            (1, 3, 100.0),
+            (2, 1, 9.0),
+            (2, 2, 5.0),
+            (2, 3, 1.0),
+            # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
+            (3, 1, 1.0),
+            (3, 2, 2.0),
+            (3, 2, 3.0),
+            (3, 9, 4.0),
+        ],
+        columns(seed=WHOLE, subscriptions=SMALL, load=NUMBER),
+    )
+    expected = spark.createDataFrame(
+        [(1, 1.0, 3), (2, -1.0, 3), (3, 4.5 / math.sqrt(4.5 * 5.0), 4)],
+        columns(seed=WHOLE, value=NUMBER, count=WHOLE),
+    )
+    correlated = rows.transform(rank_correlation("seed", x="subscriptions", y="load"))
+    assertDataFrameEqual(correlated, expected, ignoreNullable=True)
+
+
+def test_largest_keeps_the_whole_row(spark: SparkSession) -> None:
+    shape = columns(apt=SMALL, walk=SMALL, gap=NUMBER)
+    rows = spark.createDataFrame([(10, 1, 0.01), (10, 2, 0.03), (50, 1, 0.02)], shape)
+    assertDataFrameEqual(
+        rows.transform(largest("gap")), spark.createDataFrame([(10, 2, 0.03)], shape)
+    )
+    assertDataFrameEqual(
+        rows.transform(largest("gap", "apt")),
+        spark.createDataFrame([(10, 2, 0.03), (50, 1, 0.02)], shape),
+    )
+
+
+def test_measured_names_a_number_and_its_bound(spark: SparkSession) -> None:
+    summary = spark.createDataFrame(
+        [(0.5, 0.4, 0.6, 8, 0.55)],
+        columns(value=NUMBER, low=NUMBER, high=NUMBER, seeds=WHOLE, floor=NUMBER),
+    )
+    expected = spark.createDataFrame(
+        [
+            ("fixed", 0.5, 0.4, 0.6, 8, AT_MOST, 0.7),
+            ("computed", 0.5, 0.4, 0.6, 8, AT_LEAST, 0.55),
+            ("only said", 0.5, 0.4, 0.6, 8, REPORTED, None),
+        ],
+        MEASURE,
+    )
+    named = together(
+        summary.transform(measured("fixed", AT_MOST, 0.7)),
+        summary.transform(measured("computed", AT_LEAST, summary["floor"])),
+        summary.transform(measured("only said")),
+    )
+    assertDataFrameEqual(named, expected, ignoreNullable=True)
+
+
+def test_judged_compares_and_never_passes_what_is_not_a_number(spark: SparkSession) -> None:
+    def row(name: str, value: float | None, relation: str, bound: float | None) -> Row:
+        return Row(
+            measure=name,
+            value=value,
+            low=None,
+            high=None,
+            seeds=1,
+            relation=relation,
+            bound=bound,
+        )
+
+    measures = spark.createDataFrame(
+        [
+            row("below", 1.0, AT_MOST, 2.0),
+            row("equal", 2.0, AT_MOST, 2.0),
+            row("above", 3.0, AT_MOST, 2.0),
+            row("enough", 3.0, AT_LEAST, 2.0),
+            row("too little", 1.0, AT_LEAST, 2.0),
+            row("nothing", None, AT_MOST, 2.0),
+            row("no number", math.nan, AT_LEAST, 2.0),
+            row("no bound", 1.0, AT_MOST, None),
+            row("said", 1.0, REPORTED, None),
+        ],
+        MEASURE,
+    )
+    outcome = measures.transform(judged)
+    assert outcome.schema == JUDGED
+    assert {each.measure: each.passed for each in outcome.collect()} == {
+        "below": True,
+        "equal": True,
+        "above": False,
+        "enough": True,
+        "too little": False,
+        "nothing": False,
+        "no number": False,
+        "no bound": False,
+        "said": None,
+    }
+
+
+def test_selected_keeps_order_and_types(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(3, "x", 1)], "b int, c string, a int")
+    shape = columns(a=WHOLE, b=NUMBER)
+    assertDataFrameEqual(selected(frame, shape), spark.createDataFrame([(1, 3.0)], shape))

@@ -1,0 +1,119 @@
+"""What README and docs promise is so: examples run, links lead somewhere, lists are complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import trace
+from weft.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.S | re.M)
+
+
+def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert len(example.splitlines()) <= 20
+    path = tmp_path / "example.py"
+    path.write_text(example)
+    done = subprocess.run(
+        [sys.executable, path],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "published: delivered"
+    assert second.startswith("/sports/football: goal!, from 12D3KooW")
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    (first, *_) = blocks(ROOT / "README.md", "sh")
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == [
+        "./weft demo",
+        "./weft test",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        assert "://" not in target
+        assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:rules|protocol|net|sim|demo|cli)/\w+\.py)`", page.read_text()):
+        assert (ROOT / "src" / "weft" / name).is_file(), name
+
+
+def test_commands_that_are_named_exist() -> None:
+    for page in PAGES:
+        for command in re.findall(r"(?:`|^\./|`\./)weft ([a-z]+)", page.read_text(), re.M):
+            assert command in COMMANDS, f"{page.name}: weft {command}"
+
+
+def test_every_room_has_its_line_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for path in sorted((ROOT / "src" / "weft").iterdir()):
+        name = f"{path.name}/" if path.is_dir() else path.name
+        if path.name != "__pycache__":
+            assert f"| `{name}` |" in text, name
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text().lower()
+    requirements = re.findall(
+        r'"([A-Za-z0-9-]+)[><=]',
+        (ROOT / "pyproject.toml").read_text().split("[project.scripts]")[0],
+    )
+    assert len(requirements) > 10
+    for name in requirements:
+        assert name == "setuptools" or f"**{name.lower()}**" in text, name
+
+
+def test_trace_examples_are_complete_and_true() -> None:
+    records = [
+        json.loads(line)
+        for block in blocks(ROOT / "docs" / "trace.md", "json")
+        for line in block.splitlines()
+    ]
+    assert sorted(record["type"] for record in records) == sorted(trace.KINDS)
+    for record in records:
+        (field,) = set(record) - {"type", "peerID", "timestamp"}
+        assert field.upper() == record["type"].replace("_", ""), record["type"]
+
+
+def test_settings_that_are_named_exist() -> None:
+    config = weft.Config()
+    text = (ROOT / "docs" / "operating.md").read_text()
+    named = re.findall(r"`((?:network|protocol)(?:\.\w+)+)", text)
+    assert len(named) > 5
+    for name in named:
+        value: object = config
+        for part in name.split("."):
+            value = getattr(value, part)
+
+
+async def test_metrics_that_are_named_exist() -> None:
+    named = re.findall(r"`(weft_\w+)`", (ROOT / "docs" / "operating.md").read_text())
+    assert len(named) > 5
+    async with weft.Peer.open() as peer:
+        served = set(re.findall(r"^# TYPE (\w+)", peer.metrics(), re.M))
+    assert set(named) <= served
