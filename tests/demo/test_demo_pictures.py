@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.demo import charts, layout, svg
@@ -50,6 +50,7 @@ def test_interests_show_every_subscription() -> None:
     assert len(list(root.iter(f"{SVG}circle"))) == sum(map(len, workload.interests))
 
 
+@settings(max_examples=20)  # each lays out a network, twice
 @given(
     st.integers(1, 30).flatmap(
         lambda count: st.tuples(

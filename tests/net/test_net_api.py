@@ -156,6 +156,18 @@ async def test_a_reader_waiting_when_the_peer_closes_ends() -> None:
     assert await reading == []
 
 
+async def test_two_readers_of_one_subscription_are_told_apart() -> None:
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe("/x")
+        first = asyncio.create_task(anext(sub))
+        await asyncio.sleep(0)
+        with pytest.raises(weft.UsageError, match="subscribe twice"):
+            await anext(sub)
+        await peer.publish("/x", b"for the first")
+        assert (await first).payload == b"for the first"
+        assert "1 waiting" not in repr(sub)
+
+
 async def _read_all(sub: weft.Subscription) -> list[weft.Notification]:
     return [note async for note in sub]
 

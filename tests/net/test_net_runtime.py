@@ -12,6 +12,7 @@ import pytest
 from net_kit import TOPIC, Scripted, node, quick, until
 
 from weft.ids import Contact, PeerId
+from weft.net.errors import ClosedError
 from weft.net.identity import Identity
 from weft.net.rejoin import Rejoin
 from weft.net.timers import now_ms
@@ -136,6 +137,16 @@ async def test_a_cancelled_publish_leaves_nothing_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await publish
         assert a.runtime._answers == {}
+
+
+async def test_closing_before_a_topic_is_joined_is_an_error_for_who_waits() -> None:
+    async with node() as a:  # whose machine never answers
+        sub = a.runtime.subscribe(TOPIC)
+        waiting = asyncio.create_task(sub._wait_joined())
+        await asyncio.sleep(0)
+    with pytest.raises(ClosedError, match="before /t was joined"):
+        await waiting
+    assert [note async for note in sub] == []
 
 
 async def test_a_busy_publisher_lets_others_have_their_turn() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
@@ -144,13 +145,18 @@ def test_a_member_that_knows_a_fresh_estimate_makes_none_of_its_own() -> None:
 # --- a real group -------------------------------------------------------------------------------
 
 
-def test_a_larger_group_estimates_its_size() -> None:
+def test_a_larger_group_estimates_its_size_again_and_again() -> None:
     size = 60
-    group = Group(size, SMALL_VIEWS)
+    config = replace(SMALL_VIEWS, size=c.Size(fresh_ms=20_000))
+    group = Group(size, config, checked=False)
     group.run(3_000)
     group.subscribe_all(scheme="flood")
-    group.run(300_000, steps_max=2_000_000)
+    group.run(60_000, steps_max=2_000_000)
+    estimates = []
+    for _ in range(20):
+        group.run(15_000, steps_max=2_000_000)
+        estimates.append(statistics.median(p.topics[T].popularity for p in group.peers.values()))
     made = sum(peer.counters["size_estimates"] for peer in group.peers.values())
-    assert made >= 1
-    estimates = [peer.topics[T].popularity for peer in group.peers.values()]
-    assert 30 < statistics.median(estimates) < 120  # ten collisions: a third more or less is usual
+    assert made >= 10
+    # Ten collisions: each is off by a third or so; views this small make them a little low.
+    assert 0.7 * size < statistics.fmean(estimates) < 1.2 * size

@@ -75,6 +75,7 @@ class Peer:
         network = config.network
         contacts = tuple(_contact(text) for text in (*join, *network.join))
         identity = _identity(key)
+        incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
         listener, address = bind(listen or network.listen, network.announce)
         try:
@@ -83,7 +84,7 @@ class Peer:
             protocol = dataclasses.replace(config.protocol, trace=tracer is not None)
             machine = Machine(me, secrets.randbits(63), protocol)
             runtime = Runtime(machine, me, credentials, network, tracer, f"weft/{VERSION}")
-            await runtime.start(listener, identity.next_incarnation(), contacts)
+            await runtime.start(listener, incarnation, contacts)
         except BaseException:
             listener.close()
             raise

@@ -21,7 +21,7 @@ from functools import lru_cache
 from weft.ids import PeerId, Topic, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
-from weft.net.errors import ClosedError
+from weft.net.errors import ClosedError, UsageError
 from weft.net.timers import Timers
 from weft.protocol.messages import Event
 from weft.protocol.records import message_id
@@ -114,7 +114,7 @@ class Subscription:
             if self._closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
-                raise RuntimeError("two tasks read from one subscription; subscribe twice")
+                raise UsageError("two tasks read from one subscription; subscribe twice")
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         return self._take()

@@ -23,6 +23,7 @@ class Cyclon:
     view_size: int = 20  # paper
     shuffle_length: int = 8  # paper (Cyclon's own experiments)
     reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
+    join_walks: int = 6  # guess: of 20 in the paper; see protocol/cyclon.py
     join_walk_steps: int = 5  # paper: about the mean path length
     stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
     exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
@@ -35,6 +36,7 @@ class Cyclon:
             "cyclon.shuffle_length must be between 1 and the view size",
         )
         _require(self.reply_timeout_ms >= 1, "cyclon.reply_timeout_ms must be at least 1")
+        _require(0 <= self.join_walks <= 63, "cyclon.join_walks must be 0 to 63")
         _require(0 <= self.join_walk_steps <= 64, "cyclon.join_walk_steps must be 0 to 64")
         _require(self.stable_period_max >= 1, "cyclon.stable_period_max must be at least 1")
         _require(self.exchanges_per_cycle_max >= 1, "cyclon.exchanges_per_cycle_max must be >= 1")

@@ -74,6 +74,7 @@ class Context:
         "now",
         "number",
         "out",
+        "published",
         "seed",
         "serial",
         "signals",
@@ -89,6 +90,7 @@ class Context:
         self.incarnation = 0
         self.now: Millis = 0
         self.out: list[Effect] = []
+        self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: list[Signal] = []
         self.counters: dict[str, int] = defaultdict(int)
         self.serial = 0

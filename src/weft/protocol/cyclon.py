@@ -13,7 +13,9 @@ Deviation: a neighbour that answered comes back into the view if a slot is left 
 overlays none is; in small ones, whose members all fit a view, pure swapping loses neighbours.
 
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
-waits for the ends of the walks), because a user who subscribes should not wait for the slowest.
+waits for the ends of the walks), because a user who subscribes should not wait for the slowest;
+and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
+newcomer's own exchanges raise its in-degree to the mean within a few cycles.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ ASK = "cyclon.ask"
 class _Asked:
     """An exchange waiting for its reply."""
 
-    __slots__ = ("contact", "sent", "since")
+    __slots__ = ("contact", "known", "sent", "since")
 
-    def __init__(self, contact: Contact, sent: list[PeerId], since: Millis) -> None:
+    def __init__(self, contact: Contact, known: bool, sent: list[PeerId], since: Millis) -> None:
         self.contact = contact
+        self.known = known  # it was in the view, and comes back if it answers
         self.sent = sent
         self.since = since
 
@@ -93,12 +96,12 @@ class Cyclon:
 
     @property
     def knows_nobody(self) -> bool:
-        return not self.peers and not self._asked
+        return not self.peers and not any(asked.known for asked in self._asked.values())
 
     def contacts(self) -> list[Contact]:
         """All neighbours; in an overlay of two, the one that is being asked counts too."""
         if not self.peers:
-            return [asked.contact for asked in self._asked.values()]
+            return [asked.contact for asked in self._asked.values() if asked.known]
         return [self._contacts[peer] for peer in self.peers]
 
     def sample(self, count: int) -> list[Contact]:
@@ -184,14 +187,15 @@ class Cyclon:
         self, contact: Contact, news: OverlayNews, topics_sample: list[int]
     ) -> None:
         ctx = self._ctx
-        if contact.peer in self.peers:
+        known = contact.peer in self.peers
+        if known:
             rules.take_out(self.peers, self.ages, self.peers.index(contact.peer))
         wanted = ctx.config.cyclon.shuffle_length - 1
         slots = rules.slots_to_send(ctx.key(self._ask, self.tick), len(self.peers), wanted)
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         descriptors.append(Descriptor(ctx.me, 0))
-        self._asked[self.tick] = _Asked(contact, sent, ctx.now)
+        self._asked[self.tick] = _Asked(contact, known, sent, ctx.now)
         ctx.send(contact, ShuffleRequest(self.topic, self.tick, descriptors, news, topics_sample))
 
     def on_reply(self, sender: Contact, message: ShuffleReply) -> bool:
@@ -263,7 +267,7 @@ class Cyclon:
         given = [entry for entry in given if entry.contact.peer != sender.peer]
         ctx.send(sender, JoinReply(self.topic, True, news, given, seen))
         steps = ctx.config.cyclon.join_walk_steps
-        for contact in self.contacts():
+        for contact in self.sample(ctx.config.cyclon.join_walks):
             if contact.peer != sender.peer:
                 ctx.send(contact, JoinWalk(self.topic, sender, steps))
         self.add(sender)

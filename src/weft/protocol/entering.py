@@ -25,6 +25,8 @@ _ASKED_AT_ONCE = 3
 """guess: known peers asked at once."""
 _PAUSE_FIRST_MS = 500
 """guess: first pause before asking again; doubles up to the cycle."""
+_GIVEN_MAX = 64
+"""guess: contacts remembered of those the user or the driver gave."""
 _MET_MAX = 32
 """guess: peers remembered from earlier."""
 _EVERY_CYCLES = 4
@@ -48,6 +50,8 @@ class Entering:
         for contact in contacts:
             if contact.peer != self._ctx.me.peer:
                 self._given[contact.peer] = contact
+                if len(self._given) > _GIVEN_MAX:
+                    del self._given[next(iter(self._given))]
         self.ask()
 
     def ask(self) -> None:

@@ -86,7 +86,10 @@ class Inbox:
                 return
         handler = self._handlers.get(kind)
         if handler is not None:
+            was_isolated = self._general.knows_nobody
             handler(sender, message)
+            if was_isolated and not self._general.knows_nobody:
+                self._ctx.tell(NeighboursFound())
             return
         topic: Topic = message.topic  # type: ignore[union-attr]
         state = self._topics.get(topic)
@@ -124,11 +127,8 @@ class Inbox:
 
     def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
         if message.topic == GENERAL:
-            was_isolated = self._general.knows_nobody
             self._general.on_request(sender, message, m.NO_NEWS)
             self._table.on_sample(message.topics_sample)
-            if was_isolated:
-                self._ctx.tell(NeighboursFound())
             return
         state = self._topics.get(message.topic)
         if state is None:
@@ -152,10 +152,7 @@ class Inbox:
 
     def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
         if message.topic == GENERAL:
-            was_isolated = self._general.knows_nobody
             self._general.on_join_request(sender, m.NO_NEWS, [])
-            if was_isolated:
-                self._ctx.tell(NeighboursFound())
             return
         state = self._topics.get(message.topic)
         if state is None:
@@ -167,11 +164,8 @@ class Inbox:
 
     def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
         if message.topic == GENERAL:
-            was_isolated = self._general.knows_nobody
             self._general.on_join_reply(message)
             self._general.add(sender)
-            if was_isolated:
-                self._ctx.tell(NeighboursFound())
         else:
             self._subscribing.on_join_reply(sender, message)
             self._ctx.tell(SubscriptionsChanged())

@@ -83,7 +83,6 @@ class Peer:
         self.subscribing = Subscribing(ctx, self.topics, self.table, self.lookup, self.advertising)
         self.publishing = Publishing(ctx, self.table, self.lookup)
         self._schedule = Schedule()
-        self._numbers: dict[Topic, int] = {}  # of the last event published, per topic
         self._entering = Entering(ctx, self.general)
         self._new_topics_armed = False
         self.cycle = 0
@@ -219,8 +218,8 @@ class Peer:
 
     def _on_publish(self, fact: Publish) -> None:
         ctx, topic = self._ctx, fact.topic
-        number = self._numbers.get(topic, 0) + 1
-        self._numbers[topic] = number
+        number = ctx.published.get(topic, 0) + 1
+        ctx.published[topic] = number
         event = m.Event(self.me.peer, ctx.incarnation, number, fact.published_ms, fact.payload)
         if ctx.tracing:
             ctx.trace(PUBLISH_MESSAGE, {"messageID": message_id(topic, event), "topic": topic})
@@ -267,9 +266,8 @@ class Peer:
         ctx = self._ctx
         self.cycle += 1
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
-        if self.general.peers:
-            self.general.exchange(m.NO_NEWS, self.table.sample())
-        elif self.isolated:
+        self.general.exchange(m.NO_NEWS, self.table.sample())
+        if self.isolated:
             self._entering.ask()
         self._entering.run_cycle(self.cycle)
         for topic in self._schedule.take(self.cycle, ctx.config.cyclon.exchanges_per_cycle_max):

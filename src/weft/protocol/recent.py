@@ -14,6 +14,7 @@ Invariants: at most `streams_max` publishers, `gaps_max` numbers above a floor, 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from weft.ids import PeerId
@@ -66,7 +67,8 @@ class Recent:
     def __init__(self, config: Dissemination) -> None:
         self._config = config
         self.streams: dict[tuple[PeerId, int], Stream] = {}
-        self._order: dict[tuple[Stream, int], None] = {}  # held events, oldest first
+        # Held events, oldest first. A plain dict slows down when its front is taken repeatedly.
+        self._order: OrderedDict[tuple[Stream, int], None] = OrderedDict()
         self._count = 0
         self._bytes = 0
         self._fingerprint: int | None = 0

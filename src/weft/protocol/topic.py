@@ -109,12 +109,12 @@ class TopicState:
         return True
 
     def _is_forged(self, event: Event) -> bool:
-        """Nobody else can have an event of this peer's present life that it does not know."""
+        """Nobody else can have an event that this peer has not published yet."""
         ctx = self._ctx
         if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
             return False
-        stream = self.recent.streams.get((event.publisher, event.incarnation))
-        if stream is not None and stream.has_seen(event.number):
+        last = ctx.published.get(self.topic, 0)
+        if event.incarnation == ctx.incarnation and event.number <= last:
             return False
         ctx.counters["forged"] += 1
         return True
