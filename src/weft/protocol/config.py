@@ -94,6 +94,8 @@ class Tera:
             "pending_ms_max",
         ):
             _require(getattr(self, name) >= 1, f"tera.{name} must be at least 1")
+        for name in ("lookup_visits_max", "lookup_visits_unknown", "table_size"):
+            _require(getattr(self, name) <= 4_096, f"tera.{name} must be at most 4096")
         _require(1 <= self.advert_page <= 512, "tera.advert_page must be 1 to 512")
         _require(0 < self.lookup_success < 1, "tera.lookup_success must lie between 0 and 1")
 
@@ -152,6 +154,10 @@ class Dissemination:
             "gaps_max",
         ):
             _require(getattr(self, name) >= 1, f"dissemination.{name} must be at least 1")
+        _require(
+            1 <= self.repair_bytes_max <= 2 << 20,
+            "dissemination.repair_bytes_max must be 1 to 2 MiB",
+        )
         _require(1 <= self.repair_batch <= 512, "dissemination.repair_batch must be 1 to 512")
 
 

@@ -6,7 +6,7 @@ such as `LinkUp`), which `peer.py` hands on after each step, so no layer calls u
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar, Union
 
@@ -91,7 +91,7 @@ class Context:
         self.now: Millis = 0
         self.out: list[Effect] = []
         self.published: dict[Topic, int] = {}  # number of the last own event, per topic
-        self.signals: list[Signal] = []
+        self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
         self.serial = 0
         self._bases: dict[int, int] = {}

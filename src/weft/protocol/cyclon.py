@@ -139,6 +139,11 @@ class Cyclon:
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
 
+    def welcome(self, contact: Contact) -> bool:
+        """Take in, where there is room, a peer that spoke for itself."""
+        self._heard_from(contact.peer)
+        return self.add(contact)
+
     def _heard_from(self, peer: PeerId) -> None:
         """A peer that speaks for itself is (again) a member."""
         if self._gone:
@@ -205,7 +210,7 @@ class Cyclon:
             return False
         del self._asked[message.tick]
         self._merge(sender, message.descriptors, asked.sent)
-        self.add(sender)
+        self.welcome(sender)
         return True
 
     def _expire(self) -> None:
@@ -262,9 +267,13 @@ class Cyclon:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
         self._heard_from(sender.peer)
+        mask = subset_mask(ctx.next_key(_SAMPLE), len(self.peers), ctx.config.cyclon.shuffle_length)
         given = [Descriptor(ctx.me, 0)]
-        given += [Descriptor(c, 0) for c in self.sample(ctx.config.cyclon.shuffle_length)]
-        given = [entry for entry in given if entry.contact.peer != sender.peer]
+        given += [
+            Descriptor(self._contacts[self.peers[slot]], self.ages[slot])
+            for slot in slots_in(mask)
+            if self.peers[slot] != sender.peer
+        ]
         ctx.send(sender, JoinReply(self.topic, True, news, given, seen))
         steps = ctx.config.cyclon.join_walk_steps
         for contact in self.sample(ctx.config.cyclon.join_walks):

@@ -71,10 +71,7 @@ class Inbox:
     def on_received(self, fact: Received) -> None:
         sender, message = fact.sender, fact.message
         kind = type(message)
-        watch = self._liveness.watched.get(sender.peer)
-        if watch is not None:
-            watch.heard = self._ctx.now
-            watch.unanswered = 0
+        self._liveness.heard_from(sender.peer)
         if sender.peer == self._ctx.me.peer:
             return
         if kind is m.Payload:  # by far the most frequent
@@ -234,11 +231,16 @@ class Inbox:
             self._liveness.send_list(sender, first=False)
 
 
-def _over_link(handle: Callable[[Any, Contact, Any], None]) -> TopicHandler:
+def _over_link(
+    handle: Callable[[Any, Contact, Any], None], without_tree: TopicHandler | None = None
+) -> TopicHandler:
     """Tree messages travel over links: adopt or refuse the link first."""
 
     def on_message(state: TopicState, sender: Contact, message: Any) -> None:
-        if state.tree is not None and state.links.adopt(sender):
+        if state.tree is None:
+            if without_tree is not None:
+                without_tree(state, sender, message)
+        elif state.links.adopt(sender):
             handle(state.tree, sender, message)
 
     return on_message
@@ -250,11 +252,10 @@ _ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
     m.LinkRequest: lambda state, sender, message: state.links.on_request(
         sender, message, state.recent.fingerprint()
     ),
-    m.LinkReply: lambda state, sender, message: state.links.on_reply(sender, message),
+    m.LinkReply: TopicState.on_link_reply,
     m.Unlink: lambda state, sender, message: state.links.on_unlink(sender),
-    m.Payload: TopicState.on_payload,
-    m.IHave: _over_link(tree.Tree.on_ihave),
-    m.Graft: _over_link(tree.Tree.on_graft),
+    m.IHave: _over_link(tree.Tree.on_ihave, TopicState.on_ihave),
+    m.Graft: _over_link(tree.Tree.on_graft, TopicState.on_want),
     m.Prune: _over_link(lambda state, sender, message: state.on_prune(sender)),
     m.Offer: TopicState.on_offer,
     m.Want: TopicState.on_want,

@@ -25,24 +25,27 @@ _EVICT = stream_of("links.evict")
 class Links:
     """The links of one peer in one topic."""
 
-    __slots__ = ("_asked", "_ctx", "_topic", "linked")
+    __slots__ = ("_asked", "_ctx", "_full", "_topic", "linked")
 
     def __init__(self, ctx: Context, topic: Topic) -> None:
         self._ctx = ctx
         self._topic = topic
         self.linked: dict[PeerId, Contact] = {}
-        self._asked: dict[PeerId, Millis] = {}  # refused or silent ones stay until they expire
+        self._asked: dict[PeerId, Millis] = {}
+        self._full: dict[PeerId, Millis] = {}  # said no lately: not the next ones to ask
 
     def maintain(self, candidates: Sequence[Contact], recent: int) -> None:
         """Ask for links until there are enough, or nobody is left to ask."""
         config = self._ctx.config.links
         limit = self._ctx.now - config.request_timeout_ms
-        for peer in [peer for peer, since in self._asked.items() if since <= limit]:
-            del self._asked[peer]
+        for waiting in (self._asked, self._full):
+            for peer in [peer for peer, since in waiting.items() if since <= limit]:
+                del waiting[peer]
         room = rules.still_wanted(len(self.linked), len(self._asked), config.wanted)
         if not room:
             return
-        left = [c for c in candidates if c.peer not in self.linked and c.peer not in self._asked]
+        taken = {*self.linked, *self._asked, *self._full}
+        left = [contact for contact in candidates if contact.peer not in taken]
         for _ in range(min(room, len(left))):
             contact = self._ctx.pick(_CHOOSE, left)
             left.remove(contact)
@@ -66,15 +69,20 @@ class Links:
         self._ctx.send(sender, LinkReply(self._topic, True, recent))
 
     def on_reply(self, sender: Contact, message: LinkReply) -> None:
-        if sender.peer in self.linked:
-            if not message.accepted:
+        if not message.accepted:
+            if sender.peer in self.linked:
                 self._drop(sender.peer)
-            return
-        if message.accepted:
-            if sender.peer in self._asked:
-                self._add(sender, message.recent)
-            else:  # too late, or never asked: no reason to give up another link
-                self.adopt(sender)
+            elif self._asked.pop(sender.peer, None) is not None:
+                self._note_full(sender.peer)
+        elif sender.peer in self._asked:
+            self._add(sender, message.recent)
+        else:  # too late, or never asked: no reason to give up another link
+            self.adopt(sender)
+
+    def _note_full(self, peer: PeerId) -> None:
+        self._full[peer] = self._ctx.now
+        if len(self._full) > self._ctx.config.cyclon.view_size:
+            del self._full[next(iter(self._full))]
 
     def adopt(self, sender: Contact) -> bool:
         """The other end believes in a link: believe in it too if there is room, else say no."""
@@ -87,7 +95,8 @@ class Links:
         return True
 
     def on_unlink(self, sender: Contact) -> None:
-        self.lose(sender.peer)
+        if self.lose(sender.peer):
+            self._note_full(sender.peer)
 
     def lose(self, peer: PeerId) -> bool:
         """The peer left, died or gave the link up; says whether there was a link."""

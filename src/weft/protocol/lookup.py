@@ -15,8 +15,10 @@ from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import AVOID_MAX, LookupHit, LookupMiss, LookupWalk
 from weft.rules import walk as rules
+from weft.rules.draw import stream_of
 
 TIMER = "lookup"
+_NUMBER = stream_of("lookup.number")
 _TRIES_MAX = 3
 """guess: walks sent again when some were lost on the way and none found anything."""
 _AT_ONCE_MAX = 64
@@ -51,7 +53,7 @@ class Lookup:
 
         `avoid` names access points that turned out stale: others may still have them.
         """
-        number = self._ctx.next_serial()
+        number = self._ctx.bits(_NUMBER) >> 1  # not to be guessed by strangers
         avoided = list(avoid)[:AVOID_MAX]
         known = self._table.find(topic)
         if known is not None and known.peer != self._ctx.me.peer and known.peer not in avoided:

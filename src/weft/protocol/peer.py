@@ -130,7 +130,7 @@ class Peer:
         elif self.running or kind is Started:
             self._inputs[kind](fact)
         while ctx.signals:
-            self._on_signal(ctx.signals.pop(0))
+            self._on_signal(ctx.signals.popleft())
         effects, ctx.out = ctx.out, []
         return effects
 

@@ -120,7 +120,11 @@ class Recent:
 
     def _close_lowest_gap(self, stream: Stream) -> None:
         """Give up what is missing below the lowest number seen above the floor."""
-        stream.floor = rules.raised_floor(min(stream.above) - 1, stream.above)
+        lowest = min(stream.above)
+        if rules.is_outlier(stream.floor, lowest):
+            stream.above.clear()  # else one forged event would silence its publisher for good
+        else:
+            stream.floor = rules.raised_floor(lowest - 1, stream.above)
         self._fingerprint = None
 
     def skip_to(self, seen: Iterable[Span], now: Millis) -> None:
@@ -198,9 +202,10 @@ class Recent:
         return self._fingerprint
 
     def seen(self) -> list[Span]:
-        """The floors, newest publishers first, for somebody who joins now."""
+        """What was published so far, newest publishers first, for somebody who joins now."""
         newest = sorted(self.streams.items(), key=lambda item: -item[1].touched)[:LIST_MAX]
-        return [Span(*key, 1, stream.floor) for key, stream in newest if stream.floor]
+        tops = [(key, max(stream.above, default=stream.floor)) for key, stream in newest]
+        return [Span(*key, 1, top) for key, top in tops if top]
 
     def offer(self, until: Millis) -> list[Span]:
         """Runs of events held since `until` or longer, newest publishers first."""

@@ -14,8 +14,8 @@ from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import SampleReply, SampleWalk
 from weft.protocol.seam import Millis
-from weft.rules.collide import most_likely_size
-from weft.rules.draw import chance, stream_of
+from weft.rules.collide import most_likely_size, starts_run
+from weft.rules.draw import stream_of
 
 _START = stream_of("size.start")
 _GIVE_UP_CYCLES = 64
@@ -83,10 +83,10 @@ class Size:
             self._continue(self._run)
 
     def _should_start(self, links: int) -> bool:
-        fresh_ms = self._ctx.config.size.fresh_ms
-        if self._known and self._ctx.now - self._at < fresh_ms // 2:
-            return False
-        return chance(self._ctx.bits(_START), 1, max(1, self.estimate(links)))
+        ctx = self._ctx
+        fresh_ms = ctx.config.size.fresh_ms
+        age_ms = ctx.now - self._at if self._known else fresh_ms
+        return starts_run(ctx.bits(_START), age_ms, fresh_ms, self.estimate(links))
 
     def _continue(self, run: _Run) -> None:
         """Once a cycle: count walks that never came back as lost and send new ones."""

@@ -33,12 +33,13 @@ _PAST_MAX = 256
 class _Joining:
     """A join under way."""
 
-    __slots__ = ("attempts", "contact", "serial", "tokens")
+    __slots__ = ("asked", "attempts", "contact", "serial", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.attempts = 0
-        self.contact: Contact | None = None
+        self.contact: Contact | None = None  # the one being waited for
+        self.asked: dict[PeerId, None] = {}  # it and those before it, which may answer late
         self.serial = 0
 
 
@@ -98,7 +99,6 @@ class Subscribing:
         joining = self._joining.pop(topic, None)
         for waiting in joining.tokens if joining is not None else ():
             ctx.out.append(Answer(waiting, "left"))
-        self._table.forget_entry(topic, ctx.me.peer)
         ctx.trace(LEAVE, {"topic": topic})
         ctx.out.append(Answer(token, "left"))
 
@@ -137,6 +137,7 @@ class Subscribing:
             self._finish(done.topic, "instantiated", None)
             return True
         joining.contact = done.contacts[0]
+        joining.asked[joining.contact.peer] = None
         joining.serial = self._ctx.next_serial()
         state.view.ask_to_join(joining.contact)
         timeout = self._ctx.config.cyclon.reply_timeout_ms
@@ -149,10 +150,11 @@ class Subscribing:
         if state is None:
             return
         if message.member:
+            asked = joining is not None and sender.peer in joining.asked
             # Only a subscriber that was not answered yet starts after what came before.
-            fresh = joining is not None and bool(joining.tokens)
+            fresh = joining is not None and asked and bool(joining.tokens)
             state.on_join_reply(sender, message, fresh)
-            if joining is not None:
+            if asked:
                 self._finish(message.topic, "joined", sender)
         elif joining is not None and joining.contact and joining.contact.peer == sender.peer:
             self._try_another(message.topic, joining)

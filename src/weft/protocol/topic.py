@@ -21,8 +21,10 @@ from weft.protocol.links import Links
 from weft.protocol.messages import (
     HOPS_MAX,
     Event,
+    IHave,
     JoinReply,
     LeaveNotice,
+    LinkReply,
     Offer,
     OverlayNews,
     Payload,
@@ -47,7 +49,6 @@ class TopicState:
         "_ctx",
         "_scheme",
         "alone_period",
-        "due",
         "entering",
         "links",
         "overlay",
@@ -75,7 +76,6 @@ class TopicState:
         self.tree: Tree | None = None
         self.entering = True  # the subscription has not been answered yet
         self.period = 1  # cycles between view exchanges
-        self.due = 0  # the cycle of the next one
         self.quiet = True  # nothing has changed since the last one
         self.alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
@@ -202,11 +202,21 @@ class TopicState:
         if new and self.tree is not None and sender.peer not in self.links.linked:
             self.links.ask(sender, self.recent.fingerprint(), urgent=not self.links.linked)
 
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
+        """An announcement to a member that keeps no tree (schemes may be mixed)."""
+        wanted = self.recent.lacking(message.spans)
+        if wanted and not self.entering:
+            self._ctx.send(sender, Want(self.topic, wanted))
+
     # --- links ----------------------------------------------------------------------------------
 
     def maintain_links(self) -> None:
         if self.scheme == "tree":
             self.links.maintain(self.view.contacts(), self.recent.fingerprint())
+
+    def on_link_reply(self, sender: Contact, message: LinkReply) -> None:
+        self.links.on_reply(sender, message)
+        self.maintain_links()  # whoever was refused asks the next one
 
     def link_up(self, contact: Contact, fingerprint: int) -> None:
         self.quiet = False
@@ -250,7 +260,7 @@ class TopicState:
         if overlay != self.overlay:
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(sender)
-        elif self.view.add(sender):
+        elif self.view.welcome(sender):
             self.maintain_links()
 
     def exchange_with(self, contact: Contact) -> None:
@@ -275,7 +285,7 @@ class TopicState:
         if fresh:
             self.recent.skip_to(message.seen, self._ctx.now)
         self.view.on_join_reply(message)
-        self.view.add(sender)
+        self.view.welcome(sender)
         self.meet(message.news)
         self.maintain_links()
 

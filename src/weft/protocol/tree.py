@@ -156,10 +156,10 @@ class Tree:
             if sender.peer in self.lazy:  # the other end has not heard yet
                 self._ctx.send(sender, Prune(self._topic))
             return
-        first = held.source if held is not None else None
-        if first is None or first == sender.peer or first not in self.eager:
+        if held is None or self._shaper is None:
             return
-        if held is None or held.event.publisher != self._shaper:
+        first, publisher = held.source, held.event.publisher
+        if not rules.prunes(first, first in self.eager, sender.peer, publisher, self._shaper):
             return
         self._make_lazy(sender.peer)
         self._ctx.send(sender, Prune(self._topic))

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 
+from weft.rules.draw import chance
+
 
 def textbook(samples: int, repeats: int) -> float:
     """C²/2l, for comparison: right only while samples are few against the group."""
@@ -59,6 +61,12 @@ def _sum_of_inverses(size: float, terms: int) -> float:
         total += math.log(first / last) + (1 / first + 1 / last) / 2
         total += (1 / last**2 - 1 / first**2) / 12
     return total
+
+
+def starts_run(bits: int, age_ms: int, fresh_ms: int, members: int) -> bool:
+    """Whether a member starts an estimate of its own in this cycle: not while one is fresh, and
+    then about one member in all, since view exchanges carry the result to the others."""
+    return age_ms >= fresh_ms // 2 and chance(bits, 1, max(1, members))
 
 
 def samples_expected(size: float, repeats: int) -> float:

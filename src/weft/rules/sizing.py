@@ -60,6 +60,21 @@ def table_bytes(table_size: int, topic_bytes: int) -> int:
     return table_size * (topic_bytes + ENTRY_ADDRESS_BYTES)
 
 
+def refresh_cycles(peers: int, topic_size: float, every: int, to: int) -> float:
+    """How long a table's entry keeps naming the same access point: N·T/(P·D).
+
+    Each of the topic's P members advertises to D of N peers every T cycles, and an
+    advertisement replaces the topic's access point wherever there is one.
+    """
+    return peers * every / (topic_size * to)
+
+
+def stale_share(rate: float, peers: int, topic_size: float, every: int, to: int) -> float:
+    """The share of table entries whose access point is gone, if members go at `rate` per cycle."""
+    refreshed = 1.0 / refresh_cycles(peers, topic_size, every, to)
+    return rate / (rate + refreshed) if rate > 0.0 else 0.0
+
+
 # --- partition merging (Section 4.2.3) -----------------------------------------------------------
 
 

@@ -33,6 +33,15 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return result
 
 
+OUTLIER = 1 << 20
+"""guess: no publisher is this many events ahead of what was last seen of it."""
+
+
+def is_outlier(floor: int, number: int) -> bool:
+    """Whether a number is too far above what was seen to be believed."""
+    return floor > 0 and number - floor > OUTLIER
+
+
 def raised_floor(floor: int, above: set[int]) -> int:
     """Move the floor over the numbers right above it, taking them out of `above`."""
     while floor + 1 in above:

@@ -14,6 +14,17 @@ from __future__ import annotations
 from weft.ids import PeerId
 
 
+def prunes(
+    first: PeerId | None, first_is_eager: bool, sender: PeerId, publisher: PeerId, shaper: PeerId
+) -> bool:
+    """Whether a second copy from `sender` makes that link lazy.
+
+    Only if the `first` copy was pushed over another link that still carries events (a repair on
+    the side must not tear the tree), and only for the publisher that shapes the tree.
+    """
+    return first is not None and first != sender and first_is_eager and publisher == shaper
+
+
 def shapes_tree(
     shaper: PeerId | None, heard_ms: int, publisher: PeerId, now_ms: int, quiet_ms: int
 ) -> bool:
