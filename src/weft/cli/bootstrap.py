@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -175,22 +176,33 @@ class Progress:
 
     def heard(self, line: str) -> None:
         """Take note of one line of pip's output."""
-        if line.startswith("Collecting "):
+        words = line.split()
+        if line.startswith(("Collecting ", "Processing ")):
             self.seen += 1
-            self._show("fetching " + line.split()[1].partition("==")[0])
+            self._show("fetching " + re.split(r"==|-\d", Path(words[1]).name)[0])
+        elif "Downloading" in words and (size := large(line)):
+            self._show(f"fetching {Path(words[1]).name} ({size})", always=True)
+        elif line.startswith("Building wheels"):
+            self._show("building " + words[-1], always=True)
         elif line.startswith("Installing collected packages"):
-            self._show("unpacking")
+            self._show("unpacking", always=True)
 
-    def _show(self, what: str) -> None:
+    def _show(self, what: str, *, always: bool = False) -> None:
         text = f"weft:   {min(self.seen, self.total)}/{self.total} {what}"
         if self.live:
-            print(f"\r{text:<60.60}", end="", file=sys.stderr, flush=True)
-        elif what == "unpacking" or self.seen % max(1, self.total // 4) == 0:
+            print(f"\r{text:<70.70}", end="", file=sys.stderr, flush=True)
+        elif always or self.seen % max(1, self.total // 4) == 0:
             print(text, file=sys.stderr, flush=True)
 
     def finish(self) -> None:
         if self.live:
-            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+            print(f"\r{'':<70}\r", end="", file=sys.stderr, flush=True)
+
+
+def large(line: str) -> str:
+    """The size that pip announces for a download that takes a while; nothing for others."""
+    found = re.search(r"\((\d{2,}(?:\.\d+)? [MG]B)\)", line)
+    return found[1] if found else ""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
-    ("Seeing it work", ("demo", "sim", "bench", "lab")),
+    ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
     ("Working on weft", ("test", "check")),
     ("This tool", ("config", "completion")),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.demo.layout import place
-from weft.demo.svg import Picture, label, legend, ticks
+from weft.demo.svg import Picture, duration, label, legend, ticks
 from weft.demo.traffic import GROUPS, Step, Traffic
 from weft.sim.workload import Workload
 
@@ -73,7 +73,7 @@ def latency(inside: Sequence[float], outside: Sequence[float]) -> Picture:
         x = left + (right - left) * place_of(value)
         picture.line((x, upper - rise), (x, lower), "ink", dashes="3 3", opacity=0.6)
         late = x > (left + 2 * right) / 3
-        text = f"{name} within {value:.3g} ms"
+        text = f"{name} within {duration(value)}"
         picture.text(
             x + (-4 if late else 4), upper - rise + 5, text, anchor="end" if late else "start"
         )
@@ -209,11 +209,17 @@ def overlay(status: Mapping[int, dict[str, Any]], way: Way | None) -> Picture:
     """All peers and the links between them, and the way one event took."""
     picture = Picture(760, 520, "The peers, their links, and the way of one event")
     links = _links(status)
+    scale = min(1.0, 6 / math.sqrt(len(status)))  # many peers are drawn smaller, without numbers
     points = [(60 + 640 * x, 60 + 390 * y) for x, y in place(len(status), links)]
     for (one, other), topics in sorted(links.items(), key=lambda entry: entry[1]):
         hint = f"peers {one} and {other} are linked in {topics} topics"
         picture.line(
-            points[one], points[other], "grey", width=0.6 + 0.8 * topics, opacity=0.45, hint=hint
+            points[one],
+            points[other],
+            "grey",
+            width=scale * (0.6 + 0.8 * topics),
+            opacity=0.45,
+            hint=hint,
         )
     if way is not None:
         for start, end in way.edges:
@@ -228,12 +234,14 @@ def overlay(status: Mapping[int, dict[str, Any]], way: Way | None) -> Picture:
         if way is not None and index == way.publisher:
             colour = "amber"
         hint = f"peer {index}, subscribed to {topics} topics"
-        picture.circle(x, y, 7 + 1.6 * math.sqrt(topics), colour, hint)
-        picture.text(x, y + 4, str(index), anchor="middle", style="on")
+        picture.circle(x, y, scale * (7 + 1.6 * math.sqrt(topics)), colour, hint)
+        if scale == 1:
+            picture.text(x, y + 4, str(index), anchor="middle", style="on")
     if way is not None:
+        members = sum(way.topic in peer["topics"] for peer in status.values())
         entries = [
             ("amber", f"published an event on {way.topic}"),
-            ("blue", f"subscribers: all {len(way.reached)} got it"),
+            ("blue", f"subscribers: {len(way.reached)} of {members} got it"),
             ("grey", "not subscribed: not involved"),
         ]
         legend(picture, 20, 504, entries)

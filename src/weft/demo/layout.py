@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping
 
 _ROUNDS = 300
+_GRAVITY = 2.0
+"""A pull to the middle that keeps parts without links to the rest on the page."""
 Point = tuple[float, float]
 
 
@@ -43,11 +45,11 @@ def _step(
             push[index][0] += sign * dx * force
             push[index][1] += sign * dy * force
     moved = []
-    for (x, y), (dx, dy) in zip(points, push, strict=True):
+    for (x, y), (away_x, away_y) in zip(points, push, strict=True):
+        dx, dy = away_x - _GRAVITY * x, away_y - _GRAVITY * y
         length = math.hypot(dx, dy) or 1.0
         step = min(length, heat)
-        # A weak pull to the middle keeps parts without links on the page.
-        moved.append((0.995 * x + dx / length * step, 0.995 * y + dy / length * step))
+        moved.append((x + dx / length * step, y + dy / length * step))
     return moved
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.demo import charts
 from weft.demo.show import Outcome
-from weft.demo.svg import STYLE, Picture
+from weft.demo.svg import STYLE, Picture, duration
 from weft.demo.traffic import Traffic
 from weft.demo.verdict import events_of, explain
 
@@ -123,8 +123,8 @@ def _tiles(summary: dict[str, Any]) -> str:
         (f"{summary['events']:,}", "events published"),
         (f"{summary['subscriptions']:,}", f"subscriptions to {summary['topics']} topics"),
         (f"{summary['notifications_delivered']:,}", "notifications"),
-        (_show(latency["p50"], " ms"), "half arrived within"),
-        (_show(latency["p99"], " ms"), "99 % arrived within"),
+        (_time(latency["p50"]), "half arrived within"),
+        (_time(latency["p99"]), "99 % arrived within"),
         (_show(summary["payload_copies_per_delivery"]), "copies of an event per delivery"),
         (
             _show(summary["payload_copies_per_delivery_second_half"]),
@@ -138,8 +138,12 @@ def _tiles(summary: dict[str, Any]) -> str:
     return f'<div class="tiles">{cells}</div>'
 
 
-def _show(value: float | None, unit: str = "") -> str:
-    return "–" if value is None else f"{value:.3g}{unit}"
+def _show(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _time(value_ms: float | None) -> str:
+    return "–" if value_ms is None else duration(value_ms)
 
 
 def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> str:

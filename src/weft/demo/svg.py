@@ -50,7 +50,8 @@ class Picture:
     ) -> None:
         self._parts.append(
             f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" '
-            f'fill="var(--{colour})" stroke="var(--{ring})" stroke-width="1.5">{_hint(hint)}'
+            f'fill="var(--{colour})" stroke="var(--{ring})" '
+            f'stroke-width="{number(min(1.5, radius / 4))}">{_hint(hint)}'
             "</circle>"
         )
 
@@ -130,6 +131,13 @@ def ticks(top: float, count: int = 4) -> list[float]:
 def label(value: float) -> str:
     """A number on an axis."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
+
+
+def duration(milliseconds: float) -> str:
+    """A time as people write it."""
+    if milliseconds >= 1_000:
+        return f"{milliseconds / 1_000:.3g} s"
+    return f"{milliseconds:.3g} ms"
 
 
 def legend(picture: Picture, x: float, y: float, entries: Sequence[tuple[str, str]]) -> None:
