@@ -1,0 +1,165 @@
+"""tera-churn: what coming and going does to lookups, tables and delivery.
+
+TERA names this as future work. Peers crash and newcomers join, subscriptions end and begin, at
+0.1 %, 1 % or 5 % per cycle. After some cycles, in several rounds:
+
+- `stale_entries`: the share of table entries whose access point is gone; `stale_predicted` is
+  the closed form, which holds while lookups still succeed and so nearly all members advertise
+  in the topic's overlay;
+- `lookup_any`, `lookup_live`: lookups by walks that find an access point, and one that is there;
+- `lookup_retried`: those that find one that is there within four attempts;
+- `delivery`: of the members of a topic that are there when an event enters it and still are when
+  its flood has ended, the share that got it; `delivery_joined` leaves out members that are in an
+  overlay of their own because their lookup failed, which advertisements will merge;
+- `stale_views`: the share of entries in the views of the general overlay that name the gone.
+
+Plain TERA loses a walk at a peer that is gone, and a table keeps an entry until it is replaced.
+With `mended`, the transport's failures are used: a walk that cannot go on drops that neighbour
+and takes another, a table drops an entry once a lookup it answered found nobody there; and a
+newcomer starts with a copy of the table of the peer it enters by.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.engine.apt import NOT_FOUND
+from weft.engine.churn import ChurnWorld, Rates, build
+from weft.engine.events import random_peers
+from weft.engine.experiments.common import Columns, Params, Point, Size, workload
+from weft.engine.flood import Flood
+from weft.engine.layout import Array
+from weft.engine.world import Settings
+from weft.rules.sizing import stale_share, visits_for
+
+SEEDS = {"quick": 2, "full": 5}
+_RATES = (0.0, 0.001, 0.01, 0.05)
+_ATTEMPTS = 4  # weft's default: access points tried before giving up
+_ROUNDS = 10
+
+
+def points(size: Size) -> list[Point]:
+    if size == "full":
+        shape = {"peers": 10_000, "topics": 100, "subscriptions": 10_000, "cycles": 200}
+    else:
+        shape = {"peers": 1_000, "topics": 50, "subscriptions": 2_000, "cycles": 100}
+    what = [("none", 0.0)]
+    what += [(kind, rate) for kind in ("peers", "subscriptions", "both") for rate in _RATES[1:]]
+    common = {**shape, "zipf": 0.0, "table_size": 10, "lookups": 500}
+    plain = [{**common, "churn": kind, "rate": rate, "mended": False} for kind, rate in what]
+    mended = [{**common, "churn": "both", "rate": rate, "mended": True} for rate in _RATES[1:]]
+    return plain + mended
+
+
+def run(params: Params, seed: int) -> Columns:
+    """One row per round of measuring."""
+    held = workload(params, seed)
+    settings = Settings(
+        table_size=params["table_size"],
+        visits=visits_for(0.999, params["table_size"], held.topics),
+    )
+    rates = Rates(
+        peers=params["rate"] if params["churn"] in ("peers", "both") else 0.0,
+        subscriptions=params["rate"] if params["churn"] in ("subscriptions", "both") else 0.0,
+        mended=params["mended"],
+    )
+    world = build(settings, rates, held, params["cycles"] + 20 * _ROUNDS, seed)
+    for _ in range(params["cycles"]):
+        world.step()
+    rounds = [_measure(world, params, number) for number in range(_ROUNDS)]
+    size = params["subscriptions"] / params["topics"]
+    going = rates.peers + rates.subscriptions
+    every, to = settings.advertise_every, settings.advertise_to
+    return {
+        **{name: np.array([found[name] for found in rounds]) for name in rounds[0]},
+        "stale_predicted": stale_share(going, params["peers"], size, every, to),
+    }
+
+
+def _measure(world: ChurnWorld, params: Params, number: int) -> dict[str, float]:
+    there = np.flatnonzero(world.peer_there[: world.peers])
+    draws = random_peers(params["lookups"], len(there), world.seed, "tera-churn.who", number)
+    origins = there[draws]
+    topics = random_peers(params["lookups"], world.topics, world.seed, "tera-churn.what", number)
+    any_point, live, retried = _look_up(world, origins, topics, number)
+    delivery, delivery_joined = _deliver(world, number)
+    return {
+        "round": float(number),
+        "stale_entries": _stale_entries(world, there),
+        "stale_views": _stale_views(world, there),
+        "lookup_any": any_point,
+        "lookup_live": live,
+        "lookup_retried": retried,
+        "delivery": delivery,
+        "delivery_joined": delivery_joined,
+        "members": float(world.member_there.sum(dtype=np.int64)),
+        "joins_failed": float(world.lookups_failed),
+        "messages_per_peer_cycle": world.counts.total() / world.cycle / len(there),
+    }
+
+
+def _stale_entries(world: ChurnWorld, there: Array) -> float:
+    used = np.arange(world.tables.size) < world.tables.counts[there][:, None]
+    points = world.tables.points[there][used]
+    return float((world.member_there[points] == 0).mean())
+
+
+def _stale_views(world: ChurnWorld, there: Array) -> float:
+    used = np.arange(world.rows.view_size) < world.rows.counts()[there][:, None]
+    known = world.rows.ids()[there][:, : world.rows.view_size][used]
+    return float((world.peer_there[known] == 0).mean())
+
+
+def _look_up(
+    world: ChurnWorld, origins: Array, topics: Array, number: int
+) -> tuple[float, float, float]:
+    """Shares that find any access point, a live one, and a live one with more attempts."""
+    reached = np.zeros(len(origins), bool)
+    shares = (0.0, 0.0)
+    for attempt in range(_ATTEMPTS):
+        wanting = ~reached
+        batch = -1 - (number * _ATTEMPTS + attempt)
+        points = world.find_points(origins[wanting], topics[wanting], batch, own=False)
+        found = points != NOT_FOUND
+        live = found & (world.member_there[points] != 0)
+        reached[np.flatnonzero(wanting)[live]] = True
+        if attempt == 0:
+            shares = float(found.mean()), float(live.mean())
+    return *shares, float(reached.mean())
+
+
+def _deliver(world: ChurnWorld, number: int) -> tuple[float, float]:
+    """Flood one event in each of some topics while the world goes on."""
+    wanted = random_peers(10, world.topics, world.seed, "tera-churn.topics", number)
+    flood = Flood(
+        world.topic_rows,
+        np.array([0, len(world.member_there)], np.int64),
+        members_alive=world.member_there,
+        keep_seen=True,
+    )
+    before = world.member_there.copy()
+    started = []
+    for item, topic in enumerate(np.unique(wanted)):
+        inside = np.flatnonzero((world.member_topic == topic) & (before != 0))
+        main = inside[world.overlays[inside] == world.overlays[inside].min()]
+        pick = random_peers(1, len(main), world.seed, "tera-churn.entry", 16 * number + item)
+        started.append((flood.start(0, int(main[pick[0]])), inside, main))
+    flood.advance()
+    while not flood.is_over:
+        world.step()
+        flood.advance()
+    got = joined_got = wanted_total = joined_total = 0
+    for event, inside, main in started:
+        staying = inside[world.member_there[inside] != 0]
+        joined = main[world.member_there[main] != 0]
+        got += int(flood.seen(event)[staying].sum(dtype=np.int64))
+        joined_got += int(flood.seen(event)[joined].sum(dtype=np.int64))
+        wanted_total += len(staying)
+        joined_total += len(joined)
+    return got / max(1, wanted_total), joined_got / max(1, joined_total)
+
+
+def seconds(params: Params) -> float:
+    rate = params["rate"]
+    turns = params["cycles"] * (params["peers"] + params["subscriptions"])
+    return float(turns * 5e-7 * (1 + 10 * rate))

@@ -1,0 +1,166 @@
+"""tera-hetero: peers of very different capacity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from weft.engine.experiments import tera_hetero as engine
+from weft.lab.figures import colour, marker, panels, table
+from weft.lab.registry import Entry, Size
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.pipeline.transforms import measured, over_seeds, rank_correlation, together
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+CHOICES = {
+    "paper": "to the whole view",
+    "flat": "to half of the view",
+    "aware": "by capacity, half on average",
+}
+FORWARDED = "rank correlation of events forwarded and capacity, capacity-aware"
+GAIN = "rank correlation of load and capacity, gained by the capacity-aware choice"
+WEAK = "load per capacity of the weakest tenth, capacity-aware over flat"
+DELIVERY = "deliveries with the capacity-aware choice"
+COLUMNS = columns(
+    choice=TEXT,
+    peer=WHOLE,
+    capacity=NUMBER,
+    subscriptions_held=WHOLE,
+    general=WHOLE,
+    topic=WHOLE,
+    forwarded=WHOLE,
+    access_point_for=WHOLE,
+    delivery=NUMBER,
+    events_lost=WHOLE,
+    messages=WHOLE,
+)
+
+
+def busy(rows: DataFrame) -> DataFrame:
+    """Per peer: its load, its load per capacity, its tenth by capacity (1 is the weakest)."""
+    by_capacity = Window.partitionBy("choice", "seed").orderBy("capacity", "peer")
+    load = F.col("general") + F.col("topic")
+    return rows.withColumns(
+        {"load": load, "busy": load / F.col("capacity"), "tenth": F.ntile(10).over(by_capacity)}
+    )
+
+
+def fairness(rows: DataFrame) -> DataFrame:
+    """Per choice and seed: how well load follows capacity."""
+    peers = rows.transform(busy)
+    ranks = peers.transform(rank_correlation("choice", "seed", x="capacity", y="load"))
+    sent = peers.transform(rank_correlation("choice", "seed", x="capacity", y="forwarded"))
+    numbers = peers.groupBy("choice", "seed").agg(
+        (F.pow(F.sum("busy"), 2) / F.count("busy") / F.sum(F.col("busy") * F.col("busy"))).alias(
+            "jain"
+        ),
+        F.avg(F.when(F.col("tenth") == 1, F.col("busy"))).alias("weakest"),
+        (F.avg(F.when(F.col("tenth") == 1, F.col("busy"))) / F.avg("busy")).alias("weakest_share"),
+        F.first("delivery").alias("delivery"),
+        F.first("messages").cast("double").alias("messages"),
+    )
+    return numbers.join(
+        ranks.select("choice", "seed", F.col("value").alias("ranks"), "count"), ["choice", "seed"]
+    ).join(sent.select("choice", "seed", F.col("value").alias("sent")), ["choice", "seed"])
+
+
+TOLD = {
+    "ranks": "rank correlation of load and capacity",
+    "sent": "rank correlation of events forwarded and capacity",
+    "jain": "Jain's index of load per capacity",
+    "weakest_share": "load per capacity of the weakest tenth, over the mean",
+    "delivery": "deliveries",
+    "messages": "messages",
+}
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    found = rows.transform(fairness)
+    pair = (
+        found.where(F.col("choice") == "aware")
+        .alias("aware")
+        .join(found.where(F.col("choice") == "flat").alias("flat"), "seed")
+        .select(
+            "seed",
+            (F.col("aware.ranks") - F.col("flat.ranks")).alias("gain"),
+            (F.col("aware.weakest") / F.col("flat.weakest")).alias("weakest"),
+            F.col("aware.sent").alias("sent"),
+            F.col("aware.delivery").alias("delivery"),
+            F.col("aware.count").alias("peers"),
+        )
+    )
+    noise = pair.agg((3 * F.sqrt(2 / (F.avg("peers") - 1) / F.count("seed"))).alias("x")).first()
+    assert noise is not None
+    long = found.unpivot(["choice", "seed"], list(TOLD), "name", "value")
+    names = F.create_map(*(F.lit(each) for pair in TOLD.items() for each in pair))
+    title = F.concat_ws(": ", "choice", names[F.col("name")])
+    return together(
+        pair.transform(over_seeds(value="gain")).transform(measured(GAIN, AT_LEAST, noise[0])),
+        pair.transform(over_seeds(value="sent")).transform(measured(FORWARDED, AT_LEAST, 0.5)),
+        pair.transform(over_seeds(value="weakest")).transform(measured(WEAK, AT_MOST, 1.0)),
+        pair.transform(over_seeds(value="delivery")).transform(measured(DELIVERY, AT_LEAST, 0.999)),
+        long.transform(over_seeds("choice", "name")).transform(measured(title)),
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    tenths = rows.transform(busy).groupBy("choice", "tenth")
+    points = table(
+        tenths.agg(
+            F.avg("capacity").alias("capacity"),
+            F.avg("load").alias("load"),
+            F.avg("busy").alias("busy"),
+            F.avg("forwarded").alias("forwarded"),
+            F.avg("access_point_for").alias("points"),
+        ).orderBy("tenth")
+    )
+    drawing, axes = panels(columns=2, rows=2)
+    labels = {
+        "load": "messages handled",
+        "busy": "messages handled per capacity",
+        "forwarded": "events forwarded",
+        "points": "table entries that name the peer",
+    }
+    for panel, (name, label) in zip(axes, labels.items(), strict=True):
+        for number, (choice, how) in enumerate(CHOICES.items()):
+            some = points[points["choice"] == choice]
+            style: Any = {"color": colour(number), "marker": marker(number)}
+            panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **style)
+        panel.set_xscale("log")
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("capacity, means of tenths of the peers")
+        panel.set_ylabel(label)
+    axes[2].legend(loc="upper left")
+    return drawing
+
+
+ENTRIES = [
+    Entry(
+        id="tera-hetero",
+        title="Load against capacity",
+        claim="The paper leaves peers of different capacity to future work: all carry the same "
+        "load for the same subscriptions. With a capacity-aware choice (strong peers advertise and "
+        "forward more, and so serve as access points more often) load moves from weak peers to "
+        "strong ones, and events still arrive.",
+        simulation=f"{engine.__name__}:run",
+        points=engine.points,
+        seeds=engine.SEEDS,
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            GAIN: "Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
+            "by √(2/(N−1)/S); more than three of them.",
+            FORWARDED: "What a peer forwards is its own choice and must follow capacity; half the "
+            "way to a perfect order, as subscriptions differ too.",
+            WEAK: "Moved away from the weak means: less than before, per capacity.",
+            DELIVERY: "A fan-out of ten on average and at least four reaches all but a thousandth.",
+        },
+        figure=figure,
+        seconds=engine.seconds,
+    )
+]

@@ -1,0 +1,105 @@
+"""Runs tasks on Spark, so that whatever is finished stays finished.
+
+Tasks are packed into bins, one Spark partition each: a long task alone, short ones together, the
+longest first, so that no core waits long for the last one. Tasks that need a large part of the
+machine's memory run one after the other when the rest is done. Spark sends a worker the number of
+its bins; the worker writes each task's rows when the task is done, so that an interruption loses
+only what was under way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.lab.task import Task, table_of, worker
+from weft.pipeline import tables
+from weft.pipeline.schemas import RECEIPT
+from weft.pipeline.session import parallelism
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+BIN_SECONDS = 2.0  # guess: a partition costs some 20 ms, which this makes small
+POLL_SECONDS = 0.3  # guess: how often to look for finished tasks
+
+
+class TaskFailed(Exception):
+    """A simulation raised an error; the text ends with the worker's traceback."""
+
+
+def pending(tasks: Sequence[Task], out: Path) -> list[Task]:
+    """The tasks whose rows are not there yet."""
+    known = {name: tables.finished(table_of(out, name)) for name in {t.experiment for t in tasks}}
+    return [task for task in tasks if task.key not in known[task.experiment]]
+
+
+def bins_of(tasks: Sequence[Task], seconds: float = BIN_SECONDS) -> list[list[Task]]:
+    """Pack tasks: those of at least so many seconds alone, the others together up to as many."""
+    bins: list[list[Task]] = []
+    room = 0.0
+    for task in sorted(tasks, key=lambda task: -task.seconds):
+        if task.seconds > room:
+            bins.append([])
+            room = seconds
+        bins[-1].append(task)
+        room -= task.seconds
+    return bins
+
+
+def stages_of(tasks: Sequence[Task], at_once: int, gigabytes: float) -> list[list[list[Task]]]:
+    """What runs side by side, then what needs too much memory for that, one by one."""
+    share = gigabytes / at_once
+    light = [task for task in tasks if task.gigabytes <= share]
+    heavy = [task for task in tasks if task.gigabytes > share]
+    stages = [bins_of(light)] if light else []
+    if heavy:
+        stages.append([sorted(heavy, key=lambda task: task.seconds)])
+    return stages
+
+
+def execute(
+    spark: SparkSession, tasks: Sequence[Task], out: Path, watch: Callable[[], None]
+) -> list[Row]:
+    """Run tasks; `watch` is called again and again meanwhile. Returns the receipts."""
+    receipts: list[Row] = []
+    for stage in stages_of(tasks, parallelism(spark), memory_gigabytes()):
+        receipts += _run_stage(spark, stage, out, watch)
+        watch()
+    return receipts
+
+
+def memory_gigabytes() -> float:
+    """How much memory a worker's machine has, taken to be like this one."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+def _run_stage(
+    spark: SparkSession, bins: list[list[Task]], out: Path, watch: Callable[[], None]
+) -> list[Row]:
+    """One Spark job over the bins, in a thread of its own so that this one can watch."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when used)
+
+    receipts: list[Row] = []
+    errors: list[Exception] = []
+
+    def job() -> None:
+        numbers = spark.range(0, len(bins), 1, len(bins))
+        try:
+            receipts.extend(numbers.mapInArrow(worker(bins, out), RECEIPT).collect())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=job, name="weft-lab-job", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(POLL_SECONDS)
+        watch()
+    for error in errors:
+        if isinstance(error, PySparkException):
+            raise TaskFailed(str(error)) from None
+        raise error
+    return receipts

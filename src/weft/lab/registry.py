@@ -1,0 +1,104 @@
+"""What an experiment is, and where the experiments are found.
+
+An entry ties a claim to the function of the engine that simulates it, the points it is simulated
+at in each size, the shape of the rows that come back, the numbers that are measured from them, and
+the picture. To add one, write a file in `weft/lab/entries` that defines `ENTRIES`.
+
+The engine's function takes the parameters of a point and a seed, and returns columns: arrays of
+one length, or single values that hold for every row. It is named by a path rather than passed, so
+that a worker imports the engine and nothing of the lab's.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from weft.lab import entries
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Size: TypeAlias = Literal["quick", "full"]
+SIZES: tuple[Size, ...] = ("quick", "full")
+Params: TypeAlias = Mapping[str, Any]
+
+
+class Simulation(Protocol):
+    """A function of the engine: deterministic, no Spark, arrays made inside."""
+
+    def __call__(self, params: Params, seed: int) -> Mapping[str, Any]: ...
+
+
+class UnknownExperiment(Exception):
+    """No entry has this id; the text lists what there is."""
+
+
+def _one_second(params: Params) -> float:
+    return 1.0
+
+
+def _no_memory(params: Params) -> float:
+    return 0.0
+
+
+def _any_number(params: Params) -> int:
+    return 1_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment."""
+
+    id: str
+    title: str
+    claim: str  # what the paper says, or what we ask, in our words
+    simulation: str  # "module:function"
+    points: Callable[[Size], Sequence[Params]]
+    seeds: Mapping[str, int]  # by size
+    columns: StructType  # of the rows; a parameter of the same name fills a column
+    measure: Callable[[DataFrame, Size], DataFrame]  # rows → weft.pipeline.schemas.MEASURE
+    tolerances: Mapping[str, str]  # how the bound of each judged measure comes about
+    figure: Callable[[DataFrame], Figure]
+    seconds: Callable[[Params], float] = field(default=_one_second)  # a guess of a task's time
+    gigabytes: Callable[[Params], float] = field(default=_no_memory)  # and of its memory
+    most_seeds: Callable[[Params], int] = field(default=_any_number)  # where a point is dear
+    version: int = 1  # raise it when the same parameters no longer mean the same simulation
+
+
+@cache
+def all_entries() -> Mapping[str, Entry]:
+    """Every entry by its id, in the order of the files' names."""
+    found: dict[str, Entry] = {}
+    for module in sorted(each.name for each in pkgutil.iter_modules(entries.__path__)):
+        if module.startswith("_"):
+            continue
+        for entry in import_module(f"{entries.__name__}.{module}").ENTRIES:
+            if entry.id in found:
+                raise ValueError(f"two experiments have the id {entry.id}")
+            found[entry.id] = entry
+    return found
+
+
+def matching(patterns: Sequence[str], known: Mapping[str, Entry] | None = None) -> list[Entry]:
+    """The entries that ids, or patterns such as `tera-*`, name; in the registry's order."""
+    known = all_entries() if known is None else known
+    wanted: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            close = get_close_matches(pattern, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise UnknownExperiment(
+                f"no experiment is called {pattern!r}{hint}\nThere are: {', '.join(known)}"
+            )
+        wanted.update(hits)
+    return [entry for name, entry in known.items() if name in wanted]

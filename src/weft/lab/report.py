@@ -1,0 +1,138 @@
+"""One page with every verdict and picture of a folder, and the same as a short table.
+
+The page is one file: pictures are inside it, so that it can be sent or kept as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from weft.lab.verdict import Verdict, number
+
+FILE = "report.html"
+
+_STYLE = """
+:root { --ink: #1c1e21; --soft: #5f6670; --line: #dfe3e8; --paper: #fff; --good: #0b7a4b;
+  --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #9aa3ad; --line: #33383f;
+  --paper: #15171a; --good: #55c795; --bad: #ff8a80; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 64rem; padding: 2rem 1.25rem 4rem; color: var(--ink);
+  background: var(--paper); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 0; }
+p { margin: .5rem 0; } .soft { color: var(--soft); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: .92rem; }
+th, td { text-align: left; padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; }
+th { font-weight: 600; color: var(--soft); }
+td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
+article { border-top: 2px solid var(--line); margin-top: 2.5rem; padding-top: 1.25rem; }
+img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; margin: .75rem 0; }
+code { font-size: .88em; } a { color: inherit; }
+"""
+
+
+def write(verdicts: Sequence[Verdict], out: Path) -> Path:
+    """Write the page into the folder that the verdicts are from."""
+    target = out / FILE
+    aside = out / f".{FILE}.{os.getpid()}"
+    aside.write_text(page(verdicts, out), encoding="utf-8")
+    os.replace(aside, target)
+    return target
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """A line for each verdict, and how many hold."""
+    lines = [f"{'id':<12} {'size':<6} {'seeds':>5} {'seconds':>8}  verdict"]
+    lines += [
+        f"{each.id:<12} {each.size:<6} {len(each.seeds):>5} {each.seconds:>8.1f}  {_outcome(each)}"
+        for each in verdicts
+    ]
+    held = sum(each.passed for each in verdicts)
+    lines.append(f"{held} of {len(verdicts)} claims hold")
+    return "\n".join(lines)
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.passed:
+        return "holds"
+    short = [name for name, asked in verdict.tolerance.items() if not asked["passed"]]
+    return f"falls short: {', '.join(short)}"
+
+
+def page(verdicts: Sequence[Verdict], out: Path) -> str:
+    """The whole page."""
+    held = sum(each.passed for each in verdicts)
+    overview = "".join(_overview_row(each) for each in verdicts)
+    articles = "".join(_article(each, out / each.id) for each in verdicts)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>weft lab</title><style>{_STYLE}</style></head><body>"
+        f"<h1>weft lab</h1><p class='soft'>{held} of {len(verdicts)} claims hold. Intervals are "
+        "95 % over seeds.</p><div class='wide'><table><tr><th>experiment<th>size<th>seeds"
+        f"<th>verdict<th>what</tr>{overview}</table></div>{articles}</body></html>\n"
+    )
+
+
+def _mark(passed: bool | None) -> str:
+    if passed is None:
+        return ""
+    return "<span class='good'>holds</span>" if passed else "<span class='bad'>falls short</span>"
+
+
+def _overview_row(verdict: Verdict) -> str:
+    return (
+        f"<tr><td><a href='#{escape(verdict.id)}'>{escape(verdict.id)}</a><td>{verdict.size}"
+        f"<td class='n'>{len(verdict.seeds)}<td>{_mark(verdict.passed)}"
+        f"<td>{escape(verdict.title)}</tr>"
+    )
+
+
+def _article(verdict: Verdict, folder: Path) -> str:
+    rows = "".join(
+        _measure_row(name, numbers, verdict.tolerance.get(name))
+        for name, numbers in verdict.measured.items()
+    )
+    return (
+        f"<article id='{escape(verdict.id)}'><h2>{escape(verdict.id)}: {escape(verdict.title)} "
+        f"{_mark(verdict.passed)}</h2><p>{escape(verdict.claim)}</p>{_picture(verdict, folder)}"
+        "<div class='wide'><table><tr><th>measure<th>value<th>interval<th>asked<th><th>why this "
+        f"bound</tr>{rows}</table></div><p class='soft'>{verdict.points} points, "
+        f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of simulation. "
+        f"<code>{escape(verdict.command)}</code></p></article>"
+    )
+
+
+def _measure_row(name: str, numbers: dict[str, Any], asked: dict[str, Any] | None) -> str:
+    interval = ""
+    if numbers["low"] is not None:
+        interval = f"{number(numbers['low'])} … {number(numbers['high'])}"
+    demand, mark, why = "", "", ""
+    if asked is not None:
+        demand = f"{asked['relation']} {number(asked['bound'])}"
+        mark = _mark(bool(asked["passed"]))
+        why = escape(asked["why"])
+    return (
+        f"<tr><td>{escape(name)}<td class='n'>{number(numbers['value'])}<td class='n'>{interval}"
+        f"<td class='n'>{demand}<td>{mark}<td class='soft'>{why}</tr>"
+    )
+
+
+def _picture(verdict: Verdict, folder: Path) -> str:
+    file = folder / "figure.png"
+    if not file.is_file():
+        return ""
+    data = base64.b64encode(file.read_bytes()).decode()
+    link = f"{escape(verdict.id)}/figure.svg"
+    return (
+        f"<a href='{link}'><img alt='{escape(verdict.title)}' "
+        f"src='data:image/png;base64,{data}'></a>"
+    )

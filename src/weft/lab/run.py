@@ -1,0 +1,164 @@
+"""A run: plan the tasks, leave out the finished ones, execute, then judge and draw each entry.
+
+    DIR/ID/rows.parquet/   one file per task (point and seed)
+    DIR/ID/verdict.json    claim, measured, tolerance, passed, seeds, command
+    DIR/ID/figure.png, .svg
+
+An entry is judged as soon as its last task is done, while others still run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.lab import figures, verdict
+from weft.lab.execute import execute, pending
+from weft.lab.progress import Progress
+from weft.lab.registry import Entry, Size
+from weft.lab.task import Task, shape_of, table_of, tasks_of
+from weft.lab.verdict import Verdict
+from weft.pipeline import tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Busy(Exception):
+    """Another run writes to the same folder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one entry is to run."""
+
+    entry: Entry
+    size: Size
+    seeds: int
+    tasks: list[Task]
+
+    @property
+    def points(self) -> int:
+        return len({task.point for task in self.tasks})
+
+
+def plan_of(entry: Entry, size: Size, seeds: int | None = None) -> Plan:
+    """The tasks of an entry; `seeds` instead of the entry's own number."""
+    wanted = entry.seeds[size] if seeds is None else seeds
+    return Plan(entry, size, wanted, tasks_of(entry, entry.points(size), wanted))
+
+
+class Run:
+    """Some entries on one Spark session, into one folder."""
+
+    def __init__(self, spark: SparkSession, plans: Sequence[Plan], out: Path) -> None:
+        self._spark = spark
+        self._plans = list(plans)
+        self._out = out.resolve()
+        self._verdicts: dict[str, Verdict] = {}
+        self._tasks = [task for plan in self._plans for task in plan.tasks]
+        self._to_run = pending(self._tasks, self._out)
+        self._progress = Progress(len(self._to_run), sum(task.seconds for task in self._to_run))
+
+    def run(self) -> list[Verdict]:
+        """Do all of it; returns the verdicts in the order of the plans."""
+        kept = len(self._tasks) - len(self._to_run)
+        if kept:
+            self._progress.say(f"{kept} of {len(self._tasks)} points are there already")
+        try:
+            if self._to_run:
+                execute(self._spark, self._to_run, self._out, self._watch)
+            self._watch()
+        finally:
+            self._progress.clear()
+        return [self._verdicts[plan.entry.id] for plan in self._plans]
+
+    def left(self) -> int:
+        """How many tasks are not finished."""
+        return len(pending(self._tasks, self._out))
+
+    def _watch(self) -> None:
+        """Show how far it is, and judge what has become complete."""
+        waiting = pending(self._to_run, self._out)
+        done = len(self._to_run) - len(waiting)
+        weight = sum(task.seconds for task in self._to_run) - sum(t.seconds for t in waiting)
+        unfinished = {task.experiment for task in waiting}
+        if self._to_run:
+            self._progress.show(done, weight)
+        for plan in self._plans:
+            name = plan.entry.id
+            if name not in unfinished and name not in self._verdicts:
+                self._verdicts[name] = result = self._conclude(plan)
+                mark = "passed" if result.passed else "falls short"
+                self._progress.say(f"{name}: {mark}")
+
+    def _conclude(self, plan: Plan) -> Verdict:
+        entry, folder = plan.entry, self._out / plan.entry.id
+        table = table_of(self._out, entry.id)
+        keys = [task.key for task in plan.tasks]
+        rows = tables.read_parts(self._spark, table, keys, shape_of(entry.columns)).cache()
+        try:
+            result = verdict.judge(
+                entry,
+                rows,
+                size=plan.size,
+                seeds=plan.seeds,
+                points=plan.points,
+                notes=[tables.notes_of(table, key) for key in keys],
+            )
+            with figures.styled():
+                figures.save(entry.figure(rows), folder)
+        finally:
+            rows.unpersist()
+        verdict.write(result, folder)
+        return result
+
+
+def run(
+    spark: SparkSession,
+    entries: Sequence[Entry],
+    size: Size,
+    out: Path,
+    *,
+    seeds: int | None = None,
+    fresh: bool = False,
+) -> list[Verdict]:
+    """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`."""
+    plans = [plan_of(entry, size, seeds) for entry in entries]
+    with claimed(out):
+        for plan in plans:
+            table = table_of(out, plan.entry.id)
+            tables.tidy(table)
+            if fresh:
+                tables.forget(table, (task.key for task in plan.tasks))
+        work = Run(spark, plans, out)
+        try:
+            return work.run()
+        except KeyboardInterrupt:
+            print(
+                f"weft: interrupted; {work.left()} points are left, "
+                "the same command goes on from here",
+                file=sys.stderr,
+            )
+            raise
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Hold the folder for this run. The lock is on the folder itself and leaves no file."""
+    out.mkdir(parents=True, exist_ok=True)
+    handle = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another run is writing to {out}") from None
+        yield
+    finally:
+        os.close(handle)

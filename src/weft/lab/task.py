@@ -1,0 +1,156 @@
+"""A task: one experiment at one point with one seed; and what a worker does with it.
+
+A task is small: names, parameters, a seed. The worker imports the engine's function, builds the
+arrays, runs, and adds the rows to the experiment's table. The key of a task is made of everything
+that decides its rows, so a table can tell which tasks it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.pipeline import tables
+from weft.pipeline.schemas import RECEIPT, TASK, joined
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch  # type: ignore[import-untyped]
+    from pyspark.sql.types import StructType
+
+    from weft.lab.registry import Entry
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of the table of what to run."""
+
+    experiment: str
+    simulation: str
+    params: Mapping[str, Any]
+    point: str
+    seed: int
+    columns: StructType
+    seconds: float
+    gigabytes: float
+    code: str  # which engine's source ran it
+
+    @property
+    def key(self) -> str:
+        """Names the task within its experiment's table."""
+        return f"{self.point}-{self.seed}"
+
+
+def point_of(entry: Entry, params: Mapping[str, Any]) -> str:
+    """The name of a point: a hash of what is simulated there."""
+    shape = [[each.name, each.dataType.simpleString()] for each in entry.columns.fields]
+    what = [entry.id, entry.simulation, entry.version, dict(params), shape]
+    text = json.dumps(what, sort_keys=True, allow_nan=False)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def tasks_of(entry: Entry, points: Sequence[Mapping[str, Any]], seeds: int) -> list[Task]:
+    """Every point with every seed (1 … `seeds`), or with as many as the entry allows there."""
+    code = engine_code()
+    return [
+        Task(
+            experiment=entry.id,
+            simulation=entry.simulation,
+            params=dict(params),
+            point=point_of(entry, params),
+            seed=seed,
+            columns=entry.columns,
+            seconds=entry.seconds(params),
+            gigabytes=entry.gigabytes(params),
+            code=code,
+        )
+        for params in points
+        for seed in range(1, min(seeds, entry.most_seeds(params)) + 1)
+    ]
+
+
+@cache
+def engine_code() -> str:
+    """A name for the present source of the engine and of the rules it compiles."""
+    digest = blake2b(digest_size=8)
+    package = Path(__file__).resolve().parents[1]
+    for room in ("engine", "rules"):
+        for file in sorted((package / room).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def shape_of(columns: StructType) -> StructType:
+    """The rows of an experiment as they are stored: with the task that they are from."""
+    return joined(TASK, columns)
+
+
+def table_of(out: Path, experiment: str) -> Path:
+    """Where the rows of an experiment are."""
+    return out / experiment / "rows.parquet"
+
+
+# --- in a worker --------------------------------------------------------------------------------
+
+
+def worker(
+    bins: Sequence[Sequence[Task]], out: Path
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """What Spark maps over numbers of bins: run the tasks of each, answer with receipts."""
+
+    def run_bins(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        import pyarrow  # noqa: PLC0415
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+        shape = to_arrow_schema(RECEIPT)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for task in bins[number]:
+                    yield pyarrow.RecordBatch.from_pylist([run(task, out)], schema=shape)
+
+    return run_bins
+
+
+def run(task: Task, out: Path) -> dict[str, Any]:
+    """Run one task and store its rows; returns the receipt."""
+    begun = time.monotonic()
+    module, _, name = task.simulation.partition(":")
+    simulate = getattr(import_module(module), name)
+    try:
+        columns = rows_of(task, simulate(task.params, task.seed))
+    except Exception as error:
+        error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
+        raise
+    seconds = time.monotonic() - begun
+    notes = {"seconds": f"{seconds:.3f}", "code": task.code}
+    table = table_of(out, task.experiment)
+    rows = tables.write_part(table, task.key, columns, shape_of(task.columns), notes)
+    return {
+        "experiment": task.experiment,
+        "point": task.point,
+        "seed": task.seed,
+        "rows": rows,
+        "seconds": seconds,
+    }
+
+
+def rows_of(task: Task, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a result, filled up with parameters of the same names and with the task."""
+    known = {**task.params, "point": task.point, "seed": task.seed, **result}
+    names = [each.name for each in shape_of(task.columns).fields]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"{task.simulation} gave no column {', '.join(missing)}")
+    lengths = {np.shape(known[name])[0] for name in names if np.ndim(known[name])}
+    if len(lengths) > 1:
+        raise ValueError(f"{task.simulation} gave columns of lengths {sorted(lengths)}")
+    length = lengths.pop() if lengths else 1
+    return {name: known[name] if np.ndim(known[name]) else [known[name]] * length for name in names}

@@ -1,0 +1,149 @@
+"""From rows to a verdict: what the claim says, what was measured, whether it holds.
+
+A verdict is computed, never typed in. It passes when every measure that the claim asks something
+of keeps to its bound; a claim that does not hold stays a fall-short, and `docs/protocols` says why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.pipeline.schemas import REPORTED
+from weft.pipeline.transforms import judged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from weft.lab.registry import Entry, Size
+
+FILE = "verdict.json"
+Notes: TypeAlias = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one experiment, as it stands in `verdict.json`."""
+
+    id: str
+    title: str
+    size: str
+    claim: str
+    passed: bool
+    measured: dict[str, dict[str, float | int | None]]  # value, 95 % interval over seeds, seeds
+    tolerance: dict[str, dict[str, Any]]  # per judged measure: relation, bound, why, passed
+    seeds: list[int]
+    points: int
+    seconds: float  # of simulation, all tasks together
+    code: list[str]  # which engine's sources the rows come from; one, unless a run was resumed
+    command: str
+
+
+def judge(
+    entry: Entry, rows: DataFrame, *, size: Size, seeds: int, points: int, notes: Notes
+) -> Verdict:
+    """Measure and compare; `notes` are those that the rows were written with."""
+    order = {name: place for place, name in enumerate(entry.tolerances)}
+    measures = sorted(
+        rows.transform(entry.measure, size).transform(judged).collect(),
+        key=lambda row: (order.get(row.measure, len(order)), row.measure),
+    )
+    asked = [row for row in measures if row.relation != REPORTED]
+    unexplained = {row.measure for row in asked} ^ set(entry.tolerances)
+    if unexplained:
+        raise ValueError(f"{entry.id}: bounds and their reasons differ in {sorted(unexplained)}")
+    return Verdict(
+        id=entry.id,
+        title=entry.title,
+        size=size,
+        claim=entry.claim,
+        passed=bool(asked) and all(bool(row.passed) for row in asked),
+        measured={
+            row.measure: {
+                "value": row.value,
+                "low": row.low,
+                "high": row.high,
+                "seeds": row.seeds,
+            }
+            for row in measures
+        },
+        tolerance={
+            row.measure: {
+                "relation": row.relation,
+                "bound": row.bound,
+                "passed": row.passed,
+                "why": entry.tolerances[row.measure],
+            }
+            for row in asked
+        },
+        seeds=list(range(1, seeds + 1)),
+        points=points,
+        seconds=round(sum(float(note["seconds"]) for note in notes), 1),
+        code=sorted({note["code"] for note in notes}),
+        command=command_of(entry, size, seeds),
+    )
+
+
+def command_of(entry: Entry, size: Size, seeds: int) -> str:
+    """What reproduces the verdict."""
+    return shlex.join(["./weft", "lab", "run", entry.id, f"--{size}", "--seeds", str(seeds)])
+
+
+def write(verdict: Verdict, folder: Path) -> Path:
+    """Write `verdict.json`, whole or not at all."""
+    target = folder / FILE
+    aside = folder / f".{FILE}.{os.getpid()}"
+    text = json.dumps(_plain(asdict(verdict)), indent=2, ensure_ascii=False, allow_nan=False)
+    aside.write_text(text + "\n")
+    os.replace(aside, target)
+    return target
+
+
+def read_all(out: Path) -> list[Verdict]:
+    """The verdicts under a folder, by id."""
+    found = [Verdict(**json.loads(path.read_text())) for path in sorted(out.glob(f"*/{FILE}"))]
+    return sorted(found, key=lambda verdict: verdict.id)
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """Each verdict with what was asked, for people; the report has all numbers."""
+    lines = []
+    for each in verdicts:
+        mark = "passed" if each.passed else "FALLS SHORT"
+        lines.append(f"{each.id:<12} {each.size:<6} {mark:<12} {each.title}")
+        lines += [
+            f"    {_line(name, each.measured[name], each.tolerance[name])}"
+            for name in each.tolerance
+        ]
+    return "\n".join(lines)
+
+
+def _line(name: str, numbers: dict[str, Any], asked: dict[str, Any]) -> str:
+    interval = ""
+    if numbers["low"] is not None:
+        interval = f" [{number(numbers['low'])}, {number(numbers['high'])}]"
+    mark = "" if asked["passed"] else "  <-- falls short"
+    demand = f"({asked['relation']} {number(asked['bound'])}){mark}"
+    return f"{name}: {number(numbers['value'])}{interval} {demand}"
+
+
+def number(value: float | None) -> str:
+    """A number with four digits."""
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: a number that is none becomes null."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""Spark: the session, the schemas, the tables, the transforms. Nothing here knows an experiment."""

