@@ -48,3 +48,14 @@ def test_a_silent_one_loses_it() -> None:
     low, high = PeerId(b"\1"), PeerId(b"\2")
     assert not tree.shapes_tree(low, 0, high, QUIET_MS, QUIET_MS)
     assert tree.shapes_tree(low, 0, high, QUIET_MS + 1, QUIET_MS)
+
+
+def test_patience_grows_with_false_alarms_and_comes_back() -> None:
+    waits = [500]
+    for _ in range(10):
+        waits.append(tree.patience(waits[-1], True, 500))
+    assert waits[:4] == [500, 1000, 2000, 4000]
+    assert waits[-1] == tree.PATIENCE_MAX * 500
+    for _ in range(20):
+        waits.append(tree.patience(waits[-1], False, 500))
+    assert waits[-1] == 500

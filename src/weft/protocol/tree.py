@@ -64,6 +64,7 @@ class Tree:
         "_lazy_armed",
         "_missing",
         "_missing_armed",
+        "_patience_ms",
         "_pruned",
         "_recent",
         "_shaper",
@@ -85,6 +86,7 @@ class Tree:
         self._announce: _Runs = {}  # gathered for lazy links
         self._announce_all: _Runs = {}  # gathered for all links
         self._missing: dict[EventKey, _Missing] = {}
+        self._patience_ms = ctx.config.dissemination.graft_timeout_ms
         self._lazy_armed = False
         self._missing_armed = False
 
@@ -132,7 +134,7 @@ class Tree:
         if source is not None and source in self.lazy:
             self._take_back(source)
         if self._missing:
-            self._missing.pop((event.publisher, event.incarnation, event.number), None)
+            self._note_arrival(event, source)
         eager = self.eager
         if eager:
             message = Payload(self._topic, event, hops + 1)
@@ -198,7 +200,7 @@ class Tree:
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         ctx = self._ctx
-        due = ctx.now + ctx.config.dissemination.graft_timeout_ms
+        due = ctx.now + self._patience_ms
         for span in self._recent.lacking(message.spans):
             for number in range(span.first, span.last + 1):
                 key = (span.publisher, span.incarnation, number)
@@ -214,7 +216,17 @@ class Tree:
                 ):
                     missing.announcers.append(sender)
         if self._missing and not self._missing_armed:
-            self._arm_missing(self._ctx.config.dissemination.graft_timeout_ms)
+            self._arm_missing(self._patience_ms)
+
+    def _note_arrival(self, event: Event, source: PeerId | None) -> None:
+        """An event came that may have been announced, and perhaps asked for."""
+        key = (event.publisher, event.incarnation, event.number)
+        missing = self._missing.pop(key, None)
+        if missing is None or not missing.asked:
+            return
+        false_alarm = all(contact.peer != source for contact in missing.announcers[: missing.asked])
+        usual_ms = self._ctx.config.dissemination.graft_timeout_ms
+        self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
 
     def _arm_missing(self, after_ms: Millis) -> None:
         self._missing_armed = True

@@ -25,6 +25,21 @@ def prunes(
     return first is not None and first != sender and first_is_eager and publisher == shaper
 
 
+PATIENCE_MAX = 16
+"""guess: how many times longer than usual a member waits at the most."""
+
+
+def patience(now_ms: int, false_alarm: bool, usual_ms: int) -> int:
+    """How long to wait for an announced event from now on.
+
+    Doubles whenever an event that was asked for came by the tree after all, which is what happens
+    on slow or busy machines and would else only add to their load; shrinks when asking helped.
+    """
+    if false_alarm:
+        return min(now_ms * 2, PATIENCE_MAX * usual_ms)
+    return max(usual_ms, now_ms * 3 // 4)
+
+
 def shapes_tree(
     shaper: PeerId | None, heard_ms: int, publisher: PeerId, now_ms: int, quiet_ms: int
 ) -> bool:
