@@ -144,11 +144,11 @@ def growth_in_subscriptions(seed: int) -> dict[str, Any]:
     return {"sizes": sizes, "seconds": seconds, "exponent": round(exponent(sizes, seconds), 3)}
 
 
-def _progress(quiet: bool) -> Any:
+def _progress() -> Any:
     started = time.monotonic()
 
     def tell(done: int, total: int) -> None:
-        if quiet or not sys.stderr.isatty():
+        if not sys.stderr.isatty():
             return
         left = (time.monotonic() - started) / done * (total - done)
         end = "\n" if done == total else ""
@@ -173,7 +173,7 @@ def main(argv: list[str]) -> int:
     if args.peers < 64:
         parser.error("--peers must be at least 64")
     cycles = args.cycles or _cycles_for(args.peers)
-    result = against_ceiling(args.peers, max(3, cycles), args.seed, _progress(args.json))
+    result = against_ceiling(args.peers, max(3, cycles), args.seed, _progress())
     result["at_10000_peers_200_cycles"] = likeness(args.seed)
     if not args.no_growth:
         result["growth_in_peers"] = growth_in_peers(args.seed)

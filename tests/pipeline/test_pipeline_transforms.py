@@ -6,6 +6,7 @@ import math
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from weft.pipeline.schemas import (
@@ -25,9 +26,11 @@ from weft.pipeline.transforms import (
     STUDENT_T,
     judged,
     largest,
+    magnitude,
     measured,
+    numbers,
     over_seeds,
-    rank_correlation,
+    ranked,
     spread,
     together,
 )
@@ -91,29 +94,84 @@ def test_spread_describes_each_group(spark: SparkSession) -> None:
     )
 
 
-def test_rank_correlation_sees_order_and_shares_ranks_among_equals(spark: SparkSession) -> None:
+def test_over_seeds_averages_what_it_keeps(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
-        [
-            (1, 1, 1.0),
-            (1, 2, 10.0),
-            (1, 3, 100.0),
-            (2, 1, 9.0),
-            (2, 2, 5.0),
-            (2, 3, 1.0),
-            # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
-            (3, 1, 1.0),
-            (3, 2, 2.0),
-            (3, 2, 3.0),
-            (3, 9, 4.0),
-        ],
+        [(1, 1.0, 10.0), (2, 3.0, 20.0)], columns(seed=WHOLE, value=NUMBER, noise=NUMBER)
+    )
+    [row] = rows.transform(over_seeds(keep=("noise",))).collect()
+    assert (row.value, row.noise) == (2.0, 15.0)
+
+
+def test_ranked_shares_ranks_among_equals_within_each_group(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(1, 5, 1.0), (1, 7, 1.0), (1, 7, 3.0), (1, 9, 2.0), (2, 8, 4.0), (2, 1, 6.0)],
         columns(seed=WHOLE, subscriptions=SMALL, load=NUMBER),
     )
     expected = spark.createDataFrame(
-        [(1, 1.0, 3), (2, -1.0, 3), (3, 4.5 / math.sqrt(4.5 * 5.0), 4)],
-        columns(seed=WHOLE, value=NUMBER, count=WHOLE),
+        [
+            (1, 5, 1.0, 1.0, 1.5),
+            (1, 7, 1.0, 2.5, 1.5),
+            (1, 7, 3.0, 2.5, 4.0),
+            (1, 9, 2.0, 4.0, 3.0),
+            (2, 8, 4.0, 2.0, 1.0),
+            (2, 1, 6.0, 1.0, 2.0),
+        ],
+        columns(
+            seed=WHOLE,
+            subscriptions=SMALL,
+            load=NUMBER,
+            subscriptions_rank=NUMBER,
+            load_rank=NUMBER,
+        ),
     )
-    correlated = rows.transform(rank_correlation("seed", x="subscriptions", y="load"))
-    assertDataFrameEqual(correlated, expected, ignoreNullable=True)
+    found = rows.transform(ranked("subscriptions", "load", by=("seed",)))
+    assertDataFrameEqual(found, expected, ignoreNullable=True)
+
+
+def test_magnitude_is_how_far_from_zero_a_number_is(spark: SparkSession) -> None:
+    shape = columns(value=NUMBER, low=NUMBER, high=NUMBER)
+    rows = spark.createDataFrame([(-0.5, -0.6, -0.4), (0.1, -0.1, 0.3)], shape)
+    expected = spark.createDataFrame([(0.5, 0.4, 0.6), (0.1, 0.0, 0.3)], shape)
+    assertDataFrameEqual(rows.transform(magnitude), expected, ignoreNullable=True)
+
+
+def test_numbers_makes_a_measure_of_each_titled_column(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [
+            ("true", 1, 1.0, 5, 0.5),
+            ("true", 2, 3.0, 5, 0.5),
+            ("guess", 1, 9.0, 7, 0.5),
+        ],
+        columns(kind=TEXT, seed=WHOLE, spread=NUMBER, count=SMALL, noise=NUMBER),
+    )
+    half = 12.706 * math.sqrt(2) / math.sqrt(2)
+    expected = spark.createDataFrame(
+        [
+            ("true: how even", 2.0, 2.0 - half, 2.0 + half, 2, AT_MOST, 1.5),
+            ("true: how many", 5.0, 5.0, 5.0, 2, REPORTED, None),
+            ("guess: how even", 9.0, None, None, 1, REPORTED, None),
+            ("guess: how many", 7.0, None, None, 1, REPORTED, None),
+        ],
+        MEASURE,
+    )
+    found = rows.transform(
+        numbers(
+            {"spread": "how even", "count": "how many"},
+            {"spread": (AT_MOST, 1 + F.col("noise"))},
+            by=("kind",),
+            prefix=F.concat("kind", F.lit(": ")),
+            judged_where=F.col("kind") == "true",
+            keep=("noise",),
+        )
+    )
+    assertDataFrameEqual(found, expected, ignoreNullable=True)
+
+
+def test_numbers_needs_no_groups(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 4.0)], columns(seed=WHOLE, spread=NUMBER))
+    expected = spark.createDataFrame([("how even", 4.0, None, None, 1, AT_LEAST, 2.0)], MEASURE)
+    found = rows.transform(numbers({"spread": "how even"}, {"spread": (AT_LEAST, 2.0)}))
+    assertDataFrameEqual(found, expected, ignoreNullable=True)
 
 
 def test_largest_keeps_the_whole_row(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ and each series has its own marker.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,13 @@ def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
 def table(frame: DataFrame) -> Any:
     """A small table of Spark's as one of pandas', for drawing."""
     return frame.toPandas()
+
+
+def plain_log(panel: Axes, ticks: Sequence[float]) -> None:
+    """A logarithmic x axis over a short range, with these ticks as plain numbers."""
+    panel.set_xscale("log")
+    panel.set_xticks(list(ticks), [f"{tick:g}" for tick in ticks])
+    panel.minorticks_off()
 
 
 def colour(number: int) -> str:

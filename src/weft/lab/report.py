@@ -50,7 +50,7 @@ def write(verdicts: Sequence[Verdict], out: Path) -> Path:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """A line for each verdict, and how many hold."""
-    lines = [f"{'id':<12} {'size':<6} {'seeds':>5} {'seconds':>8}  verdict"]
+    lines = [f"{'id':<12} {'size':<6} {'seeds':>5} {'CPU s':>8}  verdict"]
     lines += [
         f"{each.id:<12} {each.size:<6} {len(each.seeds):>5} {each.seconds:>8.1f}  {_outcome(each)}"
         for each in verdicts
@@ -106,7 +106,7 @@ def _article(verdict: Verdict, folder: Path) -> str:
         f"{_mark(verdict.passed)}</h2><p>{escape(verdict.claim)}</p>{_picture(verdict, folder)}"
         "<div class='wide'><table><tr><th>measure<th>value<th>interval<th>asked<th><th>why this "
         f"bound</tr>{rows}</table></div><p class='soft'>{verdict.points} points, "
-        f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of simulation. "
+        f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of CPU time for simulation. "
         f"<code>{escape(verdict.command)}</code></p></article>"
     )
 

@@ -40,7 +40,7 @@ class Verdict:
     tolerance: dict[str, dict[str, Any]]  # per judged measure: relation, bound, why, passed
     seeds: list[int]
     points: int
-    seconds: float  # of simulation, all tasks together
+    seconds: float  # CPU time of simulation, all tasks together
     code: list[str]  # which engine's sources the rows come from; one, unless a run was resumed
     command: str
 

@@ -32,16 +32,20 @@ STUDENT_T = (
 )  # fmt: skip
 
 
-def over_seeds(*by: str, value: str = "value") -> Transform:
+def over_seeds(*by: str, value: str = "value", keep: tuple[str, ...] = ()) -> Transform:
     """One number per seed → its mean as `value`, with `low`, `high` and the count of `seeds`.
 
-    Several rows of one seed are averaged first.
+    Several rows of one seed are averaged first. The columns to `keep` are averaged too.
     """
 
     def transform(frame: DataFrame) -> DataFrame:
-        per_seed = frame.groupBy(*by, "seed").agg(F.avg(value).alias("value"))
+        kept = [F.avg(name).alias(name) for name in keep]
+        per_seed = frame.groupBy(*by, "seed").agg(F.avg(value).alias("value"), *kept)
         merged = per_seed.groupBy(*by).agg(
-            F.avg("value").alias("mean"), F.stddev_samp("value").alias("std"), _count("seeds")
+            F.avg("value").alias("mean"),
+            F.stddev_samp("value").alias("std"),
+            _count("seeds"),
+            *kept,
         )
         half = _student_t(F.col("seeds") - 1) * F.col("std") / F.sqrt("seeds")
         return merged.select(
@@ -50,6 +54,7 @@ def over_seeds(*by: str, value: str = "value") -> Transform:
             (F.col("mean") - half).alias("low"),
             (F.col("mean") + half).alias("high"),
             "seeds",
+            *keep,
         )
 
     return transform
@@ -80,12 +85,11 @@ def spread(*by: str, value: str) -> Transform:
     return transform
 
 
-def rank_correlation(*by: str, x: str, y: str) -> Transform:
-    """Spearman's correlation of two columns within each group, as `value`; ties share a rank."""
+def ranked(*names: str, by: tuple[str, ...]) -> Transform:
+    """Add `NAME_rank` for columns: the rank within each group; equal values share their mean."""
 
     def transform(frame: DataFrame) -> DataFrame:
-        ranked = frame.select(*by, _rank(x, by).alias("x"), _rank(y, by).alias("y"))
-        return ranked.groupBy(*by).agg(F.corr("x", "y").alias("value"), _count("count"))
+        return frame.withColumns({f"{name}_rank": _rank(name, by) for name in names})
 
     return transform
 
@@ -126,6 +130,41 @@ def measured(
             }
         )
         return selected(named, MEASURE)
+
+    return transform
+
+
+Bound: TypeAlias = tuple[str, float | Column]  # a relation and what it is to
+
+
+def numbers(
+    titles: Mapping[str, str],
+    asked: Mapping[str, Bound] | None = None,
+    *,
+    by: tuple[str, ...] = (),
+    prefix: Column | None = None,
+    judged_where: Column | None = None,
+    keep: tuple[str, ...] = (),
+) -> Transform:
+    """A wide table with one row per seed (and group) → measures, one per column with a title.
+
+    `asked` holds the bounds of some columns, for the groups in `judged_where`; a bound may use the
+    columns to `keep`. Groups are told apart by the `prefix` of their measures' names.
+    """
+    bounds = asked or {}
+
+    def transform(frame: DataFrame) -> DataFrame:
+        doubles = [F.col(name).cast("double").alias(name) for name in titles]
+        wide = frame.select(*by, "seed", *keep, *doubles)
+        long = wide.unpivot([*by, "seed", *keep], list(titles), "name", "value")
+        relation = chosen("name", {name: bound[0] for name, bound in bounds.items()}, REPORTED)
+        if judged_where is not None:
+            relation = F.when(judged_where, relation).otherwise(REPORTED)
+        limit = chosen("name", {name: bound[1] for name, bound in bounds.items()}, None)
+        title = chosen("name", titles, None)
+        title = title if prefix is None else F.concat(prefix, title)
+        means = long.transform(over_seeds(*by, "name", keep=keep))
+        return means.transform(measured(title, relation, limit))
 
     return transform
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -9,11 +10,11 @@ from pyspark.sql import functions as F
 from weft.engine.world import Settings
 from weft.lab.figures import colour, marker, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
-from weft.pipeline.transforms import measured, over_seeds, together
+from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 VIEW = Settings().view_size
 KINDS = {
@@ -57,35 +58,51 @@ TOLERANCES = {
 }
 
 
-def simulated(rows: DataFrame) -> DataFrame:
-    """The points that are not by formula alone."""
-    return rows.where(F.col("simulated") != "formula")
+def is_simulated() -> Column:
+    """Whether a point is not by formula alone."""
+    return F.col("simulated") != "formula"
 
 
-def common_measures(rows: DataFrame) -> DataFrame:
-    """What is asked of every one of these experiments, and what is told of each."""
-    runs = rows.transform(simulated)
+def when_simulated(number: Column) -> Column:
+    """A number of the points that are not by formula alone; null for those."""
+    return F.when(is_simulated(), number)
+
+
+def common_numbers() -> dict[str, Column]:
+    """What is computed per seed in every one of these experiments."""
     exact = F.col("peers") * F.least(F.lit(VIEW), F.col("peers") - 1)
-    per_seed = runs.groupBy("seed").agg(
-        F.max(F.abs(F.col("flood_per_event") / exact - 1)).alias("exact"),
-        F.sum("missed").cast("double").alias("missed"),
-        (F.sum("events_lost") / F.sum("lookups")).alias("lost"),
-        F.max(F.abs(F.col("tera") / F.col("tera_formula") - 1)).alias("formula"),
-        F.min(F.col("size_estimation") / F.col("tera")).alias("size_least"),
-        F.max(F.col("size_estimation") / F.col("tera")).alias("size_most"),
-    )
+    size = when_simulated(F.col("size_estimation") / F.col("tera"))
+    return {
+        "exact": F.max(when_simulated(F.abs(F.col("flood_per_event") / exact - 1))),
+        "missed": F.sum("missed"),
+        "lost": F.sum("events_lost") / F.sum("lookups"),
+        "formula": F.max(when_simulated(F.abs(F.col("tera") / F.col("tera_formula") - 1))),
+        "size_least": F.min(size),
+        "size_most": F.max(size),
+    }
 
-    def told(name: str, title: str) -> DataFrame:
-        return per_seed.transform(over_seeds(value=name)).transform(measured(title))
 
-    return together(
-        per_seed.transform(over_seeds(value="exact")).transform(measured(EXACT, AT_MOST, 1e-9)),
-        per_seed.transform(over_seeds(value="missed")).transform(measured(MISSED, AT_MOST, 0.0)),
-        told("lost", "share of lookups that fail"),
-        told("formula", "TERA against the closed form, largest relative gap"),
-        told("size_least", "size estimation, beside TERA's messages, least"),
-        told("size_most", "size estimation, beside TERA's messages, most"),
+def judged(
+    rows: DataFrame, own: Mapping[str, tuple[Column, str]], asked: Mapping[str, Bound]
+) -> DataFrame:
+    """The measures of an experiment: its own numbers per seed, with titles, and the common ones."""
+    aggregates = {**common_numbers(), **{name: column for name, (column, _) in own.items()}}
+    per_seed = rows.groupBy("seed").agg(
+        *(column.alias(name) for name, column in aggregates.items())
     )
+    titles = {**TITLES, **{name: title for name, (_, title) in own.items()}}
+    return per_seed.transform(numbers(titles, {**ASKED, **asked}))
+
+
+TITLES = {
+    "exact": EXACT,
+    "missed": MISSED,
+    "lost": "share of lookups that fail",
+    "formula": "TERA against the closed form, largest relative gap",
+    "size_least": "size estimation, beside TERA's messages, least",
+    "size_most": "size estimation, beside TERA's messages, most",
+}
+ASKED: dict[str, Bound] = {"exact": (AT_MOST, 1e-9), "missed": (AT_MOST, 0.0)}
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -111,6 +128,8 @@ def by_kind(panel: Axes, points: Any, x: str, *, legend: bool = True) -> None:
     for number, (kind, label) in enumerate(KINDS.items()):
         some = points[points[kind] > 0]
         style: Any = {"color": colour(number), "marker": marker(number), "label": label}
+        if number == 0:  # may lie under the next one, and shows around it
+            style |= {"lw": 3.6, "ms": 8}
         panel.plot(some[x], some[kind], **style)
     panel.plot(points[x], points["tera"], color="black", lw=2.2, alpha=0.35, label="all of TERA")
     log_log(panel)

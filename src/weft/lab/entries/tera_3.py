@@ -10,15 +10,8 @@ from pyspark.sql import functions as F
 from weft.engine.experiments import tera_3 as engine
 from weft.lab.figures import BLACK, GREY, colour, panels, table
 from weft.lab.registry import Entry, Params, Size
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, REPORTED, TEXT, WHOLE, columns
-from weft.pipeline.transforms import (
-    chosen,
-    magnitude,
-    measured,
-    over_seeds,
-    rank_correlation,
-    spread,
-)
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,37 +54,20 @@ def points(letter: str, size: Size) -> list[Params]:
 
 def unevenness(rows: DataFrame) -> DataFrame:
     """Per kind and seed: how even tables are, and how even chance lets them be."""
-    once = rows.groupBy("kind", "seed").agg(
-        *(
-            F.first(name).alias(name)
-            for name in (
-                "active",
-                "mean_expected",
-                "spread_floor",
-                "spread_average_floor",
-                "rank_correlation_noise",
-            )
-        )
+    grouped = rows.transform(ranked("popularity", "held", by=("kind", "seed"))).groupBy(
+        "kind", "seed"
     )
-    snapshot = rows.transform(spread("kind", "seed", value="held"))
-    average = rows.transform(spread("kind", "seed", value="held_average"))
-    ranks = rows.transform(rank_correlation("kind", "seed", x="popularity", y="held"))
-    return (
-        once.join(snapshot.select("kind", "seed", "mean", "ratio"), ["kind", "seed"])
-        .join(average.select("kind", "seed", F.col("ratio").alias("average")), ["kind", "seed"])
-        .join(ranks.select("kind", "seed", F.col("value").alias("ranks")), ["kind", "seed"])
-        .select(
-            "kind",
-            "seed",
-            (F.col("mean") / F.col("mean_expected")).alias("filled"),
-            F.col("ratio").alias("spread"),
-            (F.col("ratio") / F.col("spread_floor")).alias("spread_to_floor"),
-            F.col("average").alias("spread_average"),
-            (F.col("average") / F.col("spread_average_floor")).alias("average_to_floor"),
-            "ranks",
-            F.col("rank_correlation_noise").alias("rank_noise"),
-            (1 / F.sqrt(2 * (F.col("active") - 1))).alias("spread_noise"),
-        )
+    spread = F.stddev_pop("held") / F.avg("held")
+    average = F.stddev_pop("held_average") / F.avg("held_average")
+    return grouped.agg(
+        (F.avg("held") / F.first("mean_expected")).alias("filled"),
+        spread.alias("spread"),
+        (spread / F.first("spread_floor")).alias("spread_to_floor"),
+        average.alias("spread_average"),
+        (average / F.first("spread_average_floor")).alias("average_to_floor"),
+        F.corr("popularity_rank", "held_rank").alias("ranks"),
+        F.first("rank_correlation_noise").alias("rank_noise"),
+        (1 / F.sqrt(2 * (F.first("active") - 1))).alias("spread_noise"),
     )
 
 
@@ -111,33 +87,24 @@ def small_spread(letter: str) -> str:
 
 
 def measure(letter: str, rows: DataFrame, size: Size) -> DataFrame:
-    per_seed = unevenness(rows)
-    long = per_seed.unpivot(
-        ["kind", "seed", "rank_noise", "spread_noise"], list(MEASURES), "name", "value"
-    )
-    noise = long.groupBy("kind", "name").agg(
-        F.avg("rank_noise").alias("rank_noise"), F.avg("spread_noise").alias("spread_noise")
-    )
-    numbers = long.transform(over_seeds("kind", "name")).join(noise, ["kind", "name"])
-    signed = F.col("name") == "ranks"
-    numbers = numbers.where(~signed).unionByName(numbers.where(signed).transform(magnitude))
-    relations = {
-        "filled": AT_LEAST,
-        "spread_to_floor": AT_MOST,
-        "ranks": AT_MOST,
-        small_spread(letter): AT_MOST,
+    asked: dict[str, Bound] = {
+        "filled": (AT_LEAST, 0.999),
+        "spread_to_floor": (AT_MOST, 1 + 3 * F.col("spread_noise") / F.sqrt("seeds")),
+        "ranks": (AT_MOST, 3 * F.col("rank_noise") / F.sqrt("seeds")),
+        small_spread(letter): (AT_MOST, PAPER_SPREAD),
     }
-    bounds = {
-        "filled": F.lit(0.999),
-        "spread_to_floor": 1 + 3 * F.col("spread_noise") / F.sqrt("seeds"),
-        "ranks": 3 * F.col("rank_noise") / F.sqrt("seeds"),
-        small_spread(letter): F.lit(PAPER_SPREAD),
-    }
-    relation = F.when(F.col("kind").isin(*JUDGED), chosen("name", relations, REPORTED)).otherwise(
-        REPORTED
+    found = unevenness(rows).transform(
+        numbers(
+            MEASURES,
+            asked,
+            by=("kind",),
+            prefix=F.concat("kind", F.lit(": ")),
+            judged_where=F.col("kind").isin(*JUDGED),
+            keep=("rank_noise", "spread_noise"),
+        )
     )
-    title = F.concat_ws(": ", "kind", chosen("name", MEASURES, None))
-    return numbers.transform(measured(title, relation, chosen("name", bounds, None)))
+    signed = F.col("measure").endswith(MEASURES["ranks"])
+    return together(found.where(~signed), found.where(signed).transform(magnitude))
 
 
 def tolerances(letter: str) -> dict[str, str]:

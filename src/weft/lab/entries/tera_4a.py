@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.engine.experiments import tera_4a as engine
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import colour, panels, plain_log, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
-from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
+from weft.pipeline.transforms import (
+    largest,
+    magnitude,
+    measured,
+    numbers,
+    over_seeds,
+    together,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,20 +48,20 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     worst = rows.transform(gaps)
     large = worst.where(F.col("table_size") >= LARGE_TABLE).transform(largest("value"))
     ten = worst.where(F.col("table_size") == SMALL_TABLE)
-    filled = (F.col("entries_mean") / F.col("table_size")).alias("value")
+    filled = (F.col("entries_mean") / F.col("table_size")).alias("filled")
     return together(
         large.transform(measured(LARGE, AT_MOST, 0.02)),
         ten.transform(measured(TEN, AT_MOST, 0.03)),
         worst.transform(measured(F.concat(F.lit("gap with tables of "), "table_size"))),
-        worst.select(
-            "table_size",
-            F.col("visits").cast("double").alias("value"),
-            *(F.lit(None).alias(name) for name in ("low", "high")),
-            "seeds",
-        ).transform(measured(F.concat(F.lit("K of that gap, tables of "), "table_size"))),
-        rows.select("table_size", "seed", filled)
-        .transform(over_seeds("table_size"))
-        .transform(measured(F.concat(F.lit("share of entries in use, tables of "), "table_size"))),
+        rows.where(F.col("visits") == 1)
+        .select("table_size", "seed", filled)
+        .transform(
+            numbers(
+                {"filled": "share of entries in use"},
+                by=("table_size",),
+                prefix=F.concat(F.lit("tables of "), F.col("table_size"), F.lit(": ")),
+            )
+        ),
     )
 
 
@@ -68,7 +75,7 @@ def figure(rows: DataFrame) -> Figure:
         panel.plot(line["visits"], line["success"], color=colour(number), label=f"APT {size}")
         panel.plot(line["visits"], line["predicted"], "--", color="black", lw=0.9)
     panel.plot([], [], "--", color="black", lw=0.9, label="1 − (1 − APT/active)^K")
-    panel.set_xscale("log")
+    plain_log(panel, (1, 3, 10, 30, 100, 300))
     panel.set_xlim(1, points["visits"].max())
     panel.set_ylim(0, 1.02)
     panel.set_xlabel("visits K, over four walks")

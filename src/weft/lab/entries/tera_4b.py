@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from weft.engine.experiments import tera_4b as engine
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import colour, marker, panels, plain_log, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
@@ -77,7 +77,7 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(line["horizon"], line["merged"], label=f"G = {members}", **style)
             panel.plot(line["horizon"], line["predicted"], "--", color="black", lw=0.9)
         panel.plot([], [], "--", color="black", lw=0.9, label="formula")
-        panel.set_xscale("log")
+        plain_log(panel, (1, 2, 5, 10, 20, 50))
         panel.set_ylim(0, 1.02)
         panel.set_title(f"shuffle {length} of 20")
         panel.set_xlabel("cycles H")

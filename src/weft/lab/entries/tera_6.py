@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,11 @@ from weft.lab.entries import _costs as costs
 from weft.lab.figures import colour, marker, panels
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST
-from weft.pipeline.transforms import magnitude, measured, over_seeds, together
+from weft.pipeline.transforms import Bound, numbers, together
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # --- 6a: subscriptions grow -----------------------------------------------------------------------
 
@@ -26,21 +27,16 @@ LITTLE = "TERA over the view size, at the right end"
 
 
 def measure_a(rows: DataFrame, size: Size) -> DataFrame:
-    most = rows.agg(F.max("subscriptions")).first()
-    assert most is not None
-    right = rows.where(F.col("subscriptions") == most[0])
-    return together(
-        rows.transform(costs.common_measures),
-        right.withColumn("value", F.col("tera") - costs.VIEW)
-        .transform(over_seeds())
-        .transform(measured(ABOVE, AT_LEAST, 0.0)),
-        right.withColumn("value", F.col("tera") / costs.VIEW)
-        .transform(over_seeds())
-        .transform(measured(LITTLE, AT_MOST, 1.11)),
-        right.withColumn("value", F.col("tera") / F.col("flooding"))
-        .transform(over_seeds())
-        .transform(measured("TERA over flooding, at the right end")),
-    )
+    right = F.max_by("tera", "subscriptions")
+    own = {
+        "above": (right - costs.VIEW, ABOVE),
+        "little": (right / costs.VIEW, LITTLE),
+        "both": (
+            right / F.max_by("flooding", "subscriptions"),
+            "TERA over flooding, at the right end",
+        ),
+    }
+    return costs.judged(rows, own, {"above": (AT_LEAST, 0.0), "little": (AT_MOST, 1.11)})
 
 
 def figure_a(rows: DataFrame) -> Figure:
@@ -66,27 +62,28 @@ STEEP = "exponent of TERA's cost, tables fixed"
 
 
 def measure_b(rows: DataFrame, size: Size) -> DataFrame:
-    slope = F.regr_slope(F.log10("tera"), F.log10("topics")).alias("value")
-    fitted = rows.groupBy("tables", "seed").agg(slope).transform(over_seeds("tables"))
-    ends = rows.groupBy("seed").agg(
-        (
-            F.max_by("flooding", "topics")
-            / F.min_by("flooding", "topics")
-            / (F.max("topics") / F.min("topics"))
-        ).alias("value")
-    )
-    evenness = rows.groupBy("tables", "seed").agg((F.max("tera") / F.min("tera")).alias("value"))
-    return together(
-        rows.transform(costs.common_measures),
-        ends.transform(over_seeds()).transform(measured(GROWTH, AT_LEAST, 0.9)),
-        fitted.where(F.col("tables") == "growing")
-        .transform(magnitude)
-        .transform(measured(FLAT, AT_MOST, 0.1)),
-        fitted.where(F.col("tables") == "fixed").transform(measured(STEEP, AT_LEAST, 0.1)),
-        evenness.transform(over_seeds("tables")).transform(
-            measured(F.concat(F.lit("TERA's cost, max/min, tables "), "tables"))
-        ),
-    )
+    def tera(tables: str) -> Column:
+        return F.when(F.col("tables") == tables, F.col("tera"))
+
+    def slope(tables: str) -> Column:
+        return F.regr_slope(F.log10(tera(tables)), F.log10("topics"))
+
+    growth = F.max_by("flooding", "topics") / F.min_by("flooding", "topics")
+    own = {
+        "growth": (growth / (F.max("topics") / F.min("topics")), GROWTH),
+        "flat": (F.abs(slope("growing")), FLAT),
+        "steep": (slope("fixed"), STEEP),
+        **{
+            tables: (F.max(tera(tables)) / F.min(tera(tables)), f"cost, max/min, tables {tables}")
+            for tables in ("growing", "fixed")
+        },
+    }
+    asked: dict[str, Bound] = {
+        "growth": (AT_LEAST, 0.9),
+        "flat": (AT_MOST, 0.1),
+        "steep": (AT_LEAST, 0.1),
+    }
+    return costs.judged(rows, own, asked)
 
 
 def figure_b(rows: DataFrame) -> Figure:
@@ -114,55 +111,51 @@ LOW = "TERA at the lowest rate, over its counted maintenance"
 HIGH = "TERA at the highest rate, over its counted cost of events"
 ADDITIVE = "costs at published rates against those put together, largest relative gap"
 _UPKEEP = ("tera_exchange_general", "tera_exchange_topic", "tera_advert")
+_EVENTS_LEAST = 2_000  # published at each of the rates that are run as they are
 _EVENTS = ("tera_lookup", "tera_route", "tera_dissemination")
 
 
-def crossing(rows: DataFrame) -> DataFrame:
-    """Per seed: the rate at which TERA and flooding cost the same, between two neighbouring rates
-    by a straight line in logarithms."""
-    along = Window.partitionBy("seed").orderBy("rate_shown")
-    steps = rows.select(
-        "seed",
-        F.log10("rate_shown").alias("x"),
-        F.log10(F.col("tera") / F.col("flooding")).alias("y"),
-        F.log10(F.lead("rate_shown").over(along)).alias("next_x"),
-        F.lead(F.log10(F.col("tera") / F.col("flooding"))).over(along).alias("next_y"),
-    )
-    crossed = steps.where((F.col("y") > 0) & (F.col("next_y") <= 0))
-    share = F.col("y") / (F.col("y") - F.col("next_y"))
-    x = F.col("x") + share * (F.col("next_x") - F.col("x"))
-    return crossed.select("seed", F.pow(F.lit(10.0), x).alias("value"))
+def with_crossings(rows: DataFrame) -> DataFrame:
+    """Add `crossing`: the rate at which TERA and flooding cost the same, where that lies between a
+    row's rate and the next; by a straight line in logarithms."""
+    along = Window.partitionBy("seed", "rate").orderBy("rate_shown")
+    x, y = F.log10("rate_shown"), F.log10(F.col("tera") / F.col("flooding"))
+    next_x, next_y = F.lead(x).over(along), F.lead(y).over(along)
+    meets = x + y / (y - next_y) * (next_x - x)
+    return rows.withColumn("crossing", F.when((y > 0) & (next_y <= 0), F.pow(F.lit(10.0), meets)))
 
 
 def measure_c(rows: DataFrame, size: Size) -> DataFrame:
-    put_together = rows.where(F.col("rate") == 0)
-    published = rows.where(F.col("rate") > 0)
+    put_together = F.col("rate") == 0  # one simulation, its costs put together for every rate
     upkeep = sum((F.col(name) for name in _UPKEEP), F.lit(0.0))
     events = sum((F.col(name) for name in _EVENTS), F.lit(0.0))
-    ends = put_together.groupBy("seed").agg(
-        F.min_by(F.col("tera") / upkeep, "rate_shown").alias("low_end"),
-        F.max_by(F.col("tera") / events, "rate_shown").alias("high_end"),
-    )
-    joined = published.alias("real").join(
-        put_together.alias("sum"),
-        (F.col("real.seed") == F.col("sum.seed"))
-        & (F.abs(F.log10("real.rate") - F.log10("sum.rate_shown")) < 1e-6),
-    )
-    gap = F.abs(F.col("real.tera") / F.col("sum.tera") - 1)
-    noise = 3 * F.sqrt(F.col("real.topics") / F.col("real.subscriptions") / F.col("real.events"))
-    gaps = joined.select(F.col("real.seed").alias("seed"), gap.alias("value"), noise.alias("bound"))
-    worst = gaps.groupBy("seed").agg(F.max("value").alias("value"), F.max("bound").alias("bound"))
-    bound = worst.agg(F.max("bound")).first()
-    assert bound is not None
-    return together(
-        rows.transform(costs.common_measures),
-        ends.transform(over_seeds(value="low_end")).transform(measured(LOW, AT_MOST, 1.01)),
-        ends.transform(over_seeds(value="high_end")).transform(measured(HIGH, AT_MOST, 1.01)),
-        worst.transform(over_seeds()).transform(measured(ADDITIVE, AT_MOST, bound[0])),
-        put_together.transform(crossing)
-        .transform(over_seeds())
-        .transform(measured("rate per topic at which TERA and flooding cost the same")),
-    )
+
+    def at(rate: float, which: Column) -> Column:
+        return F.max(
+            F.when(which & (F.abs(F.log10("rate_shown") - math.log10(rate)) < 1e-6), F.col("tera"))
+        )
+
+    published = [point for point in engine.points_c(size) if point["rate"] > 0]
+    gaps = [
+        F.abs(at(p["rate"], ~put_together) / at(p["rate"], put_together) - 1) for p in published
+    ]
+    sample = published[0]["subscriptions"] / published[0]["topics"] * _EVENTS_LEAST
+    rate = F.when(put_together, F.col("rate_shown"))
+    own = {
+        "low": (F.min_by(F.col("tera") / upkeep, rate), LOW),
+        "high": (F.max_by(F.col("tera") / events, rate), HIGH),
+        "additive": (F.greatest(*gaps), ADDITIVE),
+        "crossing": (
+            F.max("crossing"),
+            "rate per topic at which TERA and flooding cost the same",
+        ),
+    }
+    asked: dict[str, Bound] = {
+        "low": (AT_MOST, 1.01),
+        "high": (AT_MOST, 1.01),
+        "additive": (AT_MOST, 3 / math.sqrt(sample)),
+    }
+    return costs.judged(rows.transform(with_crossings), own, asked)
 
 
 def figure_c(rows: DataFrame) -> Figure:
@@ -191,26 +184,21 @@ REACH = "most peers simulated"
 
 
 def measure_d(rows: DataFrame, size: Size) -> DataFrame:
-    runs = rows.transform(costs.simulated)
-    per_seed = runs.groupBy("seed").agg(
-        F.max(F.abs(F.col("tera") / F.col("tera_formula") - 1)).alias("gap"),
-        F.max("peers").cast("double").alias("reach"),
-    )
-    reach = per_seed.agg(
-        F.max("reach").alias("value"),
-        F.lit(None).alias("low"),
-        F.lit(None).alias("high"),
-        F.lit(1).alias("seeds"),
-    )
-    share = F.col("tera_exchange_general") / F.col("tera")
-    dominant = rows.where(share >= 0.5).groupBy("seed").agg(F.min("peers").alias("value"))
-    return together(
-        rows.transform(costs.common_measures),
-        per_seed.transform(over_seeds(value="gap")).transform(measured(AGREES, AT_MOST, 0.01)),
-        reach.transform(measured(REACH, AT_LEAST, 1e8 if size == "full" else 1e6)),
-        dominant.transform(over_seeds()).transform(
-            measured("fewest peers at which the general overlay's exchanges are half of the cost")
+    gap = F.abs(F.col("tera") / F.col("tera_formula") - 1)
+    dominant = F.col("tera_exchange_general") / F.col("tera") >= 0.5
+    own = {
+        "agrees": (F.max(costs.when_simulated(gap)), AGREES),
+        "dominant": (
+            F.min(F.when(dominant, F.col("peers"))),
+            "fewest peers at which the general overlay's exchanges are half of the cost",
         ),
+    }
+    most = rows.where(costs.is_simulated()).groupBy().agg(F.max("peers").alias("reach"))
+    reach = most.withColumn("seed", F.lit(1))
+    wanted = 1e8 if size == "full" else 1e6
+    return together(
+        costs.judged(rows, own, {"agrees": (AT_MOST, 0.01)}),
+        reach.transform(numbers({"reach": REACH}, {"reach": (AT_LEAST, wanted)})),
     )
 
 

@@ -10,11 +10,11 @@ from weft.engine.experiments import tera_churn as engine
 from weft.lab.figures import colour, marker, panels, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import measured, over_seeds, together
+from weft.pipeline.transforms import Bound, numbers, together
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 NUMBERS = {
     "stale_entries": "table entries whose access point is gone",
@@ -46,46 +46,58 @@ COLUMNS = columns(
 )
 
 
+def resistance(rows: DataFrame) -> DataFrame:
+    """Per seed: what is asked, from the kinds and rates of churn that it is asked of."""
+    quiet = F.col("churn") == "none"
+    both = F.col("churn") == "both"
+    slow = both & (F.col("rate") == 0.001) & ~F.col("mended")
+    middle = both & (F.col("rate") == 0.01) & ~F.col("mended")
+    mended = both & (F.col("rate") == 0.01) & F.col("mended")
+
+    def mean(name: str, which: Column) -> Column:
+        return F.avg(F.when(which, F.col(name)))
+
+    return rows.groupBy("seed").agg(
+        mean("lookup_any", quiet).alias("quiet_lookups"),
+        mean("delivery", quiet).alias("quiet_delivery"),
+        mean("lookup_retried", slow).alias("slow_lookups"),
+        mean("delivery", slow).alias("slow_delivery"),
+        mean("delivery_joined", middle).alias("joined"),
+        mean("lookup_retried", mended).alias("mended_lookups"),
+        mean("delivery", mended).alias("mended_delivery"),
+        (mean("stale_entries", mended) / mean("stale_entries", middle)).alias("fresher"),
+        F.sum(F.when(quiet, F.col("lookups"))).alias("made"),
+    )
+
+
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    plain = rows.where(~F.col("mended"))
-    quiet = plain.where(F.col("churn") == "none")
-    both = plain.where(F.col("churn") == "both")
-    slow, middle = both.where(F.col("rate") == 0.001), both.where(F.col("rate") == 0.01)
-    mended = rows.where(F.col("mended") & (F.col("rate") == 0.01))
-    stale = (
-        middle.groupBy("seed")
-        .agg(F.avg("stale_entries").alias("plain"))
-        .join(mended.groupBy("seed").agg(F.avg("stale_entries").alias("mended")), "seed")
-        .select("seed", (F.col("mended") / F.col("plain")).alias("value"))
-    )
-    made = quiet.agg(F.sum("lookups")).first()
-    assert made is not None
-    least = 0.999 - 3 * (0.001 / made[0]) ** 0.5
-    return together(
-        _number(quiet, "lookup_any").transform(measured(QUIET_LOOKUPS, AT_LEAST, least)),
-        _number(quiet, "delivery").transform(measured(QUIET_DELIVERY, AT_LEAST, 1.0)),
-        _number(slow, "lookup_retried").transform(measured(SLOW_LOOKUPS, AT_LEAST, 0.999)),
-        _number(slow, "delivery").transform(measured(SLOW_DELIVERY, AT_LEAST, 0.99)),
-        _number(middle, "delivery_joined").transform(measured(JOINED, AT_LEAST, 0.99)),
-        _number(mended, "lookup_retried").transform(measured(MENDED_LOOKUPS, AT_LEAST, 0.99)),
-        _number(mended, "delivery").transform(measured(MENDED_DELIVERY, AT_LEAST, 0.99)),
-        stale.transform(over_seeds()).transform(measured(FRESHER, AT_MOST, 1.0)),
-        rows.where(F.col("rate") > 0).transform(everything),
-    )
-
-
-def _number(rows: DataFrame, name: str) -> DataFrame:
-    return rows.transform(over_seeds(value=name))
-
-
-def everything(rows: DataFrame) -> DataFrame:
-    """Every number at every kind and rate of churn, told."""
-    long = rows.unpivot(["churn", "rate", "mended", "seed"], list(NUMBERS), "name", "value")
-    numbers = long.transform(over_seeds("churn", "rate", "mended", "name"))
+    titles = {
+        "quiet_lookups": QUIET_LOOKUPS,
+        "quiet_delivery": QUIET_DELIVERY,
+        "slow_lookups": SLOW_LOOKUPS,
+        "slow_delivery": SLOW_DELIVERY,
+        "joined": JOINED,
+        "mended_lookups": MENDED_LOOKUPS,
+        "mended_delivery": MENDED_DELIVERY,
+        "fresher": FRESHER,
+    }
+    asked: dict[str, Bound] = {
+        "quiet_lookups": (AT_LEAST, 0.999 - 3 * F.sqrt(0.001 / (F.col("made") * F.col("seeds")))),
+        "quiet_delivery": (AT_LEAST, 1.0),
+        "slow_lookups": (AT_LEAST, 0.999),
+        "slow_delivery": (AT_LEAST, 0.99),
+        "joined": (AT_LEAST, 0.99),
+        "mended_lookups": (AT_LEAST, 0.99),
+        "mended_delivery": (AT_LEAST, 0.99),
+        "fresher": (AT_MOST, 1.0),
+    }
     who = F.format_string("%.1f %% of %s", F.col("rate") * 100, F.col("churn"))
-    how = F.when(F.col("mended"), ", mended").otherwise("")
-    title = F.concat(who, how, F.lit(": "), F.translate("name", "_", " "))
-    return numbers.transform(measured(F.concat(F.lit("told: "), title)))
+    how = F.when(F.col("mended"), ", mended; ").otherwise("; ")
+    groups = ("churn", "rate", "mended")
+    return together(
+        rows.transform(resistance).transform(numbers(titles, asked, keep=("made",))),
+        rows.transform(numbers(NUMBERS, by=groups, prefix=F.concat(who, how))),
+    )
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -118,9 +130,9 @@ ENTRIES = [
         claim="The paper leaves churn of peers and subscriptions to future work and expects TERA "
         "to resist it. We ask: that nothing is lost without churn; that at 0.1 % of both per cycle "
         "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
-        "members that are merged with the others; and that peers that heed failures (mended: a walk "
-        "takes another neighbour, a table drops what proved stale, a newcomer starts with a copy "
-        "of a table) keep both lookups and deliveries up at 1 %. What 5 % does is told.",
+        "members that are merged with the others; and that peers that heed failures (mended: a "
+        "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
+        "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
         simulation=f"{engine.__name__}:run",
         points=engine.points,
         seeds=engine.SEEDS,
@@ -136,7 +148,8 @@ ENTRIES = [
             "this rate fewer than one in a hundred.",
             JOINED: "A member has twenty neighbours of which a tenth is gone; that none of those "
             "who know it forwards is rarer than one in a hundred.",
-            MENDED_LOOKUPS: "With a third of the entries stale, four in a row are one in a hundred.",
+            MENDED_LOOKUPS: "With a third of the entries stale, four in a row are one in a "
+            "hundred.",
             MENDED_DELIVERY: "Joins hardly fail any more, so fewer than one in a hundred is apart.",
             FRESHER: "Fresher means: fewer stale entries.",
         },

@@ -8,14 +8,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from weft.engine.experiments import tera_hetero as engine
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import colour, marker, panels, plain_log, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
-from weft.pipeline.transforms import measured, over_seeds, rank_correlation, together
+from weft.pipeline.transforms import Bound, numbers, ranked, together
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CHOICES = {
     "paper": "to the whole view",
@@ -52,21 +52,35 @@ def busy(rows: DataFrame) -> DataFrame:
 
 def fairness(rows: DataFrame) -> DataFrame:
     """Per choice and seed: how well load follows capacity."""
-    peers = rows.transform(busy)
-    ranks = peers.transform(rank_correlation("choice", "seed", x="capacity", y="load"))
-    sent = peers.transform(rank_correlation("choice", "seed", x="capacity", y="forwarded"))
-    numbers = peers.groupBy("choice", "seed").agg(
-        (F.pow(F.sum("busy"), 2) / F.count("busy") / F.sum(F.col("busy") * F.col("busy"))).alias(
-            "jain"
-        ),
-        F.avg(F.when(F.col("tenth") == 1, F.col("busy"))).alias("weakest"),
-        (F.avg(F.when(F.col("tenth") == 1, F.col("busy"))) / F.avg("busy")).alias("weakest_share"),
+    names = ("capacity", "load", "forwarded")
+    peers = rows.transform(busy).transform(ranked(*names, by=("choice", "seed")))
+    weakest = F.avg(F.when(F.col("tenth") == 1, F.col("busy")))
+    squares = F.sum(F.col("busy") * F.col("busy"))
+    return peers.groupBy("choice", "seed").agg(
+        F.corr("capacity_rank", "load_rank").alias("ranks"),
+        F.corr("capacity_rank", "forwarded_rank").alias("sent"),
+        (F.pow(F.sum("busy"), 2) / F.count("busy") / squares).alias("jain"),
+        weakest.alias("weakest"),
+        (weakest / F.avg("busy")).alias("weakest_share"),
         F.first("delivery").alias("delivery"),
-        F.first("messages").cast("double").alias("messages"),
+        F.first("messages").alias("messages"),
+        F.sqrt(2 / (F.count("peer") - 1)).alias("noise"),
     )
-    return numbers.join(
-        ranks.select("choice", "seed", F.col("value").alias("ranks"), "count"), ["choice", "seed"]
-    ).join(sent.select("choice", "seed", F.col("value").alias("sent")), ["choice", "seed"])
+
+
+def gains(found: DataFrame) -> DataFrame:
+    """Per seed: the capacity-aware choice against the flat one, which sends as many messages."""
+
+    def of(choice: str, name: str) -> Column:
+        return F.max(F.when(F.col("choice") == choice, F.col(name)))
+
+    return found.groupBy("seed").agg(
+        (of("aware", "ranks") - of("flat", "ranks")).alias("gain"),
+        of("aware", "sent").alias("sent"),
+        (of("aware", "weakest") / of("flat", "weakest")).alias("weakest"),
+        of("aware", "delivery").alias("delivery"),
+        F.max("noise").alias("noise"),
+    )
 
 
 TOLD = {
@@ -81,30 +95,16 @@ TOLD = {
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(fairness)
-    pair = (
-        found.where(F.col("choice") == "aware")
-        .alias("aware")
-        .join(found.where(F.col("choice") == "flat").alias("flat"), "seed")
-        .select(
-            "seed",
-            (F.col("aware.ranks") - F.col("flat.ranks")).alias("gain"),
-            (F.col("aware.weakest") / F.col("flat.weakest")).alias("weakest"),
-            F.col("aware.sent").alias("sent"),
-            F.col("aware.delivery").alias("delivery"),
-            F.col("aware.count").alias("peers"),
-        )
-    )
-    noise = pair.agg((3 * F.sqrt(2 / (F.avg("peers") - 1) / F.count("seed"))).alias("x")).first()
-    assert noise is not None
-    long = found.unpivot(["choice", "seed"], list(TOLD), "name", "value")
-    names = F.create_map(*(F.lit(each) for pair in TOLD.items() for each in pair))
-    title = F.concat_ws(": ", "choice", names[F.col("name")])
+    titles = {"gain": GAIN, "sent": FORWARDED, "weakest": WEAK, "delivery": DELIVERY}
+    asked: dict[str, Bound] = {
+        "gain": (AT_LEAST, 3 * F.col("noise") / F.sqrt("seeds")),
+        "sent": (AT_LEAST, 0.5),
+        "weakest": (AT_MOST, 1.0),
+        "delivery": (AT_LEAST, 0.999),
+    }
     return together(
-        pair.transform(over_seeds(value="gain")).transform(measured(GAIN, AT_LEAST, noise[0])),
-        pair.transform(over_seeds(value="sent")).transform(measured(FORWARDED, AT_LEAST, 0.5)),
-        pair.transform(over_seeds(value="weakest")).transform(measured(WEAK, AT_MOST, 1.0)),
-        pair.transform(over_seeds(value="delivery")).transform(measured(DELIVERY, AT_LEAST, 0.999)),
-        long.transform(over_seeds("choice", "name")).transform(measured(title)),
+        found.transform(gains).transform(numbers(titles, asked, keep=("noise",))),
+        found.transform(numbers(TOLD, by=("choice",), prefix=F.concat("choice", F.lit(": ")))),
     )
 
 
@@ -131,11 +131,11 @@ def figure(rows: DataFrame) -> Figure:
             some = points[points["choice"] == choice]
             style: Any = {"color": colour(number), "marker": marker(number)}
             panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **style)
-        panel.set_xscale("log")
+        plain_log(panel, (1, 2, 3, 4, 6))
         panel.set_ylim(bottom=0)
         panel.set_xlabel("capacity, means of tenths of the peers")
         panel.set_ylabel(label)
-    axes[2].legend(loc="upper left")
+    axes[1].legend(loc="upper right")
     return drawing
 
 

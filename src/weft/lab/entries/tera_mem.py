@@ -11,7 +11,7 @@ from weft.engine.experiments import tera_mem as engine
 from weft.lab.figures import colour, panels, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_MOST, SMALL, WHOLE, columns
-from weft.pipeline.transforms import measured, over_seeds, together
+from weft.pipeline.transforms import numbers
 from weft.rules.sizing import table_bytes
 
 if TYPE_CHECKING:
@@ -35,15 +35,12 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.avg(F.col("entries") / F.col("table_size")).alias("filled"),
         F.max(F.abs(F.col("bytes") / F.col("bytes_by_formula") - 1)).alias("gap"),
     )
-    return together(
-        per_seed.transform(over_seeds(value="most")).transform(measured(BYTES, AT_MOST, 104_000.0)),
-        per_seed.transform(over_seeds(value="filled")).transform(
-            measured("share of entries in use")
-        ),
-        per_seed.transform(over_seeds(value="gap")).transform(
-            measured("largest relative gap to the closed form")
-        ),
-    )
+    titles = {
+        "most": BYTES,
+        "filled": "share of entries in use",
+        "gap": "largest relative gap to the closed form",
+    }
+    return per_seed.transform(numbers(titles, {"most": (AT_MOST, 104_000.0)}))
 
 
 def figure(rows: DataFrame) -> Figure:

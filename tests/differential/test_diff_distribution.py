@@ -1,0 +1,56 @@
+"""Third tier: peers that act when they like, over a network with latencies, against the engine's
+cycles: not equal, but equal in distribution."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from weft.engine.cyclon import random_overlay
+from weft.engine.stats import indegrees, ks_distance
+from weft.ids import Contact
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+from weft.sim.identity import contact_of
+from weft.sim.network import Conditions, Network
+from weft.sim.world import World
+
+PEERS = 300
+CYCLES = 60
+
+
+def asynchronous_indegrees(seed: int) -> np.ndarray:
+    """In-degrees in the simulator, where cycles are not aligned and messages take their time."""
+    config = Config()
+    world = World(Network(seed, Conditions()))
+    contacts = [contact_of(seed, index) for index in range(PEERS)]
+    dice = np.random.default_rng(seed)
+    for index, contact in enumerate(contacts):
+        node = world.add(contact, partial(Peer, contact, seed, config))
+        known: list[Contact] = [contacts[int(i)] for i in dice.integers(0, max(1, index), 3)]
+        world.start(node, known if index else [])
+    world.run_until(config.cyclon.cycle_ms * CYCLES)
+    index_of = {contact.peer: index for index, contact in enumerate(contacts)}
+    degrees = np.zeros(PEERS, np.int64)
+    for node in world.nodes:
+        assert isinstance(node.machine, Peer)
+        for known_peer in node.machine.general.peers:
+            degrees[index_of[known_peer]] += 1
+    return degrees
+
+
+def engine_indegrees(seed: int) -> np.ndarray:
+    overlay = random_overlay(PEERS, seed)
+    overlay.run(CYCLES)
+    return indegrees(overlay.rows, PEERS).astype(np.int64)
+
+
+def test_indegrees_are_distributed_alike() -> None:
+    seeds = (1, 2, 3)
+    there = np.concatenate([asynchronous_indegrees(seed) for seed in seeds])
+    here = np.concatenate([engine_indegrees(seed) for seed in seeds])
+    # Kolmogorov–Smirnov at 1 %: two samples of n values each.
+    critical = 1.63 * np.sqrt(2 / len(here))
+    assert ks_distance(there, here) < critical
+    assert abs(there.mean() - here.mean()) < 0.5

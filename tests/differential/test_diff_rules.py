@@ -1,0 +1,225 @@
+"""First tier: rule by rule, the engine's twins equal the rules exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import cycle, exchange, exchange_with, turns
+from views import View, from_rows, overlays, to_rows
+
+from weft.engine import draws
+from weft.engine.apt import empty_tables, hear_adverts
+from weft.engine.cyclon import cycle_any, cycle_fast, overlay_keys
+from weft.engine.exchange import age_and_find_oldest, ask_oldest, forced_exchange
+from weft.engine.vector import LANES
+from weft.rules import apt, cyclon, draw
+
+bits64 = st.integers(0, 2**64 - 1)
+
+
+def scratch() -> np.ndarray:
+    return np.empty((64, 2), np.int64)
+
+
+# --- draws --------------------------------------------------------------------------------------
+
+
+@given(bits64)
+def test_mixing(value: int) -> None:
+    assert int(draws.mix(np.uint64(value))) == draw.mix(value)
+
+
+@given(bits64, st.integers(0, 2**62))
+def test_absorbing(key: int, coordinate: int) -> None:
+    assert int(draws.absorb(np.uint64(key), coordinate)) == draw.absorb(key, coordinate)
+
+
+@given(bits64, st.integers(1, 2**32 - 1))
+def test_bounded_picks(bits: int, bound: int) -> None:
+    assert draws.below(np.uint64(bits), bound) == draw.below(bits, bound)
+
+
+@given(bits64, st.integers(0, 63), st.integers(0, 63))
+def test_subsets(key: int, count: int, wanted: int) -> None:
+    assert int(draws.subset_mask(np.uint64(key), count, wanted)) == draw.subset_mask(
+        key, count, wanted
+    )
+
+
+@given(bits64, st.integers(9, 32))
+def test_packed_slots(key: int, count: int) -> None:
+    mask = draw.subset_mask(key, count, 8)
+    packed = draws.packed_slots(np.uint64(mask), 8)
+    found = [draws.packed_slot(np.uint64(packed), step) for step in range(8)]
+    assert found == draw.slots_in(mask)
+
+
+# --- Cyclon -------------------------------------------------------------------------------------
+
+
+@given(overlays(), st.data())
+def test_ageing_and_the_oldest(overlay: tuple[list[View], int, int], data: st.DataObject) -> None:
+    views, view_size, _ = overlay
+    rows = to_rows(views, view_size)
+    row = data.draw(st.integers(0, len(views) - 1))
+    slot = age_and_find_oldest(rows.octets, row)
+    view = views[row]
+    if view.peers:
+        view.ages = cyclon.aged(view.ages)
+        assert slot == cyclon.oldest_slot(view.ages)
+    assert from_rows(rows)[row] == view
+    assert not rows.ages()[row, len(view.peers) :].any()
+
+
+@given(overlays(), st.integers(0, 2**63), st.integers(1, 1000), st.data())
+def test_one_exchange(
+    overlay: tuple[list[View], int, int], seed: int, tick: int, data: st.DataObject
+) -> None:
+    views, view_size, shuffle_length = overlay
+    asker = data.draw(st.integers(0, len(views) - 1))
+    rows = to_rows(views, view_size)
+    ask, answer, _ = overlay_keys(seed)
+    slot = age_and_find_oldest(rows.octets, asker)
+    asked = ask_oldest(
+        rows.words,
+        rows.octets,
+        asker,
+        slot,
+        asker,
+        ask,
+        answer,
+        tick,
+        view_size,
+        shuffle_length,
+        None,
+        scratch(),
+        scratch(),
+    )
+    expected = exchange(views, asker, seed, tick, view_size, shuffle_length)
+    assert asked == (-1 if expected is None else expected)
+    assert from_rows(rows) == views
+
+
+@given(overlays(), st.integers(0, 2**63), st.integers(1, 1000))
+def test_one_cycle(overlay: tuple[list[View], int, int], seed: int, tick: int) -> None:
+    views, view_size, shuffle_length = overlay
+    rows = to_rows(views, view_size)
+    keys = overlay_keys(seed)
+    cycle_any(
+        rows.words,
+        rows.octets,
+        0,
+        len(views),
+        None,
+        None,
+        None,
+        None,
+        keys,
+        tick,
+        view_size,
+        shuffle_length,
+    )
+    cycle(views, seed, tick, view_size, shuffle_length)
+    assert from_rows(rows) == views
+
+
+@given(st.integers(21, 400), st.booleans(), st.sampled_from([2, 60, 255]), st.integers(0, 2**32))
+def test_the_fast_cycle_equals_the_plain_one(
+    peers: int, full: bool, oldest: int, seed: int
+) -> None:
+    """Also where its guesses fail: small overlays, gaps in views, ages at their limit."""
+    dice = np.random.default_rng(seed)
+    views = []
+    for peer in range(peers):
+        others = np.delete(np.arange(peers), peer)
+        count = LANES if full else int(dice.integers(1, LANES + 1))
+        ages = dice.integers(0, oldest + 1, count)
+        views.append(View(dice.permutation(others)[:count].tolist(), ages.tolist()))
+    plain, fast = to_rows(views, LANES), to_rows(views, LANES)
+    keys = overlay_keys(seed)
+    for tick in range(1, 6):
+        cycle_any(plain.words, plain.octets, 0, peers, None, None, None, None, keys, tick, 20, 8)
+        cycle_fast(fast.words, fast.octets, 0, peers, None, keys, tick)
+        assert from_rows(fast) == from_rows(plain)
+
+
+@given(overlays(most=12), st.integers(0, 2**63), st.integers(1, 1000), st.data())
+def test_a_forced_exchange(
+    overlay: tuple[list[View], int, int], seed: int, tick: int, data: st.DataObject
+) -> None:
+    """With a peer of one's choice, known or not: the rules in the same order."""
+    views, view_size, shuffle_length = overlay
+    asker, asked = data.draw(
+        st.lists(st.integers(0, len(views) - 1), min_size=2, max_size=2, unique=True)
+    )
+    rows = to_rows(views, view_size)
+    ask, answer, _ = overlay_keys(seed)
+    forced_exchange(
+        rows.words,
+        rows.octets,
+        asker,
+        asked,
+        asker,
+        ask,
+        answer,
+        tick,
+        view_size,
+        shuffle_length,
+        scratch(),
+        scratch(),
+    )
+    exchange_with(views, asker, asked, seed, tick, view_size, shuffle_length)
+    assert from_rows(rows) == views
+
+
+@given(st.integers(1, 300), st.integers(0, 2**63), st.integers(0, 1000))
+def test_everybody_acts_once(peers: int, seed: int, tick: int) -> None:
+    assert sorted(turns(peers, seed, tick)) == list(range(peers))
+
+
+# --- access point tables --------------------------------------------------------------------------
+
+adverts = st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 99), st.integers(1, 6))
+
+
+@given(st.lists(adverts, min_size=1, max_size=120), st.integers(1, 8), st.integers(0, 2**63))
+def test_tables(heard: list[tuple[int, int, int, int]], size: int, seed: int) -> None:
+    tables = empty_tables(4, size, seed)
+    hear_adverts(
+        tables.topics,
+        tables.points,
+        tables.counts,
+        tables.ticks,
+        tables.keys,
+        np.array(heard, np.int64),
+    )
+    for peer in range(4):
+        count = tables.counts[peer]
+        topics, points = tables.topics[peer, :count], tables.points[peer, :count]
+        found = list(zip(topics.tolist(), points.tolist(), strict=True))
+        assert found == table_by_rules([a[1:] for a in heard if a[0] == peer], peer, size, seed)
+
+
+def table_by_rules(
+    heard: list[tuple[int, int, int]], peer: int, size: int, seed: int
+) -> list[tuple[int, int]]:
+    """What `protocol/access_points.py` does with the rules, for one peer."""
+    table: list[tuple[int, int]] = []
+    ticks = {"apt.admit": 0, "apt.evict": 0}
+
+    def bits(purpose: str) -> int:
+        ticks[purpose] += 1
+        return draw.draw(seed, draw.stream_of(purpose), peer, ticks[purpose] - 1, 0)
+
+    for topic, point, popularity in heard:
+        known = [slot for slot, entry in enumerate(table) if entry[0] == topic]
+        if known:
+            table[known[0]] = (topic, point)
+        elif apt.admits(bits("apt.admit"), popularity):
+            table.append((topic, point))
+            if len(table) > size:
+                slot = apt.evicted_slot(bits("apt.evict"), len(table))
+                table[slot] = table[-1]
+                table.pop()
+    return table
