@@ -128,11 +128,23 @@ def test_a_network_that_fell_silent_comes_back() -> None:
 
 
 def test_a_subscription_made_alone_meets_the_others_once_there_are_any() -> None:
-    rig = Rig(1, join=(2,))
+    rig = Rig(1)
     assert answers(rig.subscribe()) == [(1, "instantiated")]
-    rig.hear(2, m.JoinReply(GENERAL, True, m.NO_NEWS, [m.Descriptor(contact(2), 0)]))
-    effects = rig.cycle()
+    effects = rig.hear(2, m.JoinRequest(GENERAL))
     assert told(effects, m.LookupWalk) == [2]
+
+
+def test_a_subscription_made_while_entering_waits_for_the_network() -> None:
+    rig = Rig(1, join=(2,))
+    assert answers(rig.subscribe()) == []
+    welcome = m.JoinReply(GENERAL, True, m.NO_NEWS, [m.Descriptor(contact(2), 0)])
+    assert told(rig.hear(2, welcome), m.LookupWalk) == [2]
+
+
+def test_but_not_for_ever() -> None:
+    rig = Rig(1, join=(2,))
+    rig.subscribe()
+    assert answers(rig.wait(8_000)) == [(1, "instantiated")]
 
 
 # --- what it says -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from protocol_kit import (
     told,
 )
 
-from weft.ids import Contact
+from weft.ids import GENERAL, Contact
 from weft.protocol import messages as m
 from weft.protocol import seam
 
@@ -214,9 +214,7 @@ def test_a_member_that_was_alone_gets_what_it_missed_when_it_finds_the_others() 
     """Only a subscriber that was not answered yet starts after what came before."""
     rig = Rig(1)
     rig.subscribe()
-    rig.meet(2)
-    effects = rig.cycle()
-    [(_, walk)] = sent(effects, m.LookupWalk)
+    [(_, walk)] = sent(rig.hear(2, m.JoinRequest(GENERAL)), m.LookupWalk)
     rig.hear(2, m.LookupHit(walk.lookup, contact(5)))
     rig.hear(5, welcome(seen=[span(9, 1, 3)]))
     [(_, want)] = sent(rig.hear(5, m.Offer(T, [span(9, 2, 3)], first=False)), m.Want)

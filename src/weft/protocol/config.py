@@ -128,7 +128,7 @@ class Dissemination:
     lazy_delay_ms: Millis = 50  # guess: announcements gathered for so long
     graft_timeout_ms: Millis = 500  # guess: several round trips; too short costs duplicates
     graft_retry_ms: Millis = 250  # guess: before the next announcer is asked
-    shaper_quiet_ms: Millis = 3_000  # guess: then another publisher shapes the tree
+    shaper_quiet_ms: Millis = 1_000  # guess: longer than an event travels, then another shapes
     settle_ms: Millis = 2_000  # guess: by then an event has reached all, or is missing
     recent_ms: Millis = 120_000  # guess: events are kept for repair for so long
     recent_events_max: int = 4_096  # guess: per topic

@@ -27,6 +27,8 @@ _PAUSE_FIRST_MS = 500
 """guess: first pause before asking again; doubles up to the cycle."""
 _GIVEN_MAX = 64
 """guess: contacts remembered of those the user or the driver gave."""
+_HOPEFUL_ASKS = 3
+"""guess: with pauses of 0.5, 1 and 2 s, a subscriber waits 3.5 s for a way into the network."""
 _MET_MAX = 32
 """guess: peers remembered from earlier."""
 _EVERY_CYCLES = 4
@@ -43,7 +45,13 @@ class Entering:
         self._given: dict[PeerId, Contact] = {}
         self._met: list[Contact] = []
         self._pause_ms = _PAUSE_FIRST_MS
+        self._asks = 0  # since this peer last had a neighbour
         self._serial = 0
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether known peers were asked just now and may still answer."""
+        return self._view.knows_nobody and 0 < self._asks <= _HOPEFUL_ASKS
 
     def enter(self, contacts: tuple[Contact, ...]) -> None:
         """Ask to be let in by peers that the user or the driver knows."""
@@ -64,6 +72,7 @@ class Entering:
             contact = ctx.pick(_ENTRY, known)
             known.remove(contact)
             self._view.ask_to_join(contact)
+        self._asks += 1
         self._serial = ctx.next_serial()
         ctx.set_timer(self._pause_ms, TIMER, GENERAL, self._serial)
         self._pause_ms = min(self._pause_ms * 2, max(self._pause_ms, ctx.config.cyclon.cycle_ms))
@@ -73,6 +82,7 @@ class Entering:
             self.ask()
 
     def on_neighbours(self) -> None:
+        self._asks = 0
         self._pause_ms = _PAUSE_FIRST_MS
 
     def run_cycle(self, cycle: int) -> None:

@@ -168,11 +168,15 @@ class Peer:
         if not self.isolated:
             self._entering.on_neighbours()
             self.publishing.on_neighbours()
+            self.subscribing.on_entered(isolated=False)
             self._flush_new_topics_soon()
+            few = len(self.topics) <= _FEW_TOPICS
             for topic, state in self.topics.items():
                 if state.alone:
                     state.alone_period = 1
                     self._schedule.put(topic, self.cycle + 1)
+                    if few:
+                        self.subscribing.seek_others(topic)
 
     def _on_leave(self, fact: Leave) -> None:
         ctx = self._ctx
@@ -210,7 +214,9 @@ class Peer:
     # --- commands -------------------------------------------------------------------------------
 
     def _on_subscribe(self, fact: Subscribe) -> None:
-        if self.subscribing.subscribe(fact.token, fact.topic, fact.scheme, self.isolated):
+        if self.subscribing.subscribe(
+            fact.token, fact.topic, fact.scheme, self.isolated, self._entering.hopeful
+        ):
             self._schedule.put(fact.topic, self.cycle + 1)
 
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
@@ -258,6 +264,8 @@ class Peer:
             self.subscribing.on_timer(timer.topic, timer.serial)
         elif kind == entering.TIMER:
             self._entering.on_timer(timer.serial)
+            if self.isolated and not self._entering.hopeful:
+                self.subscribing.on_entered(isolated=True)
         elif kind == NEW_TOPICS:
             self._new_topics_armed = False
             self.advertising.flush_new()

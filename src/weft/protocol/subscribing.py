@@ -61,10 +61,16 @@ class Subscribing:
         self._advertising = advertising
         self._joining: dict[Topic, _Joining] = {}
         self._lookups: dict[int, Topic] = {}
+        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self._past: dict[Topic, Recent] = {}  # what was seen of topics given up
 
-    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool) -> bool:
-        """Returns whether the topic is new to this peer."""
+    def subscribe(
+        self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool, hopeful: bool
+    ) -> bool:
+        """Returns whether the topic is new to this peer.
+
+        A peer that is just entering the network (`hopeful`) looks for others once it is in.
+        """
         ctx = self._ctx
         if topic in self._topics:
             joining = self._joining.get(topic)
@@ -82,11 +88,24 @@ class Subscribing:
         ctx.trace(JOIN, {"topic": topic})
         joining = self._joining[topic] = _Joining()
         joining.tokens.append(token)
-        if isolated:
+        if hopeful:
+            self._postponed[topic] = None
+        elif isolated:
             self._finish(topic, "instantiated", None)
         else:
             self._look_up(topic)
         return True
+
+    def on_entered(self, isolated: bool) -> None:
+        """The peer got into the network, or stays outside for the time being."""
+        postponed, self._postponed = self._postponed, {}
+        for topic in postponed:
+            if topic not in self._joining:
+                continue
+            if isolated:
+                self._finish(topic, "instantiated", None)
+            else:
+                self._look_up(topic)
 
     def unsubscribe(self, token: int, topic: Topic) -> None:
         ctx = self._ctx

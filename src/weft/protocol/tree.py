@@ -1,7 +1,7 @@
 """Push tree: payloads over a tree of eager links, announcements over the rest (Plumtree:
 Leitão, Pereira, Rodrigues, "Epidemic Broadcast Trees", 2007).
 
-Every stable link starts eager. The first copy of an event keeps its link eager, a second copy
+The first links start eager. The first copy of an event keeps its link eager, a second copy
 over another link makes that one lazy on both ends, so after a few events the eager links form
 one tree shared by all publishers, and each member gets one copy. Lazy links carry announcements
 (IHave); an announced event that does not come is asked for (Graft), which makes that link
@@ -31,9 +31,11 @@ from weft.protocol.recent import Held, Recent
 from weft.protocol.records import GRAFT, PRUNE
 from weft.protocol.seam import Millis
 from weft.rules import tree as rules
+from weft.rules.draw import stream_of
 
 LAZY = "tree.lazy"
 MISSING = "tree.missing"
+_REATTACH = stream_of("tree.reattach")
 _MISSING_MAX = 4_096
 """guess: announced events waited for; more are left to the repair of view exchanges."""
 _ASKS_MAX = 8
@@ -93,13 +95,24 @@ class Tree:
     # --- links ----------------------------------------------------------------------------------
 
     def link_up(self, contact: Contact) -> None:
-        if contact.peer not in self.lazy:  # where the prune that made it known came first
-            self.eager[contact.peer] = contact
+        if contact.peer in self.lazy:  # the prune that made the link known came first
+            return
+        if not rules.starts_eager(bool(self.eager), self._shaper is not None):
+            self.lazy[contact.peer] = contact
+            return
+        fed = bool(self.eager)
+        self.eager[contact.peer] = contact
+        if not fed and self._shaper is not None:
+            self._graft(contact, [])  # the other end may have begun lazily
 
     def link_down(self, peer: PeerId) -> None:
-        self.eager.pop(peer, None)
+        was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
         self._pruned.pop(peer, None)
+        if was_fed and not self.eager and self.lazy:
+            # The only link that brought events is gone. Another one must, and cannot close a
+            # cycle: no need to wait until an announced event does not come.
+            self._graft(self._ctx.pick(_REATTACH, list(self.lazy.values())), [])
 
     def _make_eager(self, peer: PeerId) -> None:
         contact = self.lazy.pop(peer, None)
@@ -262,7 +275,7 @@ class Tree:
         self._make_eager(contact.peer)
         self._trace(GRAFT, contact.peer)
         self._ctx.counters["grafts_sent"] += 1
-        for start in range(0, len(spans), LIST_MAX):
+        for start in range(0, max(1, len(spans)), LIST_MAX):
             self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
 
     def on_graft(self, sender: Contact, message: Graft) -> None:

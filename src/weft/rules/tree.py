@@ -25,6 +25,15 @@ def prunes(
     return first is not None and first != sender and first_is_eager and publisher == shaper
 
 
+def starts_eager(has_eager: bool, saw_events: bool) -> bool:
+    """Whether a new link pushes events at once.
+
+    Deviation: in Plumtree every new link does. Here only until a first event has shaped a tree,
+    or where nothing else feeds this member; any other link would only bring second copies.
+    """
+    return not has_eager or not saw_events
+
+
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
