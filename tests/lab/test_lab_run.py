@@ -23,6 +23,7 @@ from weft.lab.registry import Size
 from weft.lab.run import Busy, claimed, plan_of
 from weft.lab.task import shape_of, table_of
 from weft.pipeline import tables
+from weft.pipeline.schemas import JUDGED
 
 HERE = Path(__file__).parent
 SOURCE = Path(weft.__file__).resolve().parents[1]
@@ -41,6 +42,8 @@ def test_a_run_leaves_rows_a_verdict_and_pictures(spark: SparkSession, tmp_path:
     gap = written["measured"]["gap"]
     assert gap["low"] <= gap["value"] <= gap["high"]
     assert written["tolerance"]["gap"]["bound"] == 0.1
+    [measure] = tables.read(spark, tmp_path / "dice" / "measures.parquet", JUDGED).collect()
+    assert (measure.measure, measure.value, measure.passed) == ("gap", gap["value"], True)
     assert (tmp_path / "dice" / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "dice" / "figure.svg").read_text()
     plan = plan_of(dice.entry(), "quick")

@@ -34,6 +34,7 @@ th { font-weight: 600; color: var(--soft); }
 td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
 article { border-top: 2px solid var(--line); margin-top: 2.5rem; padding-top: 1.25rem; }
+summary { cursor: pointer; }
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; margin: .75rem 0; }
 code { font-size: .88em; } a { color: inherit; }
 """
@@ -82,9 +83,7 @@ def page(verdicts: Sequence[Verdict], out: Path) -> str:
     )
 
 
-def _mark(passed: bool | None) -> str:
-    if passed is None:
-        return ""
+def _mark(passed: bool) -> str:
     return "<span class='good'>holds</span>" if passed else "<span class='bad'>falls short</span>"
 
 
@@ -97,32 +96,39 @@ def _overview_row(verdict: Verdict) -> str:
 
 
 def _article(verdict: Verdict, folder: Path) -> str:
-    rows = "".join(
-        _measure_row(name, numbers, verdict.tolerance.get(name))
+    asked = "".join(
+        _asked_row(name, verdict.measured[name], demand)
+        for name, demand in verdict.tolerance.items()
+    )
+    told = "".join(
+        f"<tr><td>{escape(name)}{_value(numbers)}</tr>"
         for name, numbers in verdict.measured.items()
+        if name not in verdict.tolerance
     )
     return (
         f"<article id='{escape(verdict.id)}'><h2>{escape(verdict.id)}: {escape(verdict.title)} "
         f"{_mark(verdict.passed)}</h2><p>{escape(verdict.claim)}</p>{_picture(verdict, folder)}"
         "<div class='wide'><table><tr><th>measure<th>value<th>interval<th>asked<th><th>why this "
-        f"bound</tr>{rows}</table></div><p class='soft'>{verdict.points} points, "
+        f"bound</tr>{asked}</table></div><details><summary>More numbers</summary><div class='wide'>"
+        f"<table><tr><th>measure<th>value<th>interval</tr>{told}</table></div></details>"
+        f"<p class='soft'>{verdict.points} points, "
         f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of CPU time for simulation. "
         f"<code>{escape(verdict.command)}</code></p></article>"
     )
 
 
-def _measure_row(name: str, numbers: dict[str, Any], asked: dict[str, Any] | None) -> str:
+def _value(numbers: dict[str, Any]) -> str:
     interval = ""
     if numbers["low"] is not None:
         interval = f"{number(numbers['low'])} … {number(numbers['high'])}"
-    demand, mark, why = "", "", ""
-    if asked is not None:
-        demand = f"{asked['relation']} {number(asked['bound'])}"
-        mark = _mark(bool(asked["passed"]))
-        why = escape(asked["why"])
+    return f"<td class='n'>{number(numbers['value'])}<td class='n'>{interval}"
+
+
+def _asked_row(name: str, numbers: dict[str, Any], asked: dict[str, Any]) -> str:
     return (
-        f"<tr><td>{escape(name)}<td class='n'>{number(numbers['value'])}<td class='n'>{interval}"
-        f"<td class='n'>{demand}<td>{mark}<td class='soft'>{why}</tr>"
+        f"<tr><td>{escape(name)}{_value(numbers)}"
+        f"<td class='n'>{asked['relation']} {number(asked['bound'])}"
+        f"<td>{_mark(bool(asked['passed']))}<td class='soft'>{escape(asked['why'])}</tr>"
     )
 
 

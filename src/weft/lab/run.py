@@ -1,7 +1,8 @@
 """A run: plan the tasks, leave out the finished ones, execute, then judge and draw each entry.
 
-    DIR/ID/rows.parquet/   one file per task (point and seed)
-    DIR/ID/verdict.json    claim, measured, tolerance, passed, seeds, command
+    DIR/ID/rows.parquet/      one file per task (point and seed)
+    DIR/ID/measures.parquet/  what was measured from them, and whether it keeps to its bounds
+    DIR/ID/verdict.json       claim, measured, tolerance, passed, seeds, command
     DIR/ID/figure.png, .svg
 
 An entry is judged as soon as its last task is done, while others still run.
@@ -22,9 +23,10 @@ from weft.lab import figures, verdict
 from weft.lab.execute import execute, pending
 from weft.lab.progress import Progress
 from weft.lab.registry import Entry, Size
-from weft.lab.task import Task, shape_of, table_of, tasks_of
+from weft.lab.task import Task, engine_code, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
+from weft.pipeline.schemas import JUDGED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,9 +70,7 @@ class Run:
 
     def run(self) -> list[Verdict]:
         """Do all of it; returns the verdicts in the order of the plans."""
-        kept = len(self._tasks) - len(self._to_run)
-        if kept:
-            self._progress.say(f"{kept} of {len(self._tasks)} points are there already")
+        self._say_what_is_there()
         try:
             if self._to_run:
                 execute(self._spark, self._to_run, self._out, self._watch)
@@ -78,6 +78,17 @@ class Run:
         finally:
             self._progress.clear()
         return [self._verdicts[plan.entry.id] for plan in self._plans]
+
+    def _say_what_is_there(self) -> None:
+        missing = {(task.experiment, task.key) for task in self._to_run}
+        kept = [task for task in self._tasks if (task.experiment, task.key) not in missing]
+        if not kept:
+            return
+        self._progress.say(f"{len(kept)} of {len(self._tasks)} points are there already")
+        notes = (tables.notes_of(table_of(self._out, task.experiment), task.key) for task in kept)
+        older = sum(note["code"] != engine_code() for note in notes)
+        if older:
+            self._progress.say(f"{older} of them are by another engine; --fresh runs them again")
 
     def left(self) -> int:
         """How many tasks are not finished."""
@@ -104,14 +115,17 @@ class Run:
         keys = [task.key for task in plan.tasks]
         rows = tables.read_parts(self._spark, table, keys, shape_of(entry.columns)).cache()
         try:
+            measures = verdict.measures_of(entry, rows, plan.size)
             result = verdict.judge(
                 entry,
-                rows,
+                measures,
                 size=plan.size,
                 seeds=plan.seeds,
                 points=plan.points,
                 notes=[tables.notes_of(table, key) for key in keys],
             )
+            judged = self._spark.createDataFrame(measures, JUDGED)
+            tables.write(judged.coalesce(1), folder / "measures.parquet")
             with figures.styled():
                 figures.save(entry.figure(rows), folder)
         finally:

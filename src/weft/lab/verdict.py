@@ -19,7 +19,7 @@ from weft.pipeline.schemas import REPORTED
 from weft.pipeline.transforms import judged
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from weft.lab.registry import Entry, Size
 
@@ -45,15 +45,20 @@ class Verdict:
     command: str
 
 
-def judge(
-    entry: Entry, rows: DataFrame, *, size: Size, seeds: int, points: int, notes: Notes
-) -> Verdict:
-    """Measure and compare; `notes` are those that the rows were written with."""
+def measures_of(entry: Entry, rows: DataFrame, size: Size) -> list[Row]:
+    """What was measured, compared with what is asked: rows of the shape JUDGED. What is asked
+    comes first, in the order of its reasons."""
     order = {name: place for place, name in enumerate(entry.tolerances)}
-    measures = sorted(
+    return sorted(
         rows.transform(entry.measure, size).transform(judged).collect(),
         key=lambda row: (order.get(row.measure, len(order)), row.measure),
     )
+
+
+def judge(
+    entry: Entry, measures: Sequence[Row], *, size: Size, seeds: int, points: int, notes: Notes
+) -> Verdict:
+    """The verdict on measures; `notes` are those that the rows were written with."""
     asked = [row for row in measures if row.relation != REPORTED]
     unexplained = {row.measure for row in asked} ^ set(entry.tolerances)
     if unexplained:

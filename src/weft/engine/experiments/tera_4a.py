@@ -7,9 +7,11 @@ the share of lookups that succeed within K visits, for every K at once; against 
 
 Where the two differ: a topic is not in exactly N·|APT|/|T| tables but in a random number of them
 around that, and failing is a convex function of that number, so failures are more frequent than
-at its mean. With tables of 10 a topic is in 10 ± 3 of 1000 tables, which costs up to 0.03 near
-K = 230; with tables of 50 and more the spread no longer shows. (Revisits of the same peer
-matter less: 230 visits among 1000 peers.)
+at its mean. With tables of 10 a topic is in 10 ± 3 of 1000 tables at any moment, which alone
+would cost 0.02 near K = 160. But an entry of so small a table lives only 10 cycles and a lookup
+of 160 visits takes 40, so about half of it averages out while the lookup is on its way. With
+tables of 50 and more nothing of it is left. Revisits of the same peer matter still less, for
+the same reason: by the time a walk comes back the table is another one.
 """
 
 from __future__ import annotations

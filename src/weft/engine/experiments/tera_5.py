@@ -23,7 +23,7 @@ from weft.engine.layout import Array
 from weft.engine.world import Settings, build
 from weft.rules.sizing import visits_expected, visits_for
 
-SEEDS = {"quick": 1, "full": 5}
+SEEDS = {"quick": 1, "full": 10}
 _SUCCESS = 0.999  # of lookups, from which K follows
 
 

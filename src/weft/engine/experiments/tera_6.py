@@ -33,7 +33,7 @@ from weft.rules.sizing import (
     visits_for,
 )
 
-SEEDS = {"quick": 2, "full": 5}
+SEEDS = {"quick": 2, "full": 10}
 _SUCCESS = 0.999
 _TABLE = 10  # paper (Fig. 3)
 _KINDS = (
@@ -239,7 +239,7 @@ def gigabytes(params: Params) -> float:
 def most_seeds(params: Params) -> int:
     if params["simulated"] == "formula":
         return 1
-    return 1 if params["peers"] >= 10**7 else 2 if params["peers"] >= 10**6 else 5
+    return 1 if params["peers"] >= 10**7 else 2 if params["peers"] >= 10**6 else 10
 
 
 def seconds(params: Params) -> float:

@@ -32,7 +32,7 @@ from weft.engine.layout import Array
 from weft.engine.world import Settings
 from weft.rules.sizing import stale_share, visits_for
 
-SEEDS = {"quick": 2, "full": 5}
+SEEDS = {"quick": 2, "full": 10}
 _RATES = (0.0, 0.001, 0.01, 0.05)
 _ATTEMPTS = 4  # weft's default: access points tried before giving up
 _ROUNDS = 10

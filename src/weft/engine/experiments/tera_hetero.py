@@ -29,7 +29,7 @@ from weft.engine.world import Settings, World, build
 from weft.rules.draw import absorb, stream_of
 from weft.rules.sizing import visits_for
 
-SEEDS = {"quick": 2, "full": 5}
+SEEDS = {"quick": 2, "full": 10}
 _VIEW = 20
 _FANOUT = 10  # mean, of `flat` and `aware`
 _FANOUT_LEAST = 4  # so that an event still spreads from a weak peer
