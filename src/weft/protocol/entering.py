@@ -2,7 +2,7 @@
 
 A peer remembers the contacts it was given and a few peers it met over a long time. With no
 neighbour left, it asks some of them to let it in. Even with neighbours it looks one of them up
-from time to time: after a long partition both sides have dropped each other from all views, and
+now and then: after a long partition both sides have dropped each other from all views, and
 nothing else would ever bring them together again.
 
 Deviation: neither Cyclon nor TERA has the latter; both assume that the general overlay never
