@@ -40,7 +40,7 @@ GRIDS = [
 ]
 
 SMALL: list[tuple[ModuleType, dict[str, Any]]] = [
-    (tera_3, {"peers": 300, "topics": 60, "subscriptions": 200, "zipf": 0.7, "kind": "corrected"}),
+    (tera_3, {"peers": 300, "topics": 60, "subscriptions": 200, "zipf": 0.7, "kind": "unscaled"}),
     (tera_4a, {"peers": 200, "topics": 50, "subscriptions": 200, "cycles": 60, "lookups": 50}),
     (tera_4b, {"peers": 200, "members": 8, "shuffle_length": 8, "trials": 10, "cycles": 9}),
     (tera_5, {"peers": 200, "topics": 20, "subscriptions": 900, "zipf": 0.0, "cycles": 10}),

@@ -15,6 +15,7 @@ from weft.engine.lookup import Ground, Lookups
 from weft.engine.topics import random_topics, subscribe_randomly
 from weft.engine.workload import spread
 from weft.engine.world import Settings, build
+from weft.rules import collide
 from weft.rules.sizing import Deployment, lookup_success, per_notification, tera_costs
 
 # --- tables: the five properties of TERA, Section 3 ---------------------------------
@@ -177,6 +178,7 @@ def test_groups_are_estimated_without_bias(size: int) -> None:
     allowed = 4 / np.sqrt(30 * len(asking)) + 0.04
     assert found.sizes.mean() / size == pytest.approx(1.0, abs=allowed)
     assert (found.samples > 0).all()
+    assert (found.to_advertise(30) == [collide.to_advertise(int(n), 30) for n in found.sizes]).all()
     assert found.messages >= 8 * found.samples.sum()
 
 
@@ -186,6 +188,7 @@ def test_small_groups_are_counted(size: int) -> None:
     topics.run(5)
     found = estimate(topics, np.arange(size), repeats=10, steps=8, tick=0)
     assert (found.sizes == size).all()
+    assert (found.to_advertise(10) == size).all()
     assert found.messages == 0
 
 

@@ -85,6 +85,14 @@ def test_a_small_group_is_counted_whatever_others_say() -> None:
     assert popularity(rig) == 4
 
 
+def test_an_estimate_is_scaled_before_it_is_advertised_and_a_count_is_not() -> None:
+    rig = member(6)
+    hear_of(rig, 900)
+    assert popularity(rig) == 900
+    assert rig.peer.topics[T].popularity_to_advertise == 1_000  # by l/(l−1), l = 10
+    assert member(3).peer.topics[T].popularity_to_advertise == 4
+
+
 # --- walks --------------------------------------------------------------------------------------
 
 

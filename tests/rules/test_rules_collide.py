@@ -119,3 +119,18 @@ def test_the_error_shrinks_with_the_root_of_the_collisions(
     assert abs(statistics.median(ratios) - 1) < 0.1
     mean = statistics.fmean(counts)
     assert mean == pytest.approx(collide.samples_expected(size, collisions), rel=0.15)
+
+
+@pytest.mark.parametrize("size", [100, 1_000])
+def test_one_over_what_is_advertised_is_right_on_average(size: int) -> None:
+    sizes = [round(collide.most_likely_size(count, 10)) for count in sample_counts(size, 10, 2_000)]
+    advertised = statistics.fmean(size / collide.to_advertise(each, 10) for each in sizes)
+    unscaled = statistics.fmean(size / each for each in sizes)
+    # one over a gamma variable of shape 10 has a relative deviation of 1/√8; four of the mean's
+    allowed = 4 / math.sqrt(8 * 2_000)
+    assert advertised == pytest.approx(1.0, abs=allowed)
+    assert unscaled > 1 + allowed
+
+
+def test_with_a_single_repeat_there_is_nothing_to_scale_by() -> None:
+    assert collide.to_advertise(40, 1) == 40

@@ -30,6 +30,12 @@ class Estimates:
     samples: npt.NDArray[np.int64]  # 0 where the group was counted
     messages: int
 
+    def to_advertise(self, repeats: int) -> npt.NDArray[np.int64]:
+        """The sizes in the form that access point tables want them; counted ones as they are."""
+        known, back = np.unique(self.sizes, return_inverse=True)
+        scaled = np.array([rules.to_advertise(int(size), repeats) for size in known], np.int64)
+        return np.where(self.samples > 0, scaled[back], self.sizes)
+
 
 @compiled
 def _sample(

@@ -64,7 +64,7 @@ class Advertising:
         tera = self._ctx.config.tera
         for start in range(0, len(topics), tera.advert_page):
             adverts = [
-                Advert(topic, state.overlay, max(1, state.popularity))
+                Advert(topic, state.overlay, state.popularity_to_advertise)
                 for topic in topics[start : start + tera.advert_page]
                 if (state := self._topics.get(topic)) is not None
             ]

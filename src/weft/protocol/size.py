@@ -14,7 +14,7 @@ from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import SampleReply, SampleWalk
 from weft.protocol.seam import Millis
-from weft.rules.collide import most_likely_size, starts_run
+from weft.rules.collide import most_likely_size, starts_run, to_advertise
 from weft.rules.draw import stream_of
 
 _START = stream_of("size.start")
@@ -53,6 +53,13 @@ class Size:
         if self._fits_view():
             return 1 + max(len(self._view), links)
         return self._known if self._is_fresh() else max(self._known, len(self._view) + 1)
+
+    def to_advertise(self, links: int) -> int:
+        """The same, in the form that access point tables want it."""
+        size = self.estimate(links)
+        if self._fits_view() or not self._known:
+            return size
+        return to_advertise(size, self._ctx.config.size.collisions)
 
     def _fits_view(self) -> bool:
         return len(self._view) < self._ctx.config.cyclon.view_size - 1

@@ -94,6 +94,10 @@ class TopicState:
     def popularity(self) -> int:
         return self.size.estimate(len(self.links.linked))
 
+    @property
+    def popularity_to_advertise(self) -> int:
+        return max(1, self.size.to_advertise(len(self.links.linked)))
+
     # --- events ---------------------------------------------------------------------------------
 
     def publish(self, event: Event) -> None:

@@ -17,11 +17,10 @@ the `floor` below; a snapshot that reaches it is as even as chance allows: about
 topics, so the paper's "below 5 %" can only be about Zipf 2.0, where it is 0.022. Snapshots a time
 d apart are correlated by e^(−d/τ), which gives the floor of an average of snapshots.
 
-The estimated popularity comes in four kinds: `true`; `counted`, weft's: groups that fit a view
-are counted, larger ones estimated by Sample & Collide; and two that estimate everything from
-ideal samples, by maximum likelihood (`likely`) or by C²/2l (`textbook`). With l repeats the mean
-of one over the estimate is l/(l−1) over the size, so `counted` favours large topics by that much
-against counted ones; `corrected` is `counted` with estimates scaled up by l/(l−1).
+The popularity that is advertised comes in five kinds: `true`; `counted`, weft's: groups that fit a
+view are counted, larger ones estimated by Sample & Collide and scaled (see `to_advertise` in
+`rules.collide`); `unscaled`, the same without the scaling; and two that estimate everything from
+ideal samples, by maximum likelihood (`likely`) or by C²/2l (`textbook`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from weft.engine.workload import Memberships, Sizes
 from weft.engine.world import Settings, World, build
 
 SEEDS = {"quick": 3, "full": 10}
-KINDS = ("true", "counted", "corrected", "likely", "textbook")
+KINDS = ("true", "counted", "unscaled", "likely", "textbook")
 _ZIPF = {"a": 0.0, "b": 0.7, "c": 2.0}
 _SETTLE = 6  # lifetimes of an entry before the first snapshot: e⁻⁶ of the start is left
 _SNAPSHOTS = {0.0: 16, 0.7: 16, 2.0: 4}  # fewer where an entry lives 1300 cycles
@@ -93,7 +92,7 @@ def run(params: Params, seed: int) -> Columns:
     held = workload(params, seed, all_active=False)
     settings = Settings(
         table_size=params["table_size"],
-        exchange_in_topics=params["kind"] in ("counted", "corrected"),
+        exchange_in_topics=params["kind"] in ("counted", "unscaled"),
     )
     world = build(settings, held, seed)
     tau = lifetime(params["peers"], held.topics, params["table_size"], settings)
@@ -154,12 +153,9 @@ def _advertise_estimates(world: World, kind: str, who: range, tick: int) -> None
     if kind == "true" or len(who) == 0:
         return
     asking = np.arange(who.start, who.stop, who.step)
-    if kind in ("counted", "corrected"):
+    if kind in ("counted", "unscaled"):
         found = estimate(world.topics, asking, _REPEATS, _WALK_STEPS, tick)
-        sizes = found.sizes
-        if kind == "corrected":
-            scaled = np.rint(sizes * (_REPEATS / (_REPEATS - 1)))
-            sizes = np.where(found.samples > 0, scaled, sizes).astype(np.int64)
+        sizes = found.sizes if kind == "unscaled" else found.to_advertise(_REPEATS)
     else:
         found = ideal_estimates(world.topics, asking, _REPEATS, tick, textbook=kind == "textbook")
         sizes = found.sizes

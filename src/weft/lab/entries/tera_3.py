@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 JUDGED = ("true", "counted")
 """The popularity that tables admit by: the true one, and the one that weft's peers estimate."""
 KINDS: dict[Size, tuple[str, ...]] = {
-    "quick": ("true", "counted", "corrected", "textbook"),
+    "quick": ("true", "counted", "unscaled", "textbook"),
     "full": engine.KINDS,
 }
 NAMES = {
     "true": "true popularity",
     "counted": "weft's estimate",
-    "corrected": "weft's estimate, unbiased",
+    "unscaled": "weft's estimate, unscaled",
     "likely": "maximum likelihood",
     "textbook": "C²/2l",
 }
@@ -173,6 +173,8 @@ def _entry(letter: str, workload: str) -> Entry:
         tolerances=tolerances(letter),
         figure=figure,
         seconds=engine.seconds,
+        most_seeds=engine.most_seeds,
+        version=2,
     )
 
 
