@@ -3,10 +3,16 @@
 A peer is named as in libp2p: by its Ed25519 public key. Inside weft a `PeerId` is the bare
 32-byte key; its text form is libp2p's (base58 of the identity multihash of the protobuf-wrapped
 key, "12D3KooW..."), and an address is a multiaddr (`/ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...`).
+
+A block of data is named by its content, as in IPLD: a `Cid` is the 36 bytes of a version 1 content
+identifier (dag-cbor, SHA-256); its text form is base32 ("bafyrei...").
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import ipaddress
 import re
 from typing import Annotated, NewType
@@ -19,6 +25,9 @@ PeerId = NewType("PeerId", bytes)
 Topic = NewType("Topic", str)
 """A UNIX-style path such as `/sports/football`; see `parse_topic`."""
 
+Cid = NewType("Cid", bytes)
+"""The 36 bytes of a CIDv1 that names a dag-cbor block by its SHA-256 hash; see `cid_of`."""
+
 OverlayId = NewType("OverlayId", int)
 """Names one instance of a topic's overlay (63 bits); the smaller one survives a merge."""
 
@@ -26,10 +35,12 @@ GENERAL = Topic("")
 """Where a topic is asked for, this stands for the general overlay, which holds every peer."""
 
 PEER_ID_BYTES = 32
+CID_BYTES = 36
 TOPIC_BYTES_MAX = 256
 """paper (TERA 4.2.2 assumes topics of 256 characters)."""
 
 WirePeerId = Annotated[PeerId, Meta(min_length=PEER_ID_BYTES, max_length=PEER_ID_BYTES)]
+WireCid = Annotated[Cid, Meta(min_length=CID_BYTES, max_length=CID_BYTES)]
 WireTopic = Annotated[Topic, Meta(max_length=TOPIC_BYTES_MAX)]
 WireAddress = Annotated[str, Meta(max_length=128)]
 
@@ -112,6 +123,53 @@ def parse_peer(text: str) -> PeerId:
 def peer_number(peer: PeerId) -> int:
     """The peer's coordinate in keyed draws (64 bits)."""
     return int.from_bytes(peer[:8], "big")
+
+
+# --- content identifiers --------------------------------------------------------------------
+
+CID_PREFIX = bytes((0x01, 0x71, 0x12, 0x20))
+"""CID version 1, codec dag-cbor, hash SHA-256 of 32 bytes; every block of weft has this one."""
+
+
+def cid_of(block: bytes) -> Cid:
+    """The name of a dag-cbor block."""
+    return Cid(CID_PREFIX + hashlib.sha256(block).digest())
+
+
+def is_cid(data: bytes) -> bool:
+    """Whether these bytes have the form of a `Cid`."""
+    return len(data) == CID_BYTES and data.startswith(CID_PREFIX)
+
+
+def multibase_text(data: bytes) -> str:
+    """IPLD's usual text form of binary names: 'b' and lower-case base32 without padding."""
+    return "b" + base64.b32encode(data).decode().rstrip("=").lower()
+
+
+def multibase_bytes(text: str) -> bytes:
+    """The bytes of such a text; only the one text that `multibase_text` writes is read."""
+    body = text[1:].upper()
+    try:
+        data = base64.b32decode(body + "=" * (-len(body) % 8))
+    except binascii.Error as error:
+        raise BadId(f"{text!r} is not base32 text such as 'bafyrei...'") from error
+    if multibase_text(data) != text:
+        raise BadId(f"{text!r} is not base32 text such as 'bafyrei...'")
+    return data
+
+
+def cid_text(cid: Cid) -> str:
+    """The usual text form, "bafyrei..."."""
+    return multibase_text(cid)
+
+
+def parse_cid(text: str) -> Cid:
+    if len(text) > 64:
+        raise BadId("a CID is at most 64 letters long")
+    data = multibase_bytes(text)
+    if not is_cid(data):
+        raise BadId(f"{text!r} names no dag-cbor block (those start with 'bafyrei')")
+    return Cid(data)
 
 
 # --- addresses ----------------------------------------------------------------------------

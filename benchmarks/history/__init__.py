@@ -1,0 +1,1 @@
+"""What history costs: verifying, storing durably, reading again, and surviving kill -9."""

@@ -1,0 +1,276 @@
+"""The stream of a topic as a DAG: its one order, its heads, its gaps (paper 004, 4.1 and 4.5).
+
+An event names as parents the heads its publisher knew: the events nobody had followed yet. Alone,
+a publisher makes a chain; several at once make branches, which the next event joins.
+
+**The order** of a stream is by (height, CID). A parent is always lower than its child, so this is
+an order in which causes come before effects; it needs nothing but the events themselves; whoever
+holds the same events has the same order, whatever came when, and even if the beginning is pruned.
+A late branch slips in no lower than where it forked off: what every later event descends from keeps
+its place for ever.
+
+**Live delivery** cannot wait for branches that may still come. It promises: each event once, none
+before its parents. Between branches two subscribers may see different orders while it happens;
+reading the stream again (replay, `store.events`) gives both the same.
+
+A parent that is not known is a *gap*: the event waits, the gap is fetched, and what waited for it
+is released. A gap that nobody can fill (pruned everywhere) is given up, which releases, too.
+
+Invariants: `heads` are the released events that no released event names; heights of known parents
+are checked exactly, so a height can be trusted once the parents are there; waiting events are
+bounded. Each event costs O(its parents), whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from weft.ids import Cid
+from weft.rules.descriptor import Event
+from weft.rules.refusal import Reason
+from weft.rules.shape import PARENTS_MAX
+
+REMEMBERED_MAX = 65_536
+"""guess: heights kept at hand; older ones are looked up."""
+WAITING_MAX = 4_096
+"""guess: events of one stream that wait for parents."""
+HEIGHT_BELIEVED = 1 << 40
+CLIMB_BELIEVED = 1 << 20
+"""guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
+checked because the parents are gone are believed within both, so that nobody can use up all heights
+there are by naming parents that never were."""
+QUIET_RUN = 1_024
+"""guess: positions without an unknown event after which none is expected further down."""
+
+
+class Position(NamedTuple):
+    """A place in the order of a stream."""
+
+    height: int
+    cid: Cid
+
+
+START = Position(0, Cid(b""))
+"""Before the first event of any stream."""
+
+
+def position(event: Event) -> Position:
+    return Position(event.height, event.cid)
+
+
+def surely_pruned(parent: Cid, child_height: int, floor: Position) -> bool:
+    """Whether a parent must lie at or below the floor, where its child is. A parent of a much
+    lower height may lie there, too; that shows when it comes."""
+    return Position(child_height - 1, parent) <= floor
+
+
+def choose_parents(heads: Mapping[Cid, int]) -> dict[Cid, int]:
+    """The heads that a new event names: all, or where there are too many the highest. The others
+    stay heads, and each event after this one names more of them."""
+    if len(heads) <= PARENTS_MAX:
+        return dict(heads)
+    highest = sorted(heads, key=lambda cid: (heads[cid], cid), reverse=True)
+    return {cid: heads[cid] for cid in highest[:PARENTS_MAX]}
+
+
+class Added:
+    """What came of adding an event, or of giving one up."""
+
+    __slots__ = ("dropped", "missing", "refused", "released")
+
+    def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
+        self.refused = refused  # why the event was not taken; None also where it was known already
+        self.missing = list(missing)  # parents to fetch that were not known to be missing before
+        self.released: list[Event] = []  # now deliverable, parents before children
+        self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
+
+
+class _Waiting:
+    """An event and how many of its parents are not there yet."""
+
+    __slots__ = ("event", "lacking")
+
+    def __init__(self, event: Event, lacking: int) -> None:
+        self.event = event
+        self.lacking = lacking
+
+
+class Stream:
+    """One topic's stream as one peer knows it."""
+
+    def __init__(
+        self,
+        heads: Mapping[Cid, int] | None = None,
+        lookup: Callable[[Cid], int | None] = lambda cid: None,
+        floor: Position = START,
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        """`heads` as stored, `lookup` the height of a stored event, `floor` how far the stored
+        stream is pruned."""
+        self.heads: dict[Cid, int] = dict(heads or {})
+        self.floor = floor
+        self._lookup = lookup
+        self._top = max(self.heads.values(), default=0)
+        self._waiting_max = waiting_max
+        # Ordered, since a plain dict slows down when its front is taken repeatedly.
+        self._heights = OrderedDict(self.heads)
+        self._waiting: dict[Cid, _Waiting] = {}
+        self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
+        self._given_up: OrderedDict[Cid, None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for parents."""
+        return len(self._waiting)
+
+    def missing(self) -> list[Cid]:
+        """The parents that waiting events lack and that have not come themselves, oldest first."""
+        return [cid for cid in self._children if cid not in self._waiting]
+
+    def height(self, cid: Cid) -> int | None:
+        """The height of a released event."""
+        known = self._heights.get(cid)
+        return known if known is not None else self._lookup(cid)
+
+    def knows(self, cid: Cid) -> bool:
+        """Whether an event has come, released or not."""
+        return cid in self._waiting or self.height(cid) is not None
+
+    def parents(self) -> dict[Cid, int]:
+        """The parents of an event published now."""
+        return choose_parents(self.heads)
+
+    # --- adding -------------------------------------------------------------------------------
+
+    def add(self, event: Event) -> Added:
+        """Take in an event that was verified and may be in this stream.
+
+        Where there is no room for more that wait, the gap is too deep to be walked back: read the
+        stream forwards from its order instead, where every event comes after its parents.
+        """
+        if self.knows(event.cid):
+            return Added()
+        if position(event) <= self.floor:
+            added = self.give_up(event.cid)
+            added.refused = Reason.PRUNED
+            return added
+        lacking = [cid for cid in event.parents if not self._is_settled(event, cid)]
+        if self._has_wrong_height(event, complete=not lacking):
+            return Added(Reason.WRONG_HEIGHT)
+        if not lacking:
+            added = Added()
+            self._release(event, added)
+            self._settle([event.cid], added)
+            return added
+        if len(self._waiting) >= self._waiting_max:
+            return Added(Reason.NO_ROOM)
+        missing = [cid for cid in lacking if cid not in self._children and cid not in self._waiting]
+        for parent in lacking:
+            self._children.setdefault(parent, []).append(event.cid)
+        self._waiting[event.cid] = _Waiting(event, len(lacking))
+        return Added(missing=missing)
+
+    def give_up(self, cid: Cid) -> Added:
+        """Stop waiting for an event that nobody has any more; what waited for it is released."""
+        added = Added()
+        if cid in self._children and cid not in self._waiting:
+            self._given_up[cid] = None
+            if len(self._given_up) > REMEMBERED_MAX:
+                self._given_up.popitem(last=False)
+            self._settle([cid], added)
+        return added
+
+    def _is_settled(self, event: Event, parent: Cid) -> bool:
+        return self.height(parent) is not None or self._is_gone(event, parent)
+
+    def _is_gone(self, event: Event, parent: Cid) -> bool:
+        return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
+
+    def _has_wrong_height(self, event: Event, complete: bool) -> bool:
+        """Whether what is known of the parents proves the height wrong. Exact if all are there;
+        what is gone has a height that cannot be known."""
+        heights = [self.height(parent) for parent in event.parents]
+        highest = max((height for height in heights if height is not None), default=0)
+        if complete and None not in heights:
+            return event.height != highest + 1
+        believed = max(self._top, HEIGHT_BELIEVED) + CLIMB_BELIEVED
+        return not highest < event.height <= believed
+
+    def _settle(self, arrived: list[Cid], added: Added) -> None:
+        """Release what waited for these, and for that, and so on; lowest first."""
+        while arrived:
+            ready: list[Event] = []
+            for cid in arrived:
+                for child in self._children.pop(cid, ()):
+                    waiting = self._waiting[child]
+                    waiting.lacking -= 1
+                    if not waiting.lacking:
+                        del self._waiting[child]
+                        ready.append(waiting.event)
+            arrived = []
+            for event in sorted(ready, key=position):
+                if self._has_wrong_height(event, complete=True):
+                    added.dropped.append(event)
+                    self._drop_descendants(event.cid, added)
+                else:
+                    self._release(event, added)
+                    arrived.append(event.cid)
+
+    def _drop_descendants(self, cid: Cid, added: Added) -> None:
+        """Forget what waits for an event that turned out wrong: it can never be complete."""
+        doomed = [cid]
+        while doomed:
+            gone = doomed.pop()
+            for child in self._children.pop(gone, ()):
+                event = self._waiting.pop(child).event
+                for parent in event.parents:
+                    others = self._children.get(parent)
+                    if others is not None:
+                        others.remove(child)
+                        if not others:
+                            del self._children[parent]
+                added.dropped.append(event)
+                doomed.append(child)
+
+    def _release(self, event: Event, added: Added) -> None:
+        self._note(event)
+        added.released.append(event)
+
+    def _note(self, event: Event) -> None:
+        for parent in event.parents:
+            self.heads.pop(parent, None)
+        if event.cid in self._given_up:  # it comes after all, and its children were released
+            del self._given_up[event.cid]
+        else:
+            self.heads[event.cid] = event.height
+        self._top = max(self._top, event.height)
+        self._heights[event.cid] = event.height
+        if len(self._heights) > REMEMBERED_MAX:
+            self._heights.popitem(last=False)
+
+
+# --- reading on from an event ---------------------------------------------------------------------
+
+
+def not_before(
+    heads: Iterable[Cid], downwards: Iterable[tuple[Cid, tuple[Cid, ...]]]
+) -> Iterator[Cid]:
+    """What whoever has everything up to `heads` may lack: of the events going down the order from
+    the highest of them, each with its parents, those that are neither heads nor their ancestors.
+
+    Ends after a long run of ancestors: branches are joined soon after they fork off.
+    """
+    past = set(heads)
+    run = 0
+    for cid, parents in downwards:
+        if cid in past:
+            past.discard(cid)
+            past.update(parents)
+            run += 1
+            if run >= QUIET_RUN:
+                return
+        else:
+            run = 0
+            yield cid

@@ -1,0 +1,170 @@
+"""What a store does, whatever it is made of.
+
+A store holds verified documents: events with their order, heads and gaps per topic, topic versions,
+topic records. It judges nothing; what goes in has been through `rules`. A batch is stored whole or
+not at all, with the heads and the index that follow from it, so no reader ever sees a half of it.
+
+Retention takes the lowest events in the stream's order first, so that what remains is the end of
+the stream without holes. It never takes heads (the next event must name them) nor what is pinned.
+How far a stream is pruned is its *floor*: nothing at or below it is taken in again, and whoever
+reads from further down is told so (`reader.Reader.pruned`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from weft.ids import Cid, Topic
+from weft.rules.dag import START, Position
+from weft.rules.descriptor import Event, TopicVersion
+
+PAGE = 1_000
+"""guess: events read at once; some 500 kB where they are small."""
+
+Outcome: TypeAlias = Literal[
+    "stored",
+    "known",  # was there before
+    "pruned",  # at or below the floor of its stream: not stored
+]
+
+
+class StoreError(Exception):
+    """The store cannot do what it should; the text says why and what to do. Nothing was stored."""
+
+
+class StoreFull(StoreError):
+    """No room left on the disk, or the store has reached its own limit."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or not a store."""
+
+
+class StoreReadOnly(StoreError):
+    """The place may not be written to."""
+
+
+class StoreBusy(StoreError):
+    """Another process holds the store."""
+
+
+class NotHeld(StoreError):
+    """The event to read on from is not (any more) in the store."""
+
+
+class Batch(Struct, frozen=True, gc=False):
+    """What is stored together."""
+
+    now_ms: int  # wall clock
+    events: tuple[Event, ...] = ()
+    topics: tuple[TopicVersion, ...] = ()
+    records: tuple[tuple[bytes, bytes], ...] = ()  # name and record; replaces the one held
+
+
+class Summary(Struct, frozen=True, gc=False):
+    """What a store holds of a topic."""
+
+    events: int = 0
+    bytes: int = 0
+    floor: Position = START  # pruned up to here
+    floor_ms: int = -1  # the latest time of what was pruned
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much of a topic is kept; None: without limit."""
+
+    age_ms: int | None = None
+    events: int | None = None
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("age_ms", "events", "bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"retention.{name} must not be negative")
+
+
+def event_time(event: Event, now_ms: int) -> int:
+    """The time an event counts as: its publisher's, but no later than it came in, so that a fast
+    clock does not keep it for ever."""
+    return min(event.created_ms, now_ms)
+
+
+class Store(Protocol):
+    """Every store. Reads see what has been committed, and nothing else."""
+
+    def commit(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
+        """Store batches together. When this returns they are as durable as the store can make
+        them; if it raises, none of them is stored. The outcomes are those of the events."""
+        ...
+
+    def stage(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
+        """The first half of `commit`: quick, and lost unless `settle` follows."""
+        ...
+
+    def settle(self) -> None:
+        """The second half, which waits for the disk; another thread may do it. If it raises,
+        nothing that was staged is stored."""
+        ...
+
+    def get(self, cid: Cid) -> bytes | None:
+        """The block of an event or a topic version."""
+        ...
+
+    def has(self, cid: Cid) -> bool: ...
+
+    def height(self, topic: Topic, cid: Cid) -> int | None:
+        """The height of an event of this topic."""
+        ...
+
+    def heads(self, topic: Topic) -> dict[Cid, int]:
+        """The events nobody follows, with their heights."""
+        ...
+
+    def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        """Parents of stored events that are not stored (and were not pruned)."""
+        ...
+
+    def give_up(self, topic: Topic, cids: Iterable[Cid]) -> None:
+        """Nobody has these any more: they are not missing from now on."""
+        ...
+
+    def events(
+        self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
+    ) -> list[Event]:
+        """Events of a stream in its order: those after a position that are no older than a time.
+        Fewer than `limit`: there are no more. See `reader` for reading on from an event."""
+        ...
+
+    def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
+        """The stream backwards, from a position that is included: events and their parents."""
+        ...
+
+    def topics(self) -> dict[Topic, Summary]: ...
+
+    def summary(self, topic: Topic) -> Summary: ...
+
+    def record(self, name: bytes) -> bytes | None: ...
+
+    def records(self) -> dict[bytes, bytes]:
+        """All records by name: what their holders renew."""
+        ...
+
+    def pin(self, cids: Iterable[Cid]) -> None:
+        """Keep these events whatever the retention."""
+        ...
+
+    def unpin(self, cids: Iterable[Cid]) -> None: ...
+
+    def pins(self) -> list[Cid]: ...
+
+    def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
+        """Drop what need not be kept, at most so many; how many were dropped."""
+        ...
+
+    def close(self) -> None: ...

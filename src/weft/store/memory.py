@@ -1,0 +1,197 @@
+"""A store that lasts as long as its process: for the simulator, tests, and peers without disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from weft.ids import Cid, Topic
+from weft.rules.dag import START, Position, position, surely_pruned
+from weft.rules.descriptor import Event
+from weft.store.interface import (
+    PAGE,
+    Batch,
+    Outcome,
+    Retention,
+    Summary,
+    event_time,
+)
+
+
+class _Stream:
+    """One topic."""
+
+    def __init__(self) -> None:
+        self.order: list[Position] = []
+        self.times: dict[Cid, int] = {}
+        self.heads: dict[Cid, int] = {}
+        self.wanted: dict[Cid, dict[Cid, None]] = {}  # parents not stored, and who names them
+        self.lost: dict[Cid, None] = {}  # of the wanted: nobody has them
+        self.bytes = 0
+        self.floor = START
+        self.floor_ms = -1  # the latest time of what was pruned
+
+
+class MemoryStore:
+    """See `interface.Store`."""
+
+    def __init__(self) -> None:
+        self._events: dict[Cid, Event] = {}
+        self._topics: dict[Cid, bytes] = {}
+        self._records: dict[bytes, bytes] = {}
+        self._streams: dict[Topic, _Stream] = {}
+        self._pins: dict[Cid, None] = {}
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
+        return self.stage(batches)
+
+    def settle(self) -> None:
+        pass
+
+    def stage(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
+        outcomes = []
+        for batch in batches:
+            for version in batch.topics:
+                self._topics[version.cid] = version.block
+            self._records.update(batch.records)
+            outcomes.append([self._add(event, batch.now_ms) for event in batch.events])
+        return outcomes
+
+    def _add(self, event: Event, now_ms: int) -> Outcome:
+        if event.cid in self._events:
+            return "known"
+        stream = self._streams.setdefault(event.topic, _Stream())
+        place = position(event)
+        if place <= stream.floor:
+            stream.wanted.pop(event.cid, None)
+            return "pruned"
+        self._events[event.cid] = event
+        stream.times[event.cid] = event_time(event, now_ms)
+        stream.bytes += len(event.block)
+        if not stream.order or stream.order[-1] < place:
+            stream.order.append(place)
+        else:
+            insort(stream.order, place)
+        for parent in event.parents:
+            if parent in stream.times:
+                stream.heads.pop(parent, None)
+            elif not surely_pruned(parent, event.height, stream.floor):
+                stream.wanted.setdefault(parent, {})[event.cid] = None
+        stream.lost.pop(event.cid, None)
+        if stream.wanted.pop(event.cid, None) is None:
+            stream.heads[event.cid] = event.height
+        return "stored"
+
+    def pin(self, cids: Iterable[Cid]) -> None:
+        self._pins.update(dict.fromkeys(cids))
+
+    def unpin(self, cids: Iterable[Cid]) -> None:
+        for cid in cids:
+            self._pins.pop(cid, None)
+
+    def give_up(self, topic: Topic, cids: Iterable[Cid]) -> None:
+        stream = self._streams.get(topic)
+        if stream is not None:
+            stream.lost.update((cid, None) for cid in cids if cid in stream.wanted)
+
+    def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
+        stream = self._streams.get(topic)
+        if stream is None:
+            return 0
+        kept: list[Position] = []
+        dropped = passed = 0
+        for place in stream.order:
+            over = (
+                (retention.events is not None and len(stream.times) > retention.events)
+                or (retention.bytes is not None and stream.bytes > retention.bytes)
+                or (
+                    retention.age_ms is not None
+                    and stream.times[place.cid] < now_ms - retention.age_ms
+                )
+            )
+            if not over or dropped >= most:
+                break
+            passed += 1
+            if place.cid in stream.heads or place.cid in self._pins:
+                kept.append(place)
+                continue
+            self._drop(stream, place)
+            dropped += 1
+        stream.order[:passed] = kept
+        return dropped
+
+    def _drop(self, stream: _Stream, place: Position) -> None:
+        event = self._events.pop(place.cid)
+        stream.bytes -= len(event.block)
+        stream.floor_ms = max(stream.floor_ms, stream.times.pop(place.cid))
+        stream.floor = max(stream.floor, place)
+        for parent in event.parents:
+            children = stream.wanted.get(parent)
+            if children is not None:
+                children.pop(place.cid, None)
+                if not children:
+                    del stream.wanted[parent]
+                    stream.lost.pop(parent, None)
+
+    def close(self) -> None:
+        pass
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def get(self, cid: Cid) -> bytes | None:
+        event = self._events.get(cid)
+        return event.block if event is not None else self._topics.get(cid)
+
+    def has(self, cid: Cid) -> bool:
+        return cid in self._events or cid in self._topics
+
+    def height(self, topic: Topic, cid: Cid) -> int | None:
+        event = self._events.get(cid)
+        return event.height if event is not None and event.topic == topic else None
+
+    def heads(self, topic: Topic) -> dict[Cid, int]:
+        stream = self._streams.get(topic)
+        return {} if stream is None else dict(sorted(stream.heads.items()))
+
+    def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        stream = self._streams.get(topic)
+        if stream is None:
+            return []
+        return sorted(cid for cid in stream.wanted if cid not in stream.lost)[:most]
+
+    def events(
+        self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
+    ) -> list[Event]:
+        stream = self._streams.get(topic)
+        if stream is None:
+            return []
+        rest = islice(stream.order, bisect_right(stream.order, after), None)
+        recent = (place.cid for place in rest if stream.times[place.cid] >= since_ms)
+        return [self._events[cid] for cid in islice(recent, limit)]
+
+    def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
+        stream = self._streams.get(topic)
+        order = stream.order[: bisect_right(stream.order, start)] if stream is not None else []
+        for place in reversed(order):
+            yield place.cid, self._events[place.cid].parents
+
+    def topics(self) -> dict[Topic, Summary]:
+        return {topic: self.summary(topic) for topic in sorted(self._streams)}
+
+    def summary(self, topic: Topic) -> Summary:
+        stream = self._streams.get(topic)
+        if stream is None:
+            return Summary()
+        return Summary(len(stream.order), stream.bytes, stream.floor, stream.floor_ms)
+
+    def record(self, name: bytes) -> bytes | None:
+        return self._records.get(name)
+
+    def records(self) -> dict[bytes, bytes]:
+        return dict(sorted(self._records.items()))
+
+    def pins(self) -> list[Cid]:
+        return sorted(self._pins)

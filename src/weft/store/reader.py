@@ -1,0 +1,89 @@
+"""Reading a stream, from wherever the reader left off.
+
+- since `"beginning"`: all that is held;
+- since a time: what is no older;
+- since an event: all that is neither that event nor an ancestor of it, so that its reader lacks
+  nothing. What was concurrent with it comes too, though it may have been read before;
+- since a set of heads: all that is not in their past. That is what a peer lacks who has these
+  heads; those that are not held here are passed over.
+
+Events come in the order of the stream, each once. A reader that has come to the end goes on when
+there is more above; what comes in late further down belongs to live delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from weft.ids import Cid, Topic
+from weft.rules.dag import START, Position, Stream, not_before, position
+from weft.rules.descriptor import Event, known_event
+from weft.store.interface import PAGE, NotHeld, Store
+
+Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]
+"""The beginning, a time in milliseconds, an event (a `Cid`) or heads."""
+
+
+class Reader:
+    """One reading of one stream."""
+
+    def __init__(self, store: Store, topic: Topic, since: Since = "beginning") -> None:
+        """`NotHeld` if the event to read on from is not in the store (any more)."""
+        self._store = store
+        self._topic = topic
+        self._since_ms = since if isinstance(since, int) else 0
+        self._after = START
+        self._beside: list[Cid] = []  # the next one last
+        if isinstance(since, bytes):
+            heads: tuple[Cid, ...] = (Cid(since),)
+        else:
+            heads = since if isinstance(since, tuple) else ()
+        held = self._held(heads)
+        if isinstance(since, bytes) and not held:
+            raise NotHeld("the event to read on from is not in the store (any more)")
+        if held:
+            self._after = max(held)
+            down = store.downwards(topic, self._after)
+            self._beside = list(not_before((place.cid for place in held), down))
+        summary = store.summary(topic)
+        self.pruned = self._after < summary.floor and self._since_ms <= summary.floor_ms
+        """Older events that belong here are gone."""
+
+    @property
+    def after(self) -> Position:
+        """Where the part of the order that has been read ends."""
+        return self._after
+
+    def _held(self, heads: tuple[Cid, ...]) -> list[Position]:
+        heights = {cid: self._store.height(self._topic, cid) for cid in heads}
+        return [Position(height, cid) for cid, height in heights.items() if height is not None]
+
+    def read(self, limit: int = PAGE) -> list[Event]:
+        """The next events, at most so many; none: there are no more for now."""
+        found: list[Event] = []
+        while self._beside and len(found) < limit:
+            cid = self._beside.pop()
+            block = self._store.get(cid)
+            if block is not None:  # else it was pruned meanwhile
+                found.append(known_event(block, cid))
+        if len(found) < limit:
+            room = limit - len(found)
+            found += self._store.events(self._topic, self._after, self._since_ms, room)
+            if found:
+                self._after = max(self._after, position(found[-1]))
+        return found
+
+
+def stream_of(store: Store, topic: Topic) -> Stream:
+    """A topic's stream, to go on from what is stored."""
+    return Stream(
+        store.heads(topic), lambda cid: store.height(topic, cid), store.summary(topic).floor
+    )
+
+
+def read_all(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[Event]:
+    """A whole stream, read page by page."""
+    reader = Reader(store, topic, since)
+    while page := reader.read():
+        yield from page

@@ -1,0 +1,154 @@
+"""CAR archives: other libraries read ours, and ours believes nothing."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import dag_cbor
+import libipld
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from multiformats import CID, varint
+from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
+
+from weft.ids import Cid, cid_of, cid_text
+from weft.rules import dagcbor
+from weft.rules.descriptor import Event, TopicVersion
+from weft.rules.refusal import Reason
+from weft.store import car
+from weft.store.interface import Batch, Retention
+from weft.store.memory import MemoryStore
+
+FIRST = topic(allowed=[BEN.peer])
+SECOND = topic(allowed=[], parent=FIRST.cid)
+TRUNK = chain(3)
+EVENTS = [
+    *TRUNK,
+    (SIDE := event(b"side", TRUNK[0], key=BEN, link=FIRST.cid)),
+    event(b"join", TRUNK[2], SIDE, link=SECOND.cid),
+]
+
+
+def filled() -> MemoryStore:
+    store = MemoryStore()
+    store.commit([Batch(NOW_MS, tuple(EVENTS), (FIRST, SECOND))])
+    return store
+
+
+def archive(*found: Event | TopicVersion) -> BytesIO:
+    return BytesIO(b"".join(car.encode([], [(each.cid, each.block) for each in found])))
+
+
+def test_there_and_back() -> None:
+    data = b"".join(car.export(filled(), SPORTS))
+    store = MemoryStore()
+    loaded = car.load(store, BytesIO(data), NOW_MS)
+    assert (loaded.events, loaded.topics, loaded.known, loaded.waiting) == (5, 2, 0, 0)
+    assert not loaded.refused
+    assert store.events(SPORTS) == filled().events(SPORTS)
+    assert store.heads(SPORTS) == filled().heads(SPORTS)
+    assert store.get(FIRST.cid) == FIRST.block
+    again = car.load(store, BytesIO(data), NOW_MS)
+    assert (again.events, again.known) == (0, 5)
+
+
+def test_another_library_reads_it() -> None:
+    data = b"".join(car.export(filled(), SPORTS))
+    header, blocks = libipld.decode_car(data)
+    assert header == {"roots": [EVENTS[-1].cid], "version": 1}
+    assert len(blocks) == 7
+    length, size, _ = varint.decode_raw(data)
+    assert dag_cbor.decode(data[size : size + length]) == {
+        "version": 1,
+        "roots": [CID.decode(cid_text(EVENTS[-1].cid))],
+    }
+    roots, sections = car.decode(BytesIO(data))
+    assert roots == [EVENTS[-1].cid]
+    assert set(dict(sections)) == set(blocks)
+
+
+@given(st.integers(0, 1 << 28))
+def test_lengths(number: int) -> None:
+    assert car.varint(number) == varint.encode(number)
+
+
+def test_in_any_order() -> None:
+    store = MemoryStore()
+    loaded = car.load(store, archive(FIRST, SECOND, *reversed(EVENTS)), NOW_MS)
+    assert (loaded.events, loaded.waiting) == (5, 0)
+    assert store.heads(SPORTS) == filled().heads(SPORTS)
+
+
+def test_a_part_of_a_stream() -> None:
+    data = b"".join(car.export(filled(), SPORTS, since=TRUNK[1].cid))
+    store = MemoryStore()
+    store.commit([Batch(NOW_MS, tuple(TRUNK[:2]))])
+    assert car.load(store, BytesIO(data), NOW_MS).events == 3
+    assert store.events(SPORTS) == filled().events(SPORTS)
+    empty = car.load(MemoryStore(), BytesIO(data), NOW_MS)
+    assert (empty.events, empty.waiting) == (0, 3)
+
+
+def test_pruned_history_is_not_loaded_again() -> None:
+    store = filled()
+    data = b"".join(car.export(store, SPORTS))
+    store.prune(SPORTS, Retention(events=1), NOW_MS)
+    loaded = car.load(store, BytesIO(data), NOW_MS)
+    assert loaded.refused == {Reason.PRUNED: 4}
+    assert store.summary(SPORTS).events == 1
+
+
+def test_every_block_is_judged() -> None:
+    forged = replace(EVENTS[0], block=EVENTS[0].block[:-1] + b"\0")
+    forged = replace(forged, cid=cid_of(forged.block))
+    misnamed = replace(EVENTS[1], cid=EVENTS[2].cid)
+    not_allowed = event(b"x", key=CAROL, link=FIRST.cid)
+    unknown = event(b"x", key=ANNA, link=cid_of(b"some other topic"))
+    good = event(b"good", link=FIRST.cid)
+    store = MemoryStore()
+    loaded = car.load(store, archive(FIRST, forged, misnamed, not_allowed, unknown, good), NOW_MS)
+    assert loaded.refused == {
+        Reason.BAD_SIGNATURE: 1,
+        Reason.BAD_CID: 1,
+        Reason.NOT_ALLOWED: 1,
+        Reason.UNKNOWN_TOPIC: 1,
+    }
+    assert store.events(SPORTS) == [good]
+
+
+WHOLE = b"".join(car.export(filled(), SPORTS))
+PLAIN_HEADER = dagcbor.mapping({"roots": dagcbor.array([]), "version": dagcbor.integer(1)})
+
+
+def framed(data: bytes) -> bytes:
+    return car.varint(len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "is empty"),
+        (b"\x01\xff", "CAR header"),
+        (b"\x05ab", "ends in the middle"),
+        (b"\x80", "ends in the middle"),
+        (b"\xff" * 20, "makes no sense"),
+        (b"\x00", "too long, or none"),
+        (framed(dagcbor.mapping({"version": dagcbor.integer(2)})), "version 1"),
+        (framed(dagcbor.mapping({"version": dagcbor.integer(1)})), "no roots"),
+        (framed(PLAIN_HEADER) + framed(b"\x01\x55" + bytes(40)), "not dag-cbor"),
+        (framed(PLAIN_HEADER) + framed(Cid(b"\x01\x71\x12\x20")), "not dag-cbor"),
+        (framed(PLAIN_HEADER) + car.varint(1 << 27), "too long"),
+    ],
+)
+def test_files_that_are_no_archive(data: bytes, text: str) -> None:
+    with pytest.raises(car.BadArchive, match=text):
+        car.load(MemoryStore(), BytesIO(data), NOW_MS)
+
+
+def test_what_comes_before_a_break_is_kept() -> None:
+    store = MemoryStore()
+    with pytest.raises(car.BadArchive, match="ends in the middle"):
+        car.load(store, BytesIO(WHOLE[:-10]), NOW_MS)
+    assert store.summary(SPORTS).events == 4

@@ -1,0 +1,245 @@
+"""The SQLite store when things go wrong: errors that say so, and no half-written block."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.history_kit import NOW_MS, SPORTS, chain, event
+
+from weft.store import sqlite
+from weft.store.interface import (
+    Batch,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
+from weft.store.reader import read_all
+from weft.store.sqlite import SqliteStore
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def opened(path: Path, bytes_max: int | None = None) -> Iterator[SqliteStore]:
+    store = SqliteStore(path, bytes_max)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "store.db"
+
+
+def test_it_is_all_there_after_a_restart(path: Path) -> None:
+    events = chain(5)
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, tuple(events[:3] + events[4:]))])
+    with opened(path) as store:
+        assert store.missing(SPORTS) == [events[3].cid]
+        store.commit([Batch(NOW_MS, (events[3],))])
+        assert store.heads(SPORTS) == {events[4].cid: 5}
+        assert store.events(SPORTS) == events
+        assert store.verify() == 5
+
+
+def test_a_commit_is_on_disk(path: Path) -> None:
+    with opened(path) as store:
+        assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_nobody_sees_what_is_not_committed(path: Path) -> None:
+    one, two = chain(2)
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, (one,))])
+        store.stage([Batch(NOW_MS, (two,))])
+        assert not store.has(two.cid)
+        assert store.heads(SPORTS) == {one.cid: 1}
+        store.settle()
+        assert store.heads(SPORTS) == {two.cid: 2}
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(path: Path) -> None:
+    good, bad = chain(2)
+    with opened(path) as store:
+        with pytest.raises(StoreError):
+            # A record that SQLite cannot hold, after events that it could.
+            store.commit([Batch(NOW_MS, (good, bad)), Batch(NOW_MS, records=((None, None),))])  # type: ignore[arg-type]
+        assert store.topics() == {}
+        assert not store.has(good.cid)
+        store.commit([Batch(NOW_MS, (good,))])
+        assert store.heads(SPORTS) == {good.cid: 1}
+        assert store.verify() == 1
+
+
+def fill(store: SqliteStore) -> list[bytes]:
+    """Store events until it fails; what was stored before."""
+    stored: list[bytes] = []
+    last = event(bytes(20_000))
+    for _ in range(1_000):
+        store.commit([Batch(NOW_MS, (last,))])
+        stored.append(last.cid)
+        last = event(bytes(20_000), last)
+    raise AssertionError("it never fails")
+
+
+def test_a_full_store_says_so_and_goes_on_reading(path: Path) -> None:
+    with opened(path, bytes_max=400_000) as store:
+        with pytest.raises(StoreFull, match="is full"):
+            fill(store)
+        held = [each.cid for each in read_all(store, SPORTS)]
+        assert len(held) > 5
+        assert store.summary(SPORTS).events == len(held)
+        assert store.verify() == len(held)
+        with pytest.raises(StoreFull):
+            store.commit([Batch(NOW_MS, (event(bytes(300_000)),))])
+        assert store.verify() == len(held)
+    with opened(path) as store:  # with room again
+        store.commit([Batch(NOW_MS, (event(bytes(300_000)),))])
+        assert store.verify() == len(held) + 1
+
+
+def test_a_disk_that_takes_no_more(path: Path) -> None:
+    """The system refuses to let files grow, as a full disk does."""
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from tests.history_kit import NOW_MS, SPORTS
+        from tests.store.test_store_sqlite import fill
+        from weft.store.interface import StoreError
+        from weft.store.sqlite import SqliteStore
+        store = SqliteStore(Path(sys.argv[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        try:
+            fill(store)
+        except StoreError as error:
+            print(type(error).__name__, error)
+        count = store.summary(SPORTS).events
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        assert store.verify() == count > 3
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), path],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Store")
+    assert str(path) in done.stdout
+    with opened(path) as store:
+        assert store.verify() > 3
+
+
+def test_a_file_that_is_no_database(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreCorrupt, match="is no weft store"):
+        SqliteStore(path)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_somebody_elses_database(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(StoreCorrupt, match="no weft store"):
+        SqliteStore(path)
+
+
+def test_a_store_of_a_newer_weft(path: Path) -> None:
+    with opened(path) as store:
+        store._writer.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="newer weft"):
+        SqliteStore(path)
+
+
+def test_damage_is_found_out(path: Path) -> None:
+    events = chain(200)
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, tuple(events))])
+    data = bytearray(path.read_bytes())
+    place = data.index(events[100].block[-40:])
+    data[place] ^= 0xFF  # one byte of one block
+    path.write_bytes(data)
+    with opened(path) as store:
+        with pytest.raises(StoreCorrupt, match="is damaged"):
+            store.get(events[100].cid)
+        with pytest.raises(StoreCorrupt, match="is damaged"):
+            store.events(SPORTS)
+        with pytest.raises(StoreCorrupt, match="is damaged"):
+            store.verify()
+        assert store.get(events[0].cid) == events[0].block
+    for start in range(4_096, len(data), 4_096):
+        data[start : start + 64] = bytes(64)  # the heads of all pages
+    path.write_bytes(data)
+    with pytest.raises(StoreCorrupt, match=r"is damaged|malformed"), opened(path) as store:
+        store.verify()
+
+
+def test_contradictions_are_found_out(path: Path) -> None:
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, tuple(chain(3)))])
+        store._writer.execute("UPDATE topics SET events = 4")
+        with pytest.raises(StoreCorrupt, match="a wrong count"):
+            store.verify()
+
+
+def test_a_place_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreReadOnly, match="cannot make"):
+        SqliteStore(tmp_path / "file" / "store.db")
+    with pytest.raises(StoreReadOnly, match="cannot be opened"):
+        SqliteStore(tmp_path)  # a folder
+
+
+def test_a_folder_that_may_not_be_written_to() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        with opened(place / "store.db") as store:
+            store.commit([Batch(NOW_MS, (event(),))])
+        place.chmod(0o555)
+        (place / "store.db").chmod(0o444)
+        user = os.geteuid()
+        try:
+            if user == 0:  # root may write anywhere
+                os.seteuid(65_534)
+            with pytest.raises(StoreReadOnly, match=r"may not be written to|cannot be opened"):
+                SqliteStore(place / "store.db")
+            with pytest.raises(StoreReadOnly, match="cannot be opened"):
+                SqliteStore(place / "new.db")
+        finally:
+            os.seteuid(user)
+            place.chmod(0o755)
+        with opened(place / "store.db") as store:
+            assert store.verify() == 1
+
+
+def test_another_process_that_does_not_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.05)
+    with opened(path) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match="another process"):
+            store.commit([Batch(NOW_MS, (event(),))])
+        assert store.topics() == {}
+        other.execute("ROLLBACK")
+        other.close()
+        store.commit([Batch(NOW_MS, (event(),))])
+        assert store.summary(SPORTS).events == 1
