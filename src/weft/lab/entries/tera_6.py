@@ -221,6 +221,8 @@ def figure_d(rows: DataFrame) -> Figure:
             if len(some):
                 left.plot(some["peers"], some[name], ls="", color=colour(number), **look)
     costs.log_log(left)
+    low, high = left.get_ylim()
+    left.set_ylim(low, high * (high / low) ** 0.7)  # room for the legend above the lines
     costs.formula_in_legend(left)
     left.set_ylabel("messages per notification")
     costs.by_kind(right, points, "peers")
