@@ -6,36 +6,11 @@ import argparse
 import importlib
 import json
 import sys
-from dataclasses import dataclass
-from typing import Any
 
-from benchmarks.peer import machine, worker
+from benchmarks.goals import Goal, measures_of, summary, table
+from benchmarks.peer import worker
 
 TIMEOUT_S = 1_800
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A figure of the result, and what it should be."""
-
-    key: str
-    measure: str  # the module that takes it
-    text: str
-    least: float | None = None
-    most: float | None = None
-
-    def met(self, value: float | None) -> bool | None:
-        """None where there is no goal, or no figure."""
-        if value is None or (self.least is None and self.most is None):
-            return None
-        return (self.least is None or value >= self.least) and (
-            self.most is None or value <= self.most
-        )
-
-    def wanted(self) -> str:
-        if self.least is not None:
-            return f"at least {self.least:g}"
-        return "" if self.most is None else f"at most {self.most:g}"
 
 
 GOALS = (
@@ -49,48 +24,7 @@ GOALS = (
     Goal("payload_copies_per_delivery", "copies", "payload copies per delivery", most=1.05),
     Goal("payload_copies_per_delivery_healing", "copies", "the same while healing", most=1.2),
 )
-MEASURES = tuple(dict.fromkeys(goal.measure for goal in GOALS))
-
-
-def run_measures(names: list[str], quick: bool) -> dict[str, Any]:
-    """Every measure in a fresh process, one after the other; a failure costs only its figures."""
-    found: dict[str, Any] = {}
-    for name in names:
-        machine.say(f"{name}: starts")
-        arguments = ["--measure-here", name, *(["--quick"] if quick else [])]
-        try:
-            found[name] = worker.run("main", arguments, TIMEOUT_S)
-        except worker.WorkerFailed as problem:
-            machine.say(f"{name}: {problem}")
-            found[name] = {"error": str(problem)}
-    return found
-
-
-def summary(found: dict[str, Any], quick: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for goal in GOALS:
-        if goal.measure in found:
-            result[goal.key] = found[goal.measure].get(goal.key)
-    result["goals_met"] = {
-        goal.key: goal.met(result[goal.key])
-        for goal in GOALS
-        if goal.key in result and goal.wanted()
-    }
-    return result | {"quick": quick, "machine": machine.describe(), "measures": found}
-
-
-def table(result: dict[str, Any]) -> str:
-    lines = []
-    for goal in GOALS:
-        if goal.key in result:
-            value = result[goal.key]
-            shown = "not there" if value is None else f"{value:,.3f}"
-            met = {True: "yes", False: "NO", None: ""}[goal.met(value)]
-            lines.append(f"{goal.text:<48}{shown:>14}  {goal.wanted():<16}{met}")
-    for name, figures in result["measures"].items():
-        for key, value in figures.get("reference", {}).items():
-            lines.append(f"  for comparison, {name}: {key:<28}{value:>14,.3f}")
-    return "\n".join(lines)
+MEASURES = measures_of(GOALS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +46,9 @@ def main(argv: list[str] | None = None) -> int:
         module = importlib.import_module(f"benchmarks.peer.{args.measure_here}")
         print(json.dumps(module.measure(args.quick)))
         return 0
-    result = summary(run_measures(args.only or list(MEASURES), args.quick), args.quick)
-    print(json.dumps(result, indent=2) if args.json else table(result))
+    found = worker.measures("main", args.only or list(MEASURES), args.quick, TIMEOUT_S)
+    result = summary(GOALS, found, args.quick)
+    print(json.dumps(result, indent=2) if args.json else table(GOALS, result))
     failed = any("error" in figures for figures in result["measures"].values())
     return 1 if failed else 0
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks.peer import machine
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +27,9 @@ def surroundings() -> dict[str, str]:
 
 
 def command(module: str, arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", f"benchmarks.peer.{module}", *arguments]
+    """A module of this folder, or one of another folder by its full name."""
+    name = module if "." in module else f"benchmarks.peer.{module}"
+    return [sys.executable, "-m", name, *arguments]
 
 
 def run(module: str, arguments: Sequence[str], timeout_s: float) -> dict[str, Any]:
@@ -46,6 +50,20 @@ def run(module: str, arguments: Sequence[str], timeout_s: float) -> dict[str, An
         raise WorkerFailed(f"{module} ended with status {done.returncode}")
     result: dict[str, Any] = json.loads(lines[-1])
     return result
+
+
+def measures(module: str, names: Sequence[str], quick: bool, timeout_s: float) -> dict[str, Any]:
+    """Every measure in a fresh process, one after the other; a failure costs only its figures."""
+    found: dict[str, Any] = {}
+    for name in names:
+        machine.say(f"{name}: starts")
+        arguments = ["--measure-here", name, *(["--quick"] if quick else [])]
+        try:
+            found[name] = run(module, arguments, timeout_s)
+        except WorkerFailed as problem:
+            machine.say(f"{name}: {problem}")
+            found[name] = {"error": str(problem)}
+    return found
 
 
 class Worker:

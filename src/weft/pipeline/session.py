@@ -7,7 +7,14 @@ with the session. If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,
-pandas) must be installed there, for the Python that `PYSPARK_PYTHON` names.
+pandas) must be installed there, for the Python that `PYSPARK_PYTHON` names. A master on loopback,
+such as the one of `weft cluster up`, is this machine again: its workers use this same Python. Of
+the user's own cluster the secret is known as well (see `cluster`). A master that has no room for
+the job is an error after a while, not a job that waits for ever.
+
+A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
+task is started a second time because it is slow: the long ones are simulations, which take as long
+anywhere. Either would do no harm: tables are written so that a task run twice leaves one result.
 
 Each task has one core, so the libraries that would start threads of their own are held to one.
 """
@@ -15,6 +22,7 @@ Each task has one core, so the libraries that would start threads of their own a
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -25,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.pipeline import cluster, marked
 from weft.pipeline.java import java_home
 
 if TYPE_CHECKING:
@@ -35,16 +44,27 @@ SHIPPED = "weft-package"
 """The folder, in a worker's own, that the package is unpacked to. Not left zipped: the engine names
 its compiled code after the content of its files."""
 
+EXECUTORS_SECONDS = 90.0  # guess: a cluster that starts machines on demand needs a minute
+_LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+")
 
 SMALL_TABLES = {
     # Queries are over before an optimising compiler has paid off, Java's or Spark's own.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
 }
 """measured: with these the lab's verdicts take a quarter of the CPU time."""
+
+
+LARGE_TABLES = {
+    # Counting by a key goes through a hash table of compiled code until that is full, and through
+    # one three times slower beyond; Spark's own size is 2^16 keys for each task.
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+}
+"""measured: counting 2·10⁷ memberships by 10⁶ topics takes half the CPU time; 8 MB a task."""
 
 
 class SessionError(Exception):
@@ -66,6 +86,11 @@ class Settings:
         """Whether the workers run on this machine as part of the driver."""
         return self.master == "local" or self.master.startswith("local[")
 
+    @property
+    def here(self) -> bool:
+        """Whether everything runs on this machine: in the driver, or in a cluster on loopback."""
+        return self.local or _LOOPBACK.fullmatch(self.master) is not None
+
 
 @contextmanager
 def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
@@ -80,6 +105,15 @@ def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
             spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def for_small_tables(spark: SparkSession) -> SparkSession:
+    """A session beside this one, on the same Spark, with the settings for small tables."""
+    beside = spark.newSession()
+    for key, value in SMALL_TABLES.items():
+        if key.startswith("spark.sql."):
+            beside.conf.set(key, value)
+    return beside
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -102,8 +136,25 @@ def _started(settings: Settings, folder: Path) -> SparkSession:
         raise SessionError("\n".join(["Spark did not start:", str(error), *_said(log)])) from error
     spark.sparkContext.setLogLevel("ERROR")
     if not settings.local:
-        spark.sparkContext.addArchive(f"{_package_zip(folder)}#{SHIPPED}")
+        try:
+            spark.sparkContext.addArchive(f"{_package_zip(folder)}#{SHIPPED}")
+            _wait_for_executors(spark, settings)
+        except BaseException:
+            spark.stop()
+            raise
     return spark
+
+
+def _wait_for_executors(spark: SparkSession, settings: Settings) -> None:
+    """Until the cluster has given at least one."""
+    status = spark.sparkContext._jsc.sc().statusTracker()
+    # The driver is listed too.
+    if not marked.wait_until(lambda: len(status.getExecutorInfos()) > 1, EXECUTORS_SECONDS):
+        wanted = spark.conf.get("spark.executor.memory", "1g")
+        raise SessionError(
+            f"{settings.master} gave no executor within {EXECUTORS_SECONDS:.0f} s; has it workers "
+            f"with {wanted} of memory and a core to spare?"
+        )
 
 
 def _said(log: Path) -> list[str]:
@@ -122,18 +173,26 @@ def _options(settings: Settings, folder: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.scheduler.mode": "FAIR",  # a short query is not held up by a long job
     }
-    if settings.local:
+    if settings.here:
         options["spark.local.dir"] = str(folder / "local")
         options["spark.driver.bindAddress"] = "127.0.0.1"
         options["spark.driver.host"] = "127.0.0.1"
         # Small tables: a shuffle into 200 parts, Spark's default, would be 200 empty tasks.
         options["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    else:
+    if not settings.local:
         options["spark.executorEnv.PYTHONPATH"] = SHIPPED
-    if settings.small_tables:
-        options |= SMALL_TABLES
+        if _java_runs() and (own := cluster.known(settings.master)):
+            options |= own.properties()  # no longer read from its folder
+    options |= SMALL_TABLES if settings.small_tables else LARGE_TABLES
     options |= {f"spark.executorEnv.{name}": "1" for name in ONE_THREAD}
     return options
+
+
+def _java_runs() -> bool:
+    """Whether this process has a Java process already; it outlives sessions."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    return SparkContext._gateway is not None
 
 
 @contextmanager
@@ -141,14 +200,18 @@ def _environment(settings: Settings) -> Iterator[None]:
     """What the Java process and, through it, the Python workers inherit."""
     source = str(Path(__file__).resolve().parents[2])
     wanted = {"JAVA_HOME": str(java_home()), **dict.fromkeys(ONE_THREAD, "1")}
-    if settings.local:
-        known = os.environ.get("PYTHONPATH", "")
+    if settings.here:
         wanted |= {
-            "PYTHONPATH": os.pathsep.join(part for part in (source, known) if part),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+    if settings.local:
+        known = os.environ.get("PYTHONPATH", "")
+        wanted["PYTHONPATH"] = os.pathsep.join(part for part in (source, known) if part)
+    elif own := cluster.known(settings.master):
+        # By file, because what is given on a command line can be read by anybody.
+        wanted["SPARK_CONF_DIR"] = str(own.conf)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

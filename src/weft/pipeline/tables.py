@@ -93,7 +93,7 @@ def read_parts(
     spark: SparkSession, folder: Path, keys: Iterable[str], shape: StructType
 ) -> DataFrame:
     """The rows of these tasks, which must be finished."""
-    paths = [str(folder / (key + SUFFIX)) for key in sorted(keys)]
+    paths = [_address(folder / (key + SUFFIX)) for key in sorted(keys)]
     return spark.read.schema(shape).parquet(*paths)
 
 
@@ -102,7 +102,7 @@ def write(frame: DataFrame, folder: Path) -> None:
     aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     old = aside.with_name(aside.name + ".old")
     try:
-        frame.write.parquet(str(aside))
+        frame.write.parquet(_address(aside))
         if folder.exists():
             folder.rename(old)
         aside.rename(folder)
@@ -113,4 +113,22 @@ def write(frame: DataFrame, folder: Path) -> None:
 
 def read(spark: SparkSession, folder: Path, shape: StructType) -> DataFrame:
     """A plain table."""
-    return spark.read.schema(shape).parquet(str(folder))
+    return spark.read.schema(shape).parquet(_address(folder))
+
+
+def _address(path: Path) -> str:
+    """How Spark names a path of the file system, whatever its own default is (as on YARN)."""
+    return f"file://{path.resolve()}"
+
+
+def read_foreign(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
+    """Parquet files that somebody else wrote, in the shape they have."""
+    return spark.read.parquet(*paths)
+
+
+def read_small(folder: Path) -> list[dict[str, Any]]:
+    """All rows of a plain table that is small, without Spark."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
+    return rows

@@ -1,0 +1,128 @@
+"""`weft cluster`: a Spark cluster on this machine, for jobs that take `--master`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.parser import whole
+from weft.cli.problem import FAILED, Problem
+from weft.cli.table import table
+
+if TYPE_CHECKING:
+    from weft.pipeline.cluster import Cluster
+
+HELP = "Run a Spark cluster on this machine, for jobs with --master"
+DETAILS = """
+up      start a master and workers, wait until all are there, and print the master's address
+status  what runs: workers, cores in use, jobs (exit code 1 if nothing or less than started)
+down    end exactly the processes that up started, also after a crash
+
+Everything listens on loopback only, and only jobs of this user are taken. The cluster is described
+in --dir (WEFT_CLUSTER, else ~/.weft/cluster), where its logs are as well; jobs find it there.
+Clusters elsewhere: docs/operating.md.
+"""
+EXAMPLES = """
+weft cluster up                               two workers with a core and 1 GB each
+weft cluster up --workers 4 --cores 2 --memory 4g
+weft lab run 'tera-*' --master spark://127.0.0.1:PORT
+weft cluster status
+weft cluster down
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("up", "status", "down"), help="what to do")
+    parser.add_argument(
+        "--workers", type=whole(1, 64), default=2, metavar="N", help="how many workers (2)"
+    )
+    parser.add_argument(
+        "--cores", type=whole(1, 1024), default=1, metavar="N", help="tasks at once in each (1)"
+    )
+    parser.add_argument(
+        "--memory",
+        default="1g",
+        metavar="SIZE",
+        help="memory of each worker's Java process, such as 512m or 4g (1g)",
+    )
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=0, metavar="N", help="the master's port (any free)"
+    )
+    parser.add_argument(
+        "--ui-port", type=whole(0, 65535), default=0, metavar="N", help="its page's (any free)"
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="the cluster's folder (WEFT_CLUSTER)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from weft.pipeline.cluster import ClusterError, default_folder
+    from weft.pipeline.java import NoJava
+
+    folder = args.dir or default_folder()
+    try:
+        return {"up": _up, "status": _status, "down": _down}[args.action](args, folder)
+    except (ClusterError, NoJava) as error:
+        raise Problem(str(error)) from error
+
+
+def _up(args: argparse.Namespace, folder: Path) -> int:
+    from weft.pipeline.cluster import Size, default_folder, up
+
+    size = Size(args.workers, args.cores, args.memory)
+    _say("starting a master and its workers")
+    cluster = up(folder, size, args.port, args.ui_port)
+    print(f"master  {cluster.master}")
+    print(f"page    {cluster.page}")
+    _say(f"workers that are there: {size.workers}, with {size.cores} × {size.memory} each")
+    if folder.resolve() != default_folder().resolve():
+        _say(f"jobs find it with WEFT_CLUSTER={folder.resolve()}")
+    _say("'weft cluster down' ends it")
+    return 0
+
+
+def _status(args: argparse.Namespace, folder: Path) -> int:
+    from weft.pipeline.cluster import described
+
+    cluster = described(folder)
+    if cluster is None:
+        raise Problem(f"no cluster is described in {folder}; 'weft cluster up' starts one")
+    state = cluster.state()
+    if state is None:
+        left = len(cluster.processes())
+        raise Problem(
+            f"the master of {folder} does not answer ({left} processes are left); "
+            "'weft cluster down' cleans up"
+        )
+    print(f"master  {cluster.master}")
+    print(f"page    {cluster.page}")
+    rows = [
+        [f"{of['host']}:{of['port']}", of["state"].lower(), f"{of['coresused']} of {of['cores']}"]
+        for of in state["workers"]
+    ]
+    print(table(("worker", "state", "cores in use"), rows))
+    for job in state["activeapps"]:
+        print(f"job     {job['name']} ({job['cores']} cores)")
+    missing = _missing(cluster)
+    if missing:
+        _say(f"{missing} of {cluster.size.workers} workers are lost")
+    return FAILED if missing else 0
+
+
+def _missing(cluster: Cluster) -> int:
+    return cluster.size.workers - cluster.workers_alive()
+
+
+def _down(args: argparse.Namespace, folder: Path) -> int:
+    from weft.pipeline.cluster import down
+
+    ended = down(folder)
+    _say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"weft: {text}", file=sys.stderr)

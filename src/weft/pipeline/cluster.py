@@ -1,0 +1,338 @@
+"""A Spark cluster on this machine: one master and some workers, from the installed package.
+
+It is what a cluster elsewhere is, made small: the driver, the workers and the Python processes
+below them are separate, and any worker can be lost. Nothing is reached from outside: everything
+listens on loopback, and whoever wants to talk to it, from this machine too, must know a secret that
+only this user can read.
+
+All that is known of a cluster is in its folder:
+
+    DIR/cluster.json   its address, its size and the mark its processes carry (see `marked`)
+    DIR/conf/          Spark's settings for the daemons and for drivers, the secret among them
+    DIR/*.log          what master and workers said last; the only thing that `down` leaves
+    DIR/work/          what the workers keep for running jobs
+
+The description is written before the first process starts, so a start that is killed can still be
+cleaned up after.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.pipeline import marked
+from weft.pipeline.java import java_home
+
+HOST = "127.0.0.1"
+START_SECONDS = 120.0  # guess: a start takes some 5 s on an idle machine
+END_SECONDS = 15.0  # guess: daemons end within one, executors within a few
+DAEMON_MEMORY = "256m"  # measured: master and worker keep small tables only
+# Daemons do little for long: a small heap and no optimising compiler make them start sooner.
+DAEMON_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dweft.log.level=info"
+
+_FILE = "cluster.json"
+_ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
+_PAGE = re.compile(r"MasterWebUI.* started at (http://\S+)")
+_LOGGING = """\
+rootLogger.level = ${sys:weft.log.level:-warn}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class ClusterError(Exception):
+    """What a user can mend: a cluster that runs already, does not run, or did not start."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a cluster is to be."""
+
+    workers: int = 2
+    cores: int = 1  # of each worker: so many tasks at once
+    memory: str = "1g"  # of each worker's executor; Python processes come on top
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.cores < 1:
+            raise ClusterError("a cluster needs at least one worker with one core")
+        if not re.fullmatch(r"[1-9]\d*[mg]", self.memory):
+            raise ClusterError(f"memory {self.memory!r}: expected a number with m or g, as in 1g")
+        if _megabytes(self.memory) < 512:
+            raise ClusterError(f"memory {self.memory!r}: Spark's executors need 512m or more")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster as its folder describes it."""
+
+    folder: Path
+    mark: str
+    size: Size
+    master: str = ""  # its address, once it is known
+    page: str = ""  # its web page
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "conf"
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def processes(self) -> list[int]:
+        """The living processes: daemons, executors and their Python workers."""
+        return marked.carriers(self.mark)
+
+    def state(self) -> dict[str, Any] | None:
+        """What the master says of itself, its workers and jobs; None if it does not answer."""
+        if not self.page:
+            return None
+        try:
+            with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as answer:  # noqa: S310
+                found: dict[str, Any] = json.load(answer)
+        except (urllib.error.URLError, OSError, ValueError):
+            return None
+        return found
+
+    def workers_alive(self) -> int:
+        state = self.state() or {}
+        return sum(worker["state"] == "ALIVE" for worker in state.get("workers", []))
+
+    def properties(self) -> dict[str, str]:
+        """Spark's settings for whoever takes part."""
+        lines = (self.conf / "spark-defaults.conf").read_text().splitlines()
+        return dict(line.split(maxsplit=1) for line in lines)
+
+
+def default_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where a cluster is described if nobody says where."""
+    environment = os.environ if environment is None else environment
+    if named := environment.get("WEFT_CLUSTER"):
+        return Path(named)
+    return Path(environment.get("WEFT_HOME") or Path.home() / ".weft") / "cluster"
+
+
+def described(folder: Path) -> Cluster | None:
+    """The cluster that a folder describes, running or not."""
+    try:
+        written = json.loads((folder / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise ClusterError(f"{folder / _FILE} is no description of a cluster") from None
+    return Cluster(folder.resolve(), **{**written, "size": Size(**written["size"])})
+
+
+def known(master: str) -> Cluster | None:
+    """The cluster with this address, if the user's own folder describes it."""
+    found = described(default_folder())
+    return found if found is not None and found.master == master else None
+
+
+# --- up and down ----------------------------------------------------------------------------------
+
+
+def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
+    """Start a cluster and wait until all its workers are there; all or nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder):
+        older = described(folder)
+        if older is not None:
+            if older.processes():
+                raise ClusterError(
+                    f"a cluster runs already: {older.master or 'not quite started'}, described in "
+                    f"{folder}; 'weft cluster down' ends it"
+                )
+            _clean(older)
+        cluster = Cluster(folder.resolve(), secrets.token_hex(16), size)
+        try:
+            _describe(cluster)
+            _configure(cluster)
+            cluster = _with_master(cluster, port, page_port)
+            _with_workers(cluster)
+        except BaseException:  # an interruption as well: half a cluster is none
+            marked.end(cluster.mark, END_SECONDS)
+            _clean(cluster)
+            raise
+    return cluster
+
+
+def down(folder: Path) -> int:
+    """End the cluster of a folder, however much of it is left; returns how many processes."""
+    if not folder.is_dir():
+        raise ClusterError(f"no cluster is described in {folder}")
+    with _held(folder):
+        cluster = described(folder)
+        if cluster is None:
+            raise ClusterError(f"no cluster is described in {folder}")
+        ended = marked.end(cluster.mark, END_SECONDS)
+        left = cluster.processes()
+        if left:
+            raise ClusterError(f"these processes do not end: {left}")
+        _clean(cluster)
+    return ended
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """One start or end at a time. The lock is on the folder itself and leaves no file."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(f"the cluster of {folder} is being started or ended") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _describe(cluster: Cluster) -> None:
+    written = {name: value for name, value in asdict(cluster).items() if name != "folder"}
+    aside = cluster.folder / f".{_FILE}"
+    aside.write_text(json.dumps(written, indent=2) + "\n")
+    os.replace(aside, cluster.folder / _FILE)
+
+
+def _clean(cluster: Cluster) -> None:
+    for name in ("conf", "work"):
+        shutil.rmtree(cluster.folder / name, ignore_errors=True)
+    (cluster.folder / _FILE).unlink(missing_ok=True)
+
+
+def _configure(cluster: Cluster) -> None:
+    shutil.rmtree(cluster.conf, ignore_errors=True)
+    cluster.conf.mkdir(mode=0o700)
+    settings = {
+        # Whoever may submit a job may run anything as this user, so not even this machine's other
+        # users may.
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(32),
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.master.rest.enabled": "false",
+        "spark.ui.killEnabled": "false",
+        "spark.executor.memory": cluster.size.memory,
+        # What a finished job leaves with the workers goes after a day.
+        "spark.worker.cleanup.enabled": "true",
+        "spark.worker.cleanup.appDataTtl": "86400",
+    }
+    text = "".join(f"{name} {value}\n" for name, value in settings.items())
+    defaults = cluster.conf / "spark-defaults.conf"
+    defaults.touch(mode=0o600)
+    defaults.write_text(text)
+    (cluster.conf / "log4j2.properties").write_text(_LOGGING)
+
+
+# --- daemons --------------------------------------------------------------------------------------
+
+
+def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
+    """Start the master; the ports it got are read from what it says."""
+    ports = ["--port", str(port), "--webui-port", str(page_port)]
+    log = cluster.log("master")
+    daemon = _started(cluster, "master", "org.apache.spark.deploy.master.Master", *ports)
+    heard: dict[str, str] = {}
+
+    def ready() -> bool:
+        said = log.read_text(errors="replace")
+        for name, pattern in (("master", _ADDRESS), ("page", _PAGE)):
+            if found := pattern.search(said):
+                heard[name] = found[1]
+        return len(heard) == 2 or daemon.poll() is not None
+
+    if not marked.wait_until(ready, START_SECONDS) or len(heard) < 2:
+        raise ClusterError("\n".join(["the master did not start:", *_last_words(log)]))
+    for wanted, address in ((port, heard["master"]), (page_port, heard["page"])):
+        if wanted and not address.endswith(f":{wanted}"):
+            raise ClusterError(f"port {wanted} is taken")
+    cluster = replace(cluster, master=heard["master"], page=heard["page"])
+    _describe(cluster)
+    return cluster
+
+
+def _with_workers(cluster: Cluster) -> None:
+    names = [f"worker-{number}" for number in range(1, cluster.size.workers + 1)]
+    room = ["--cores", str(cluster.size.cores), "--memory", cluster.size.memory]
+    daemons = [
+        _started(
+            cluster,
+            name,
+            "org.apache.spark.deploy.worker.Worker",
+            *["--port", "0", "--webui-port", "0", *room],
+            *["--work-dir", str(cluster.folder / "work" / name), cluster.master],
+        )
+        for name in names
+    ]
+
+    def ready() -> bool:
+        ended = any(daemon.poll() is not None for daemon in daemons)
+        return ended or cluster.workers_alive() == len(daemons)
+
+    in_time = marked.wait_until(ready, START_SECONDS)
+    for name, daemon in zip(names, daemons, strict=True):
+        if not in_time or daemon.poll() is not None:
+            log = cluster.log(name)
+            raise ClusterError("\n".join([f"{name} did not come up:", *_last_words(log)]))
+
+
+def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A daemon of Spark, in a session of its own, so that it outlives the terminal."""
+    spark_home = _spark_home()
+    work = cluster.folder / "work" / name
+    work.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
+        marked.VARIABLE: cluster.mark,
+        "JAVA_HOME": str(java_home()),
+        "SPARK_HOME": str(spark_home),
+        "SPARK_CONF_DIR": str(cluster.conf),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_PUBLIC_DNS": HOST,  # what the page's address reads
+        "SPARK_LOCAL_DIRS": str(work / "scratch"),
+        "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {marked.argument(cluster.mark)}",
+        "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
+    }
+    program = [str(spark_home / "bin" / "spark-class"), kind, "--host", HOST, *arguments]
+    with cluster.log(name).open("wb") as log:
+        return subprocess.Popen(  # noqa: S603  (Spark's own program, with arguments of ours)
+            program,
+            env=environment,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _spark_home() -> Path:
+    import pyspark  # noqa: PLC0415  (Spark is imported when it is used)
+
+    return Path(pyspark.__file__).resolve().parent
+
+
+def _last_words(log: Path) -> list[str]:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [line for line in lines if not line.startswith("\tat ")][-10:]
+
+
+def _megabytes(memory: str) -> int:
+    return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)

@@ -1,0 +1,67 @@
+"""Marked processes are found and ended with all their children, and nobody else is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from weft.pipeline import cluster, marked
+
+PATIENCE_SECONDS = 60.0
+
+# Ignores politeness, and has a child of another session that outlives it.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleeper = "import time; print('there', flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def start(stack: ExitStack, program: str, mark: str) -> subprocess.Popen[str]:
+    process = stack.enter_context(
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, marked.VARIABLE: mark},
+            text=True,
+            stdout=subprocess.PIPE,
+        )
+    )
+    stack.callback(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    return process
+
+
+def test_all_that_carry_the_mark_are_ended_and_no_others(stack: ExitStack) -> None:
+    ours = start(stack, STUBBORN, "ours-1")
+    other = start(stack, "import time; print('there', flush=True); time.sleep(600)", "ours-12")
+    found = marked.carriers("ours-1")
+    assert ours.pid in found and len(found) == 2
+    assert marked.end("ours-1", polite_seconds=0.5) == 2
+    assert marked.wait_until(lambda: ours.poll() is not None, PATIENCE_SECONDS)
+    assert marked.carriers("ours-1") == []
+    assert other.poll() is None
+    assert marked.carriers("ours-12") == [other.pid]
+
+
+def test_there_is_nothing_to_end_where_nothing_runs() -> None:
+    assert marked.end("nobody", polite_seconds=0.0) == 0
+
+
+@pytest.mark.parametrize("memory", ["", "1", "1t", "0g", "g", "-1g", "511m", "1.5g"])
+def test_memory_that_spark_would_not_take_is_refused(memory: str) -> None:
+    with pytest.raises(cluster.ClusterError, match="memory"):
+        cluster.Size(memory=memory)
