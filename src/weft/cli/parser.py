@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from weft.cli.problem import USAGE, did_you_mean
 
@@ -21,11 +21,16 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 option = word.partition("=")[0]
-                hint = did_you_mean(option, self._option_string_actions)
+                hint = did_you_mean(option, self._known_options())
                 self.error(f"unknown option {option!r}{hint}")
         if unknown:
             self.error(f"unexpected argument {unknown[0]!r}")
         return found
+
+    def _known_options(self) -> list[str]:
+        """The options of this parser and of those of its actions."""
+        nested = [each for actions in actions_of(self) for each in actions.choices.values()]
+        return [option for parser in (self, *nested) for option in parser._option_string_actions]
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}", file=sys.stderr)
@@ -35,18 +40,42 @@ class Parser(argparse.ArgumentParser):
 
 def parser_for(command: str, module: ModuleType) -> Parser:
     """The parser of one command."""
+    parser = Parser(**_looks(command, module))
+    module.add_arguments(parser)
+    return parser
+
+
+def add_actions(
+    parser: argparse.ArgumentParser, command: str, modules: Mapping[str, ModuleType]
+) -> None:
+    """Make a parser one of several actions (`args.action`), each a module like a command."""
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=Parser
+    )
+    for name, module in modules.items():
+        action = actions.add_parser(name, help=module.HELP, **_looks(f"{command} {name}", module))
+        module.add_arguments(action)
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAction[Parser]]:
+    """Where a parser chooses among actions, if it does."""
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            yield each
+
+
+def _looks(command: str, module: ModuleType) -> dict[str, Any]:
+    """What a parser shows as help for a module."""
     help_line: str = module.HELP
     examples: str | None = getattr(module, "EXAMPLES", None)
     details: str | None = getattr(module, "DETAILS", None)
-    parser = Parser(
-        prog=f"weft {command}",
-        description=f"{help_line}.\n\n{details.strip()}" if details else f"{help_line}.",
-        epilog=f"examples:\n{_indented(examples)}" if examples else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_arguments(parser)
-    return parser
+    return {
+        "prog": f"weft {command}",
+        "description": f"{help_line}.\n\n{details.strip()}" if details else f"{help_line}.",
+        "epilog": f"examples:\n{_indented(examples)}" if examples else None,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+    }
 
 
 def _indented(text: str) -> str:

@@ -1,0 +1,40 @@
+"""`weft data`: from files about who subscribes to what to tables, universes and profiles.
+
+Each action is a module of this package, like a command: `data_ingest` and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from types import ModuleType
+
+from weft.cli.parser import add_actions
+
+HELP = "Bring in who subscribes to what, and look at it"
+DETAILS = """
+Everything is kept in a lake: a folder of Parquet tables, made by the first ingest. 'weft data
+ACTION --help' explains an action; docs/data.md explains formats and tables.
+"""
+EXAMPLES = """
+weft data ingest subs.csv.gz --out lake
+weft data ingest enwiki-stub-meta-history*.xml.gz --format mediawiki-xml --out lake
+weft data synth --nodes 5000 --topics 300 --out grid
+weft data universe lake --seeds 100 500
+weft data profile lake
+"""
+ACTIONS = ("ingest", "synth", "universe", "profile")
+
+
+def module_of(action: str) -> ModuleType:
+    """The module that implements an action."""
+    return import_module(f"weft.cli.data_{action}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_actions(parser, "data", {action: module_of(action) for action in ACTIONS})
+
+
+def run(args: argparse.Namespace) -> int:
+    code: int = module_of(args.action).run(args)
+    return code

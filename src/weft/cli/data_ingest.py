@@ -1,0 +1,189 @@
+"""`weft data ingest`: files into a lake."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.problem import USAGE, Problem
+
+if TYPE_CHECKING:
+    from weft.pipeline.ingest.job import Summary
+    from weft.pipeline.ingest.options import Options
+
+HELP = "Bring files into a lake"
+DETAILS = """
+Reads who subscribes to what, and since when, from files (a folder stands for all files in it),
+packed with gzip or bzip2 or not, and adds it to a lake. What cannot be read goes to the lake's
+table of rejects with file, line and reason. A file that is not of its format or not whole is
+an error, and so is an interruption: the lake then stays as it was. Files that the lake has
+already, by content, are passed over.
+
+Formats:
+  auto               guess from the beginning and the name, and say what was guessed
+  csv, tsv           columns for user, topic and perhaps time, with a header or without
+  jsonl              an object per line with such fields
+  parquet            a table with such columns
+  snap-edges         an edge list of SNAP: who follows whom
+  snap-communities   a community per line, its members in it (com-lj.all.cmty.txt)
+  mediawiki-xml      MediaWiki's dumps: who edited which page
+  mediawiki-history  Wikimedia's table of events in 70 columns
+  weft-trace         weft's own traces (peer --trace, sim --trace)
+  gossipsub-trace    those of go-libp2p-pubsub's JSON tracer
+"""
+EXAMPLES = """
+weft data ingest subs.csv.gz --out lake
+weft data ingest likes.csv --user who --topic what --time when --time-unit ms --out lake
+weft data ingest com-lj.all.cmty.txt.gz --out lj
+weft data ingest com-lj.ungraph.txt.gz --format snap-edges --both-ways --out lj
+weft data ingest dumps/*.xml.bz2 --format mediawiki-xml --out wiki
+weft data ingest out/demo/trace --out traced
+"""
+FORMATS = (
+    "auto",
+    "csv",
+    "tsv",
+    "jsonl",
+    "parquet",
+    "snap-edges",
+    "snap-communities",
+    "mediawiki-xml",
+    "mediawiki-history",
+    "weft-trace",
+    "gossipsub-trace",
+)
+UNITS = ("s", "ms", "us", "ns")
+WEIGHTS = (1.0, 4.0, 2.0, 1.0, 1.0, 3.0)
+"""measured: about what the steps take of the time"""
+
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""measured: where there is little to read, Java's optimising compiler costs more than it saves; a
+quarter less CPU time for a million rows"""
+
+_REASONS_SHOWN = 5
+_FILES_SHOWN = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files or folders")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the lake; made if it is not there"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="auto", help="of the files (auto)")
+    parser.add_argument("--user", metavar="COLUMN", help="its name, or its number from 1")
+    parser.add_argument("--topic", metavar="COLUMN", help="its name, or its number from 1")
+    parser.add_argument("--time", metavar="COLUMN", help="its name, or its number from 1")
+    parser.add_argument(
+        "--time-unit",
+        choices=UNITS,
+        help="of times that are numbers (as the column's name ends, else s); ISO dates need none",
+    )
+    header = parser.add_mutually_exclusive_group()
+    header.add_argument(
+        "--header", action="store_true", default=None, help="the first line names the columns"
+    )
+    header.add_argument(
+        "--no-header", dest="header", action="store_false", help="it does not (default: looks)"
+    )
+    parser.add_argument("--separator", metavar="CHAR", help="of csv or tsv, if it is another")
+    parser.add_argument(
+        "--both-ways", action="store_true", help="an edge of snap-edges counts for both its ends"
+    )
+    parser.add_argument("--user-prefix", default="", metavar="TEXT", help="put before users' names")
+    parser.add_argument(
+        "--topic-prefix", default="", metavar="TEXT", help="put before topics' names"
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from weft.lab.steps import Steps
+    from weft.lab.stoppable import Stopping, stoppable
+    from weft.pipeline.claim import Busy
+    from weft.pipeline.ingest.files import SMALL_BYTES, listed
+    from weft.pipeline.ingest.job import ingest
+    from weft.pipeline.ingest.options import BadInput
+    from weft.pipeline.java import NoJava
+    from weft.pipeline.lake import NotALake
+    from weft.pipeline.session import SessionError, Settings, opened
+
+    options = _options(args)
+    try:
+        files = listed(args.paths)  # before Spark is waited for
+        print(f"weft: {_many(len(files), 'file')}; starting Spark", file=sys.stderr)
+        small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
+        settings = Settings(
+            args.master or "local[*]", name="weft data ingest", options=QUICK if small else {}
+        )
+        with opened(settings) as spark, Steps(spark, WEIGHTS) as steps:
+
+            def work(stopping: Stopping) -> Summary:
+                def watch(step: int, text: str) -> None:
+                    stopping.check()
+                    steps.begin(step, text)
+
+                return ingest(spark, args.paths, args.out, args.format, options, watch)
+
+            summary = stoppable(spark, work)
+    except KeyboardInterrupt:
+        print(f"weft: interrupted; {args.out} is as it was", file=sys.stderr)
+        raise
+    except (BadInput, Busy, NotALake, NoJava, SessionError) as error:
+        raise Problem(str(error)) from error
+    for line in told(summary):
+        print(line)
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Options:
+    from weft.pipeline.ingest.options import Options
+
+    separator = args.separator
+    if separator is not None:
+        separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
+        if len(separator) != 1:
+            raise Problem("--separator is one character ('tab' for a tab)", USAGE)
+    return Options(
+        user=args.user,
+        topic=args.topic,
+        time=args.time,
+        unit=args.time_unit,
+        header=args.header,
+        separator=separator,
+        both_ways=args.both_ways,
+        user_prefix=args.user_prefix,
+        topic_prefix=args.topic_prefix,
+    )
+
+
+def told(summary: Summary) -> list[str]:
+    """A summary for people."""
+    lines = []
+    for read in summary.read[:_FILES_SHOWN]:
+        how = f" ({read.reading.described})" if read.reading.described else ""
+        lines.append(f"{read.file.path}: {read.reading.format}{how}")
+        lines.append(f"  {_many(read.rows, 'row')}, {_many(read.rejects, 'reject')}")
+    if len(summary.read) > _FILES_SHOWN:
+        rows = sum(read.rows for read in summary.read)
+        bad = sum(read.rejects for read in summary.read)
+        lines.append(f"… {_many(len(summary.read), 'file')} in all: {rows:,} rows, {bad:,} rejects")
+    lines += [f"{path}: in the lake already" for path in summary.known[:_FILES_SHOWN]]
+    if len(summary.known) > _FILES_SHOWN:
+        lines.append(f"… {_many(len(summary.known), 'file')} in all were in the lake already")
+    for reason, times, where in summary.reasons[:_REASONS_SHOWN]:
+        lines.append(f"rejected {times:,}: {reason} (first at {where})")
+    for table in ("memberships", "users", "topics", "trace", "rejects"):
+        total, new = summary.after[table], summary.after[table] - summary.before[table]
+        if total:
+            lines.append(f"{table:<12} {total:>12,}" + (f"  (+{new:,})" if new else ""))
+    state = "" if summary.read else ", which is as it was"
+    lines.append(f"lake: {summary.lake}{state}")
+    return lines
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

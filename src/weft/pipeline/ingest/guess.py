@@ -1,0 +1,75 @@
+"""Which format a file is in: from what it begins with, then from its name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from weft.pipeline.ingest import columnar, jsonlines, mediawiki_history, mediawiki_xml, pubsub, snap
+from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.options import BadInput
+from weft.trace import KINDS
+
+_BY_SUFFIX = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+_COMMUNITY_NAME = re.compile(r"\.cmty\b|communit", re.IGNORECASE)
+_EDGES_NAME = re.compile(r"\.ungraph\b|edges?\b|graph\b", re.IGNORECASE)
+_LOOK_AT = 20
+
+
+def guessed(file: Inspected) -> str:
+    """The name of the format, or `BadInput` if it could be anything."""
+    if file.head.startswith(columnar.MAGIC):
+        return columnar.FORMAT
+    sample = [line for line in file.lines if line.strip()][:_LOOK_AT]
+    if not sample:
+        raise BadInput(f"{file.path}: empty")
+    if any(mediawiki_xml.ROOT in line for line in sample):
+        return mediawiki_xml.FORMAT
+    if sample[0].lstrip().startswith("{"):
+        return _json(sample[0])
+    cells = sample[0].split("\t")
+    if len(cells) >= mediawiki_history.WIDTH and cells[1] in mediawiki_history.ENTITIES:
+        return mediawiki_history.FORMAT
+    found = _by_name(file.name) or _by_shape(sample)
+    if found is None:
+        raise BadInput(
+            f"{file.path}: cannot tell the format from the name or from {file.beginning}; "
+            "say it with --format"
+        )
+    return found
+
+
+def _json(line: str) -> str:
+    """A trace says what happened, by name (weft) or by number (go-libp2p-pubsub)."""
+    try:
+        kind = json.loads(line).get("type")
+    except ValueError:
+        return jsonlines.FORMAT
+    if kind in KINDS:
+        return pubsub.WEFT
+    traced = isinstance(kind, int) and '"peerID"' in line and '"timestamp"' in line
+    return pubsub.GOSSIPSUB if traced else jsonlines.FORMAT
+
+
+def _by_name(name: str) -> str | None:
+    for suffix, found in _BY_SUFFIX.items():
+        if name.lower().endswith(suffix):
+            return found
+    if _COMMUNITY_NAME.search(name):
+        return snap.COMMUNITIES
+    if _EDGES_NAME.search(name):
+        return snap.EDGES
+    return None
+
+
+def _by_shape(sample: Sequence[str]) -> str | None:
+    if sample[0].startswith("#"):
+        return snap.EDGES
+    for separator, found in (("\t", "tsv"), (",", "csv")):
+        widths = {len(line.split(separator)) for line in sample}
+        if len(widths) == 1 and widths != {1}:
+            return found
+    if all(word.isdecimal() for line in sample for word in line.split()):
+        return snap.COMMUNITIES if any("\t" in line for line in sample) else None
+    return None

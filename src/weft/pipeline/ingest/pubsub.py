@@ -1,0 +1,87 @@
+"""Traces of pub/sub systems: weft's own, and those of go-libp2p-pubsub's JSON tracer.
+
+The records go to the lake's `trace` as they are. Peers are users: whoever joined a topic at any
+time is a member of it, since the first time. Whoever leaves a topic that he never joined was a
+member before the trace began; nobody knows since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from weft.pipeline import tables
+from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.options import BadInput, Options
+from weft.pipeline.ingest.reading import Place, Reading
+from weft.pipeline.schemas import COUNTED, PAIR, REJECT, SMALL, selected
+from weft.pipeline.traces import read
+from weft.protocol.records import JOIN, LEAVE
+
+WEFT = "weft-trace"
+GOSSIPSUB = "gossipsub-trace"
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Trace(Reading):
+    """Records of what peers did."""
+
+    format: str
+
+    @property
+    def described(self) -> str:
+        return ""
+
+    def stage(self, place: Place) -> None:
+        tables.write(read.parsed(read.lines(place.spark, place.links)), place.folder)
+
+    def counts(self, place: Place) -> DataFrame:
+        return _staged(place).transform(counted)
+
+    def pairs(self, place: Place) -> DataFrame:
+        return read.records(_staged(place)).transform(memberships)
+
+    def rejects(self, place: Place) -> DataFrame:
+        bad = read.rejects(_staged(place), read.lines(place.spark, place.links))
+        known = bad.withColumn("file", _number()).join(F.broadcast(place.files), "file")
+        return selected(known.withColumn("file", F.col("path")), REJECT)
+
+    def trace(self, place: Place) -> DataFrame | None:
+        return read.records(_staged(place)).transform(read.laid_out)
+
+
+def _staged(place: Place) -> DataFrame:
+    return tables.read(place.spark, place.folder, read.PARSED)
+
+
+def _number() -> Column:
+    return F.regexp_extract("file", r"(\d+)[^/]*$", 1).cast(SMALL)
+
+
+def counted(parsed: DataFrame) -> DataFrame:
+    """`TRACE_LINE` → `COUNTED`: records, and lines that are none."""
+    bad = F.col("problem").isNotNull()
+    sums = parsed.groupBy(_number().alias("file")).agg(
+        F.count_if(~bad & (F.col("part") == 0)).alias("rows"), F.count_if(bad).alias("rejects")
+    )
+    return selected(sums.withColumn("wrong", F.col("rejects")), COUNTED)
+
+
+def memberships(trace: DataFrame) -> DataFrame:
+    """`TRACE` → `PAIR`: who was in which topic, and since when."""
+    moves = trace.where(F.col("kind").isin(JOIN, LEAVE) & (F.col("topic") != ""))
+    joined_ms = F.when(F.col("kind") == JOIN, F.expr(f"timestamp_ns div {_NS_PER_MS}"))
+    members = moves.groupBy(F.col("peer").alias("user"), "topic").agg(
+        F.min(joined_ms).alias("time_ms")
+    )
+    return selected(members, PAIR)
+
+
+def plan(format_name: str, file: Inspected, options: Options) -> Trace:
+    """How to read a trace, if it is one."""
+    if not next((line for line in file.lines if line.strip()), "").lstrip().startswith("{"):
+        raise BadInput(f"{file.path}: not a trace in JSON lines: it begins with {file.beginning}")
+    return Trace(format_name)

@@ -1,0 +1,103 @@
+"""The forms in which SNAP (Stanford's collection of networks) publishes: edges and communities.
+
+An edge list has two numbers a line: who follows whom. A peer of a pub/sub system that follows
+somebody subscribes to what he publishes, so the second is the topic. Friendship, which is listed
+once for both, goes both ways on request. A community file (LiveJournal's is `com-lj.all.cmty.txt`)
+has the members of one community on each line and no name for it: file and line name it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from weft.pipeline.ingest import lines
+from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.layout import unit_of
+from weft.pipeline.ingest.options import BadInput, Options
+from weft.pipeline.ingest.reading import Records
+
+EDGES = "snap-edges"
+COMMUNITIES = "snap-communities"
+COMMENT = r"^\s*[#%]"
+NOT_EDGE = "not an edge: two names and at most two more values"
+_BLANKS = r"\s+"
+
+
+@dataclass(frozen=True)
+class Edges(Records):
+    """Two names a line, and perhaps a time."""
+
+    both_ways: bool
+    time: int | None
+    unit: str
+    format: str = EDGES
+
+    @property
+    def described(self) -> str:
+        ways = "both ways" if self.both_ways else "one way"
+        return ways if self.time is None else f"{ways}, time {self.time + 1} in {self.unit}"
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        return lines.read(spark, links).transform(self.parsed)
+
+    def parsed(self, text: DataFrame) -> DataFrame:
+        """`LINE` → `RECORD`."""
+        value, ends = F.col("value"), F.col("ends")
+        split = text.withColumn("ends", F.split(F.trim(value), _BLANKS))
+        time = None if self.time is None else F.get(ends, F.lit(self.time))
+        problem = F.when(~F.size(ends).between(2, 4), NOT_EDGE)
+        ways = [(0, 1), (1, 0)] if self.both_ways else [(0, 1)]
+        edges = [
+            lines.found(
+                F.get(ends, F.lit(user)),
+                F.get(ends, F.lit(topic)),
+                time,
+                unit=self.unit,
+                text=value,
+                problem=problem,
+            )
+            for user, topic in ways
+        ]
+        if self.both_ways:  # one bad line is one bad row
+            kept = F.when(edges[0]["problem"].isNotNull(), F.array(edges[0]))
+            return lines.recorded(split, kept.otherwise(F.array(*edges)), skip=value.rlike(COMMENT))
+        return lines.recorded(split, F.array(*edges), skip=value.rlike(COMMENT))
+
+
+@dataclass(frozen=True)
+class Communities(Records):
+    """The members of one community a line."""
+
+    format: str = COMMUNITIES
+
+    @property
+    def described(self) -> str:
+        return ""
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        return lines.read(spark, links).transform(self.parsed)
+
+    def parsed(self, text: DataFrame) -> DataFrame:
+        """`LINE` → `RECORD`."""
+        value = F.col("value")
+        members = F.split(F.trim(value), _BLANKS)
+        found = F.transform(members, lambda user: lines.found(user, None, text=user))
+        bad = F.array(lines.found(F.lit(None), None, text=value, problem=F.lit(lines.NOT_TEXT)))
+        entries = F.when(F.is_valid_utf8(value), found).otherwise(bad)
+        return lines.recorded(text, entries, skip=value.rlike(COMMENT))
+
+
+def plan_edges(file: Inspected, options: Options) -> Edges:
+    """How to read an edge list."""
+    if options.time is not None and options.time not in ("3", "4"):
+        raise BadInput(f"the time in an edge list is column 3 or 4, not {options.time!r}")
+    time = None if options.time is None else int(options.time) - 1
+    return Edges(options.both_ways, time, unit_of(None, options))
+
+
+def plan_communities(file: Inspected, options: Options) -> Communities:
+    """How to read a community file."""
+    return Communities()

@@ -1,0 +1,178 @@
+"""A lake: the folder of tables that ingesting fills and everything else reads.
+
+    LAKE/lake.json                     which parts make up each table, and how many rows it has
+    LAKE/memberships/000002.parquet/   who is subscribed to what, and since when
+    LAKE/users/000001.parquet/ ...     the dictionaries: a name for each number
+    LAKE/rejects/...                   rows that could not be read, with file, line and reason
+    LAKE/sources/...                   the files that were read
+    LAKE/trace/...                     what peers did, where a trace was ingested
+    LAKE/universes/NAME/               what was drawn from the lake
+
+Users and topics are numbered 0, 1, 2 … without gaps; a number, once given, stays. A membership is
+a distinct (user, topic), with the earliest time known or none.
+
+`lake.json` is the lake: whatever it does not name is not there. It is replaced last and by one
+rename, so a lake is as it was or as it should be, whatever happens in between. Whoever has opened
+a lake keeps reading the version that he opened: its parts stay until the version after the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.pipeline import tables
+from weft.pipeline.schemas import MEMBERSHIP, REJECT, SOURCE, TOPIC, TRACE, USER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+POINTER = "lake.json"
+LAYOUT = 1
+"""The number of this layout; a lake of a later one is refused."""
+
+UNIVERSES = "universes"
+SHAPES: dict[str, StructType] = {
+    "memberships": MEMBERSHIP,
+    "users": USER,
+    "topics": TOPIC,
+    "rejects": REJECT,
+    "sources": SOURCE,
+    "trace": TRACE,
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class NotALake(Exception):
+    """The folder is no lake, or none that this version can read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What `lake.json` says: the parts of each table in the order they came, its rows, and the
+    parts of the version before that are no longer part of it."""
+
+    number: int = 0
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    retired: dict[str, list[str]] = field(default_factory=dict)
+    content: str = ""  # names what was ingested: the same in every lake with the same history
+
+    @staticmethod
+    def read(folder: Path) -> Version:
+        """The version that a lake is at."""
+        try:
+            known = json.loads((folder / POINTER).read_text())
+            layout = known["weft_lake"]
+            version = Version(
+                known["version"],
+                known["parts"],
+                known["rows"],
+                known["retired"],
+                known["content"],
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotALake(
+                f"{folder}: no lake here; 'weft data ingest FILE --out {folder}' makes one"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise NotALake(f"{folder / POINTER}: damaged, this is not what weft wrote") from None
+        if layout != LAYOUT:
+            raise NotALake(f"{folder}: made by another version of weft (layout {layout})")
+        return version
+
+    def write(self, folder: Path) -> None:
+        """Make this the version of the lake, in one step."""
+        aside = folder / f".{POINTER}.{uuid.uuid4().hex}"
+        text = json.dumps(
+            {
+                "weft_lake": LAYOUT,
+                "version": self.number,
+                "parts": self.parts,
+                "rows": self.rows,
+                "retired": self.retired,
+                "content": self.content,
+            },
+            indent=1,
+        )
+        try:
+            with aside.open("w") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, folder / POINTER)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+class Lake:
+    """A lake to read, at the version it has now."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).resolve()
+        self.version = Version.read(self.path)
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has; 0 for one that is not there."""
+        return self.version.rows.get(table, 0)
+
+    def memberships(self, spark: SparkSession) -> DataFrame:
+        """Who is subscribed to what: `MEMBERSHIP`, distinct (user, topic)."""
+        return self.table(spark, "memberships")
+
+    def users(self, spark: SparkSession) -> DataFrame:
+        """The users' names: `USER`."""
+        return self.table(spark, "users")
+
+    def topics(self, spark: SparkSession) -> DataFrame:
+        """The topics' names: `TOPIC`."""
+        return self.table(spark, "topics")
+
+    def rejects(self, spark: SparkSession) -> DataFrame:
+        """What could not be read: `REJECT`."""
+        return self.table(spark, "rejects")
+
+    def sources(self, spark: SparkSession) -> DataFrame:
+        """The files that were read: `SOURCE`."""
+        return self.table(spark, "sources")
+
+    def trace(self, spark: SparkSession) -> DataFrame:
+        """What peers did, as far as traces were ingested: `TRACE`."""
+        return self.table(spark, "trace")
+
+    def table(self, spark: SparkSession, name: str) -> DataFrame:
+        """A table by its name; an empty one if nothing was ever written to it."""
+        shape = SHAPES[name]
+        parts = self.version.parts.get(name, [])
+        if not parts:
+            return spark.createDataFrame([], shape)
+        return tables.read_parts(spark, self.path / name, parts, shape)
+
+    def universes(self) -> list[str]:
+        """The names of the universes that were drawn from this lake."""
+        folder = self.path / UNIVERSES
+        if not folder.is_dir():
+            return []
+        return sorted(each.name for each in folder.iterdir() if _NAME.fullmatch(each.name))
+
+    def universe_folder(self, name: str) -> Path:
+        """Where a universe of this name is, or will be."""
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"a universe's name is letters, digits, '.', '_' and '-', not {name!r}"
+            )
+        return self.path / UNIVERSES / name
+
+    def universe(self, spark: SparkSession, name: str) -> DataFrame:
+        """The memberships of a universe, in the lake's numbers: `MEMBERSHIP`."""
+        folder = self.universe_folder(name) / "memberships.parquet"
+        if not folder.is_dir():
+            known = ", ".join(self.universes()) or "none yet; 'weft data universe' makes them"
+            raise NotALake(f"{self.path}: no universe {name!r} here (there are: {known})")
+        return tables.read(spark, folder, MEMBERSHIP)

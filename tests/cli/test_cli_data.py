@@ -1,0 +1,82 @@
+"""`weft data` as a user meets it: help, completion, errors before Spark starts, the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.cli import completion, data, data_ingest
+from weft.cli.main import main
+from weft.cli.parser import parser_for
+from weft.cli.problem import FAILED, USAGE
+from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.formats import FORMATS
+from weft.pipeline.ingest.job import AUTO, STEPS, Read, Summary
+from weft.pipeline.ingest.options import UNITS
+from weft.pipeline.ingest.snap import Communities
+from weft.pipeline.lake import SHAPES
+
+
+def test_the_command_line_knows_what_the_pipeline_knows() -> None:
+    assert (AUTO, *FORMATS) == data_ingest.FORMATS
+    assert tuple(UNITS) == data_ingest.UNITS
+    assert len(data_ingest.WEIGHTS) == len(STEPS)
+    for name in FORMATS:
+        assert name in data_ingest.DETAILS
+
+
+@pytest.mark.parametrize("action", data.ACTIONS)
+def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["data", action, "--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0
+    assert text.startswith(f"usage: weft data {action}")
+    assert f"weft data {action}" in text.partition("examples:")[2]
+
+
+def test_completion_knows_the_actions_and_their_options() -> None:
+    [command] = [each for each in completion.commands() if each.name == "data"]
+    assert set(data.ACTIONS) <= set(command.values())
+    named = {name: option for option in command.options for name in option.names}
+    assert named["--format"].choices == data_ingest.FORMATS
+    assert named["--out"].path
+
+
+def test_a_slip_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parser_for("data", data).parse_args(["ingest", "x", "--out", "y", "--fromat", "csv"])
+    assert end.value.code == USAGE
+    assert "unknown option '--fromat' (did you mean '--format'?)" in capsys.readouterr().err
+
+
+def test_files_are_missed_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    assert main(["data", "ingest", str(tmp_path / "no.csv"), "--out", str(lake)]) == FAILED
+    assert "no.csv: no such file or folder" in capsys.readouterr().err
+    assert not lake.exists()
+    assert main(["data", "ingest", "x", "--separator", "ab", "--out", str(lake)]) == USAGE
+
+
+def test_the_summary() -> None:
+    file = Inspected("lj.cmty.txt", 1, "", "", b"", b"")
+    none = dict.fromkeys(SHAPES, 0)
+    after = {**none, "memberships": 1200, "users": 1000, "topics": 1, "rejects": 2, "sources": 1}
+    reasons = [("not UTF-8 text", 2, "lj.cmty.txt:7")]
+    read = [Read(file, Communities(), 1500, 2)]
+    assert data_ingest.told(Summary(Path("lake"), read, ["old.csv"], none, after, reasons)) == [
+        "lj.cmty.txt: snap-communities",
+        "  1,500 rows, 2 rejects",
+        "old.csv: in the lake already",
+        "rejected 2: not UTF-8 text (first at lj.cmty.txt:7)",
+        "memberships         1,200  (+1,200)",
+        "users               1,000  (+1,000)",
+        "topics                  1  (+1)",
+        "rejects                 2  (+2)",
+        "lake: lake",
+    ]
+    unchanged = data_ingest.told(Summary(Path("lake"), [], ["old.csv"], after, after))
+    assert unchanged[-1] == "lake: lake, which is as it was"

@@ -1,0 +1,248 @@
+"""Whole ingests, with Spark and files: what is added, what is refused, what stays as it was."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from samples import JOINED, content, weft_trace
+
+from weft.pipeline import tables
+from weft.pipeline.claim import Busy, claimed
+from weft.pipeline.ingest.job import STEPS, Summary, ingest
+from weft.pipeline.ingest.options import BadInput, Options
+from weft.pipeline.lake import Lake, NotALake
+from weft.pipeline.schemas import TEXT, WHOLE, columns
+
+FIRST = "user,topic,time\nbob,cats,2\nann,cats,3\nann,cats,1\n,cats,9\nann,dogs,x\n"
+SECOND = "cid\tcats\nann\tdogs\nann\tcats\nzoe\tants\n"
+
+
+def named(spark: SparkSession, lake: Path) -> set[tuple[str, str, int | None]]:
+    """The memberships of a lake, by name."""
+    opened = Lake(lake)
+    users = {row.user: row.name for row in opened.users(spark).collect()}
+    topics = {row.topic: row.name for row in opened.topics(spark).collect()}
+    rows = opened.memberships(spark).collect()
+    assert len({(row.user, row.topic) for row in rows}) == len(rows) == opened.rows("memberships")
+    return {(users[row.user], topics[row.topic], row.time_ms) for row in rows}
+
+
+def numbers(spark: SparkSession, lake: Path) -> tuple[dict[str, int], dict[str, int]]:
+    opened = Lake(lake)
+    users = {row.name: row.user for row in opened.users(spark).collect()}
+    return users, {row.name: row.topic for row in opened.topics(spark).collect()}
+
+
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+    """A lake with one small file in it. Tests must leave it as it is."""
+    folder = tmp_path_factory.mktemp("first")
+    (folder / "first [1].csv").write_text(FIRST)
+    return folder, ingest(spark, [folder / "first [1].csv"], folder / "lake")
+
+
+def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
+    folder, summary = first
+    lake, source = folder / "lake", str(folder / "first [1].csv")
+    assert named(spark, lake) == {("ann", "cats", 1000), ("bob", "cats", 2000)}
+    assert numbers(spark, lake) == ({"ann": 0, "bob": 1}, {"cats": 0})
+    assert sorted(Lake(lake).rejects(spark).collect()) == [
+        Row(file=source, line=5, reason="no user", text=",cats,9"),
+        Row(
+            file=source,
+            line=6,
+            reason="the time is neither a number nor an ISO date",
+            text="ann,dogs,x",
+        ),
+    ]
+    [kept] = Lake(lake).sources(spark).collect()
+    assert (kept.file, kept.format, kept.rows, kept.rejects) == (source, "csv", 3, 2)
+    assert summary.after == {
+        "memberships": 2,
+        "users": 2,
+        "topics": 1,
+        "rejects": 2,
+        "sources": 1,
+        "trace": 0,
+    }
+    assert sorted(path.name for path in lake.iterdir()) == [
+        "lake.json",
+        "memberships",
+        "rejects",
+        "sources",
+        "topics",
+        "users",
+    ]
+
+
+def test_the_same_again_changes_nothing(spark: SparkSession, first: tuple[Path, Summary]) -> None:
+    folder, _ = first
+    before = content(folder / "lake")
+    copy = folder / "copy.data"
+    copy.write_text(FIRST)
+    summary = ingest(spark, [folder / "first [1].csv", copy], folder / "lake")
+    assert (summary.read, len(summary.known)) == ([], 2)
+    assert content(folder / "lake") == before
+
+
+def cut_gzip(folder: Path) -> Path:
+    path = folder / "cut.csv.gz"
+    path.write_bytes(gzip.compress(FIRST.encode() * 50)[:-12])
+    return path
+
+
+def cut_bzip2(folder: Path) -> Path:
+    path = folder / "cut.csv.bz2"
+    path.write_bytes(bz2.compress(FIRST.encode() * 50)[:-12])
+    return path
+
+
+def mostly_bad(folder: Path) -> Path:
+    path = folder / "bad.csv"
+    path.write_text("user,topic\nann,cats\nalas\nalack\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (cut_gzip, "cut.csv.gz: cut off: the gzip archive"),
+        (cut_bzip2, "cut.csv.bz2: cut off: the bzip2 archive"),
+        (mostly_bad, "not csv, it seems: 2 of 3 rows are bad; line 3: not 2 columns: 'alas'"),
+    ],
+)
+def test_what_cannot_be_taken_leaves_the_lake_as_it_was(
+    spark: SparkSession,
+    first: tuple[Path, Summary],
+    tmp_path: Path,
+    make: Callable[[Path], Path],
+    said: str,
+) -> None:
+    lake = first[0] / "lake"
+    before = content(lake)
+    good = tmp_path / "good.csv"
+    good.write_text("user,topic\nann,birds\n")
+    with pytest.raises(BadInput) as caught:
+        ingest(spark, [good, make(tmp_path)], lake)
+    assert said in str(caught.value)
+    assert content(lake) == before
+
+
+def test_a_lake_is_not_made_of_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "header.csv").write_text("user,topic\n")
+    with pytest.raises(BadInput, match="no rows in it as csv"):
+        ingest(spark, [tmp_path / "header.csv"], tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_an_interruption_leaves_the_lake_as_it_was(
+    spark: SparkSession, first: tuple[Path, Summary], tmp_path: Path
+) -> None:
+    lake = first[0] / "lake"
+    before = content(lake)
+    more = tmp_path / "more.tsv"
+    more.write_text(SECOND)
+
+    def interrupt(step: int, text: str) -> None:
+        if text == STEPS[-1]:  # users and topics are written by now
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(spark, [more], lake, watch=interrupt)
+    assert content(lake) == before
+
+
+def test_new_files_add_and_numbers_stay(spark: SparkSession, tmp_path: Path) -> None:
+    one, two, lake = tmp_path / "one.csv", tmp_path / "two.tsv.gz", tmp_path / "lake"
+    one.write_text(FIRST)
+    two.write_bytes(gzip.compress(SECOND.encode()))
+    ingest(spark, [one], lake)
+    opened = Lake(lake)
+    (lake / "users" / "000002.parquet").mkdir()  # a killed process left this
+    ingest(spark, [one, two], lake)
+    assert named(spark, lake) == {
+        ("ann", "cats", 1000),
+        ("bob", "cats", 2000),
+        ("cid", "cats", None),
+        ("ann", "dogs", None),
+        ("zoe", "ants", None),
+    }
+    assert numbers(spark, lake) == (
+        {"ann": 0, "bob": 1, "cid": 2, "zoe": 3},
+        {"cats": 0, "ants": 1, "dogs": 2},
+    )
+    assert Lake(lake).rows("rejects") == 2 and Lake(lake).rows("sources") == 2
+    assert opened.memberships(spark).count() == 2  # still the version that was opened
+    assert opened.version.content != Lake(lake).version.content
+
+
+def test_traces_parquet_and_communities_together(spark: SparkSession, tmp_path: Path) -> None:
+    shape = columns(member=TEXT, group=TEXT, time_ms=WHOLE)
+    table = spark.createDataFrame([("ann", "cats", 5)], shape).coalesce(1)
+    tables.write(table, tmp_path / "in" / "table")
+    (tmp_path / "in" / "x.cmty.txt").write_text("bob\tann\n# two\ncid\n")
+    (tmp_path / "in" / "trace.jsonl").write_text(weft_trace() + "no record\n")
+    lake = tmp_path / "lake"
+    summary = ingest(spark, [tmp_path / "in"], lake)
+    assert {read.reading.format for read in summary.read} == {
+        "parquet",
+        "snap-communities",
+        "weft-trace",
+    }
+    joined = {(peer, topic, ns // 1_000_000) for peer, topic, ns in JOINED}
+    assert named(spark, lake) == {
+        ("ann", "cats", 5),
+        ("bob", "x.cmty.txt:1", None),
+        ("ann", "x.cmty.txt:1", None),
+        ("cid", "x.cmty.txt:3", None),
+        ("carol", "/b", None),
+        *joined,
+    }
+    assert Lake(lake).trace(spark).count() == Lake(lake).rows("trace") == 5
+    [bad] = Lake(lake).rejects(spark).collect()
+    assert (bad.file, bad.line) == (str(tmp_path / "in" / "trace.jsonl"), 6)
+    other = tmp_path / "x.cmty.txt"
+    other.write_text("zoe\n")
+    with pytest.raises(BadInput, match="tell them apart with --topic-prefix"):
+        ingest(spark, [other], lake)
+    ingest(spark, [other], lake, options=Options(topic_prefix="other/"))
+    assert ("zoe", "other/x.cmty.txt:1", None) in named(spark, lake)
+
+
+def test_one_writer_at_a_time(spark: SparkSession, first: tuple[Path, Summary]) -> None:
+    folder, _ = first
+    with claimed(folder / "lake"), pytest.raises(Busy, match="another run is writing"):
+        ingest(spark, [folder / "first [1].csv"], folder / "lake")
+
+
+def test_other_folders_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text(FIRST)
+    before = content(tmp_path)
+    with pytest.raises(BadInput, match="not a lake, and not empty"):
+        ingest(spark, [tmp_path / "one.csv"], tmp_path)
+    assert content(tmp_path) == before
+
+
+def test_what_is_no_lake_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NotALake, match="no lake here; 'weft data ingest FILE --out"):
+        Lake(tmp_path)
+    with pytest.raises(NotALake, match="no lake here"):
+        Lake(tmp_path / "missing")
+    (tmp_path / "lake.json").write_text("{}")
+    with pytest.raises(NotALake, match="damaged"):
+        Lake(tmp_path)
+
+
+def test_universes_have_their_place(spark: SparkSession, first: tuple[Path, Summary]) -> None:
+    lake = Lake(first[0] / "lake")
+    assert lake.universes() == []
+    assert lake.universe_folder("seeds-5") == lake.path / "universes" / "seeds-5"
+    with pytest.raises(ValueError, match="letters, digits"):
+        lake.universe_folder("../out")
+    with pytest.raises(NotALake, match="no universe 'seeds-5' here"):
+        lake.universe(spark, "seeds-5")
