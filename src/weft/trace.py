@@ -31,7 +31,7 @@ from weft.protocol.records import (
     message_id,
 )
 
-_FIELD = {
+FIELDS = {
     PUBLISH_MESSAGE: "publishMessage",
     REJECT_MESSAGE: "rejectMessage",
     DUPLICATE_MESSAGE: "duplicateMessage",
@@ -46,7 +46,38 @@ _FIELD = {
     GRAFT: "graft",
     PRUNE: "prune",
 }
-KINDS = tuple(_FIELD)
+"""Types of records in the order of their numbers in libp2p's `trace.proto`, and the object with the
+fields of each."""
+KINDS = tuple(FIELDS)
+
+
+PAYLOAD, CONTROL, MAINTENANCE = GROUPS = ("payload", "control", "maintenance")
+"""What messages are for: they carry events, are sent because of an event or a subscription, or keep
+the overlays alive."""
+PAYLOAD_KINDS = tuple(kind.__name__ for kind in m.PAYLOAD_KINDS)
+CONTROL_KINDS = (
+    *(
+        kind.__name__
+        for kind in (
+            m.IHave,
+            m.Graft,
+            m.Prune,
+            m.Offer,
+            m.Want,
+            m.RouteResult,
+            m.LookupWalk,
+            m.LookupHit,
+            m.LookupMiss,
+        )
+    ),
+    *("IWant", "IDontWant"),  # GossipSub's
+)
+_GROUP = dict.fromkeys(PAYLOAD_KINDS, PAYLOAD) | dict.fromkeys(CONTROL_KINDS, CONTROL)
+
+
+def group_of(kind: str) -> str:
+    """The group of a kind of message, by its name in the trace."""
+    return _GROUP.get(kind, MAINTENANCE)
 
 
 def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
@@ -55,7 +86,7 @@ def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
     topic = getattr(message, "topic", None)
     if topic is not None:
         meta["topic"] = topic
-    if isinstance(message, m.Payload | m.RouteEvent):
+    if isinstance(message, m.Payload | m.RouteEvent) and m.payloads_in(message):
         meta["messages"] = [
             {"messageID": message_id(message.topic, message.event), "topic": message.topic}
         ]
@@ -85,9 +116,22 @@ class Writer:
             "type": kind,
             "peerID": text,
             "timestamp": timestamp_ns,
-            _FIELD[kind]: fields,
+            FIELDS[kind]: fields,
         }
         self._file.write(self._encoder.encode(record) + b"\n")
 
 
-__all__ = ["KINDS", "Writer", "message_id", "rpc_meta"]
+__all__ = [
+    "CONTROL",
+    "CONTROL_KINDS",
+    "FIELDS",
+    "GROUPS",
+    "KINDS",
+    "MAINTENANCE",
+    "PAYLOAD",
+    "PAYLOAD_KINDS",
+    "Writer",
+    "group_of",
+    "message_id",
+    "rpc_meta",
+]

@@ -41,7 +41,7 @@ def children(process: Process) -> list[int]:
 
 def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("demo", "--out", str(out), *SMALL)
+    done = run("demo", "--out", str(out), *SMALL, patience=4 * PATIENCE_SECONDS)  # starts Spark
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["all_delivered"] and summary["complete"]
@@ -59,6 +59,18 @@ def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     kinds = {json.loads(line)["type"] for path in traces for line in path.read_text().splitlines()}
     assert {"PUBLISH_MESSAGE", "DELIVER_MESSAGE", "SEND_RPC", "RECV_RPC", "JOIN"} <= kinds
 
+    # The pipeline found the same in the traces as the demo counted itself.
+    measured = summary["measured"]
+    assert summary["measured_differences"] == []
+    assert measured["delivery_ratio"] == 1
+    assert measured["delivered"] == summary["notifications_delivered"]
+    assert measured["messages"] >= summary["messages"] > 0
+    assert measured["bytes_per_notification"] > 0 and measured["connections_mean"] > 0
+    assert "agree with what was counted" in done.stdout
+    assert "Measured from the traces" in (out / "report.html").read_text()
+    tables = {path.name for path in (out / "tables").iterdir()}
+    assert {"summary", "events", "peers", "latency.svg", "load.svg"} <= tables
+
     page = Page()
     page.feed((out / "report.html").read_text())
     page.close()
@@ -66,9 +78,12 @@ def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     picture = ElementTree.parse(out / "overlay.svg").getroot()
     assert len(picture.findall("{http://www.w3.org/2000/svg}circle")) == 8
 
-    again = run("demo", "--out", str(out), *SMALL)  # its own folder may be used again
+    # Its own folder may be used again, and nothing of the earlier run stays.
+    again = run("demo", "--out", str(out), "--no-measure", *SMALL)
     assert again.returncode == 0, again.stderr
     assert len(list((out / "trace").iterdir())) == 8
+    assert not (out / "tables").exists()
+    assert "measured" not in json.loads((out / "summary.json").read_text())
 
 
 def test_demo_interrupted_leaves_nothing_running(tmp_path: Path) -> None:

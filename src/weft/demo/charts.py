@@ -10,8 +10,9 @@ from typing import Any
 
 from weft.demo.layout import place
 from weft.demo.svg import Picture, duration, label, legend, ticks
-from weft.demo.traffic import GROUPS, Step, Traffic
+from weft.demo.traffic import Step, Traffic
 from weft.sim.workload import Workload
+from weft.trace import GROUPS
 
 COLOURS = {"payload": "blue", "control": "amber", "maintenance": "grey"}
 

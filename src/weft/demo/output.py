@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,8 @@ MADE_BY = "weft demo"
 
 
 class Output:
-    """`summary.json`, `report.html`, `overlay.svg` and `trace/peer-*.jsonl` in one folder."""
+    """`summary.json`, `report.html`, `overlay.svg`, `trace/peer-*.jsonl` and the pipeline's
+    `tables/` in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -20,6 +22,7 @@ class Output:
         self.report = folder / "report.html"
         self.picture = folder / "overlay.svg"
         self.trace = folder / "trace"
+        self.tables = folder / "tables"
 
     def prepare(self) -> None:
         """Make the folder, or clear it of an earlier demonstration; refuse any other folder that
@@ -33,6 +36,7 @@ class Output:
         self.trace.mkdir(parents=True, exist_ok=True)
         for path in (self.report, self.picture, *self.traces()):
             path.unlink(missing_ok=True)
+        shutil.rmtree(self.tables, ignore_errors=True)
         # Says whose folder it is, even if nothing else gets written.
         self.write_summary({"made_by": MADE_BY, "complete": False})
 

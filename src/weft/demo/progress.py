@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from itertools import count
 from typing import TextIO
 
 _WIDTH = 28
@@ -38,6 +40,12 @@ class Progress:
             self._told = quarter
             if quarter < _QUARTERS:
                 self._write(f"  {self._name:<12} {done}/{self._total} {note}".rstrip() + "\n")
+
+    def steps(self, name: str, total: int) -> Callable[[], None]:
+        """A phase of so many steps starts; call the result after each."""
+        counter = count(1)
+        self.begin(name, total)
+        return lambda: self.update(next(counter))
 
     def end(self, result: str) -> None:
         """The phase is over; one line says what came out of it."""

@@ -89,6 +89,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
             charts.interests(outcome.workload),
         ),
         _kinds(summary),
+        _measured(summary),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -161,6 +162,32 @@ def _kinds(summary: dict[str, Any]) -> str:
         "the trace.</p>"
         f"<table><tr><th>kind</th><th>messages</th></tr>{rows}</table></figure>"
     )
+
+
+def _measured(summary: dict[str, Any]) -> str:
+    """What the pipeline found in the traces, if it was asked."""
+    if "measured" not in summary:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{_show_long(value)}</td></tr>"
+        for name, value in summary["measured"].items()
+        if value is not None
+    )
+    differences = summary["measured_differences"]
+    verdict = (
+        "Where both count, they agree."
+        if not differences
+        else "They disagree: " + escape("; ".join(differences))
+    )
+    return (
+        '<figure class="wide"><h2>Measured from the traces</h2><p>By the pipeline, over the whole '
+        "run, from nothing but what the peers wrote down. The demo counts for itself. "
+        f"{verdict} The tables are in <code>tables/</code>.</p><table>{rows}</table></figure>"
+    )
+
+
+def _show_long(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
 def _foot(summary: dict[str, Any]) -> str:

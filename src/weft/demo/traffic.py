@@ -9,29 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.protocol import messages as m
-
-PAYLOAD, CONTROL, MAINTENANCE = GROUPS = ("payload", "control", "maintenance")
-_CONTROL = (
-    m.IHave,
-    m.Graft,
-    m.Prune,
-    m.Offer,
-    m.Want,
-    m.RouteResult,
-    m.LookupWalk,
-    m.LookupHit,
-    m.LookupMiss,
-)
-"""Sent because of an event or a subscription; what is left keeps the overlays alive."""
-_GROUP = {kind.__name__: PAYLOAD for kind in m.PAYLOAD_KINDS} | {
-    kind.__name__: CONTROL for kind in _CONTROL
-}
-
-
-def group_of(kind: str) -> str:
-    """The group of a message kind, by its name in the trace."""
-    return _GROUP.get(kind, MAINTENANCE)
+from weft.trace import GROUPS, group_of
 
 
 class _Meta(msgspec.Struct):

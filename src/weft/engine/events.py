@@ -22,6 +22,7 @@ from weft.engine.flood import Flood
 from weft.engine.jit import compiled
 from weft.engine.layout import Array
 from weft.engine.lookup import Lookups
+from weft.engine.tracing import EventTrace
 from weft.engine.workload import membership_of
 from weft.engine.world import World
 from weft.rules.draw import stream_of
@@ -44,11 +45,14 @@ class Events:
     """All events under way in a world; call `advance` once per cycle, after `World.step`."""
 
     world: World
+    trace: EventTrace | None = None  # where to write what happens to events
     flood: Flood = field(init=False)
     totals: Totals = field(default_factory=Totals)
     visits_found: list[Array] = field(default_factory=list)
     _lookups: list[Lookups] = field(default_factory=list)
-    _on_the_way: deque[tuple[int, int]] = field(default_factory=deque)  # (due cycle, membership)
+    # (due cycle, membership, event, publisher)
+    _on_the_way: deque[tuple[int, int, int, int]] = field(default_factory=deque)
+    _looked_up: dict[int, Array] = field(default_factory=dict)  # the events of a batch of lookups
     _batches: int = 0
 
     def __post_init__(self) -> None:
@@ -73,20 +77,25 @@ class Events:
             world.tables.points,
             world.tables.counts,
         )
+        events = self.totals.published + np.arange(len(topics))
         self.totals.published += len(topics)
         self.totals.wanted += int(held.sizes()[topics].sum())
-        for membership in start[start[:, 0] >= 0, 0]:
-            self._start(int(membership))
+        if self.trace is not None:
+            self.trace.published(world.cycle, topics, publishers)
+        for item in np.flatnonzero(start[:, 0] >= 0):
+            self._start(int(start[item, 0]), int(events[item]))
         for item in np.flatnonzero((start[:, 0] < 0) & (start[:, 1] >= 0)):
-            self._route(int(publishers[item]), int(start[item, 1]), world.cycle + 1)
+            publisher, point = int(publishers[item]), int(start[item, 1])
+            self._route(int(events[item]), publisher, point, world.cycle + 1)
         unknown = (start[:, 0] < 0) & (start[:, 1] < 0)
         if unknown.any():
-            self._look_up(topics[unknown], publishers[unknown])
+            self._look_up(topics[unknown], publishers[unknown], events[unknown])
 
     def advance(self) -> None:
         """One cycle: arrivals diffuse, walks make a step, floods a hop."""
         while self._on_the_way and self._on_the_way[0][0] <= self.world.cycle:
-            self._start(self._on_the_way.popleft()[1])
+            _, membership, event, publisher = self._on_the_way.popleft()
+            self._start(membership, event, publisher)
         ground = self.world.ground()
         for lookups in self._lookups:
             before = lookups.messages, lookups.found.copy()
@@ -94,34 +103,43 @@ class Events:
             self.world.counts.lookup += lookups.messages - before[0]
             for item in np.flatnonzero((before[1] == NOT_FOUND) & (lookups.found != NOT_FOUND)):
                 origin, point = int(lookups.origins[item]), int(lookups.found[item])
-                self._route(origin, point, self.world.cycle + 2)
+                event = int(self._looked_up[lookups.batch][item])
+                self._route(event, origin, point, self.world.cycle + 2)
             if lookups.is_over:
                 self.totals.lost += int((lookups.found == NOT_FOUND).sum())
                 self.visits_found.append(lookups.found_visit)
+                del self._looked_up[lookups.batch]
         self._lookups = [lookups for lookups in self._lookups if not lookups.is_over]
         sent = self.flood.messages
+        if self.trace is not None:
+            self.trace.spreading(self.world.cycle, self.flood)
         self.flood.advance()
         self.world.counts.dissemination += self.flood.messages - sent
 
-    def _start(self, membership: int) -> None:
+    def _start(self, membership: int, event: int, routed_by: int | None = None) -> None:
         held = self.world.memberships
         topic = int(held.topic_of[membership])
         self.totals.expected += int(held.offsets[topic + 1] - held.offsets[topic])
-        self.flood.start(topic, membership)
+        spreading = self.flood.start(topic, membership)
+        if self.trace is not None:
+            self.trace.entered(self.world.cycle, event, spreading, membership, routed_by)
 
-    def _route(self, publisher: int, membership: int, due: int) -> None:
+    def _route(self, event: int, publisher: int, membership: int, due: int) -> None:
         self.world.counts.route += 1
+        if self.trace is not None:
+            self.trace.routed(self.world.cycle, event, publisher, membership)
         if self.world.general_load is not None:
             self.world.general_load[publisher] += 1
             self.world.general_load[self.world.memberships.members[membership]] += 1
-        self._on_the_way.append((due, membership))
+        self._on_the_way.append((due, membership, event, publisher))
         if len(self._on_the_way) > 1 and due < self._on_the_way[-2][0]:
             self._on_the_way = deque(sorted(self._on_the_way))
 
-    def _look_up(self, topics: Array, publishers: Array) -> None:
+    def _look_up(self, topics: Array, publishers: Array, events: Array) -> None:
         settings = self.world.settings
         self.totals.lookups += len(topics)
         self._batches += 1
+        self._looked_up[self._batches] = events
         steps = steps_of_each(settings.visits, settings.walks)
         self._lookups.append(
             Lookups(publishers, topics, self.world.seed, settings.walks, steps, self._batches)

@@ -111,6 +111,11 @@ class Flood:
             if fresh[index] == 0 and not self.keep_seen:
                 del self._seen[int(event)]
 
+    def front(self) -> list[tuple[int, int]]:
+        """The events and rows that send in the next `advance`, in its order."""
+        under_way = zip(self.front_events.tolist(), self.front_rows.tolist(), strict=True)
+        return [*under_way, *self._waiting]
+
     def seen(self, event: int) -> Array:
         """Which members of its topic have an event, a byte each."""
         return self._seen[event]

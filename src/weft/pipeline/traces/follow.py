@@ -1,0 +1,233 @@
+"""The tables of a trace kept up to date while it grows, on Structured Streaming.
+
+Spark hands over the new lines in numbered batches. The state after batch n is a function of the
+state after batch n−1 and of the lines of batch n, which are always the same (`growing`). It is
+written aside and renamed, and Spark takes a batch as done only then. So if the follower is killed
+at any moment, the next one finds a whole state, repeats at most one batch, and ends with the same
+tables: every record counts exactly once.
+
+The state is the pieces (`pieces`) of all that was read, which do not grow with the trace, except
+for events and their deliveries. Those of an event are kept until the *watermark* has passed its
+publishing: the time up to which all peers that still write have been read, less a delay. Then the
+event is settled: its row and its latencies are final, and its deliveries are forgotten. A delivery
+that comes later still counts among those `without_publish`, and is seen there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from weft.pipeline import tables
+from weft.pipeline.schemas import (
+    CHANGE,
+    EVENT,
+    LATENCY,
+    TEXT,
+    TRACE,
+    TRACE_LINE,
+    WHOLE,
+    columns,
+    selected,
+)
+from weft.pipeline.traces import figures, growing, pieces, read
+from weft.pipeline.traces.measure import (
+    COUNT,
+    PIECES,
+    SETTLED_EVENTS,
+    SETTLED_LATENCIES,
+    SETTLED_MISSING,
+    drawn,
+    unplaced,
+    write_tables,
+)
+from weft.pipeline.traces.source import NoTrace
+
+FOLDER = ".follow"
+FOLLOWED = tuple(each for each in read.SUFFIXES if not each.endswith(".gz"))
+DELAY_S = 120.0  # guess: a peer's trace reaches the disk within seconds, an event its last peer too
+_BAD = columns(file=TEXT, text=TEXT, problem=TEXT)
+_NOTE = columns(watermark_ns=WHOLE)
+_NEVER_NS = -(1 << 62)
+_STATE: Mapping[str, StructType] = {
+    **PIECES,
+    "bad": _BAD,
+    SETTLED_EVENTS: EVENT,
+    SETTLED_LATENCIES: LATENCY,
+    SETTLED_MISSING: COUNT,
+    "watermark": _NOTE,
+}
+State: TypeAlias = dict[str, DataFrame]
+Figures: TypeAlias = dict[str, float | None]
+
+
+class Follower:
+    """Follows the trace in a folder (or one file) and keeps tables of it in another."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        trace: Path,
+        out: Path,
+        delay_s: float = DELAY_S,
+        tell: Callable[[Figures], None] = lambda _: None,
+    ) -> None:
+        self._spark = spark
+        self._trace = trace.resolve()
+        self._out = out
+        self._own = out / FOLDER
+        self._delay_ns = int(delay_s * 1e9)
+        self._tell = tell
+        self._latest = time.monotonic()
+
+    def run(self, every_s: float, idle_s: float | None = None) -> None:
+        """Follow until interrupted, or until nothing new has come for a while."""
+        self._claim()
+        self._spark.dataSource.register(growing.GrowingFiles)
+        source = self._spark.readStream.format(growing.NAME)
+        source = source.option("suffixes", ",".join(FOLLOWED))
+        query = (
+            source.load(str(self._trace))
+            .writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(self._own / "checkpoint"))
+            .trigger(processingTime=f"{int(every_s * 1000)} milliseconds")
+            .start()
+        )
+        self._latest = time.monotonic()
+        try:
+            while not query.awaitTermination(1):
+                quiet_s = time.monotonic() - self._latest
+                if idle_s is not None and quiet_s > idle_s and self._caught_up(query):
+                    return
+        finally:
+            query.stop()
+
+    def _caught_up(self, query: StreamingQuery) -> bool:
+        """Whether all whole lines there are have been read."""
+        progress = query.lastProgress
+        ends = [source.endOffset for source in progress.sources] if progress else []
+        known: growing.Offset = (json.loads(ends[0] or "null") if ends else None) or {}
+        return all(
+            growing.last_line_end(path, known.get(str(path), 0), path.stat().st_size)
+            == known.get(str(path), 0)
+            for path in growing.files(self._trace, FOLLOWED)
+        )
+
+    def _claim(self) -> None:
+        """One folder of tables follows one trace."""
+        note = self._own / "source.json"
+        asked = {"trace": str(self._trace)}
+        if note.exists():
+            found = json.loads(note.read_text())
+            if found != asked:
+                raise NoTrace(f"{self._out} follows {found['trace']}; name another folder")
+            return
+        self._own.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(asked) + "\n")
+
+    # --- one batch ------------------------------------------------------------------------------
+
+    def _on_batch(self, lines: DataFrame, number: int) -> None:
+        self._latest = time.monotonic()
+        states = self._own / "state"
+        done = states / str(number)
+        if not done.exists():
+            before = self._read(states / str(number - 1)) if number else None
+            aside = states / f".{number}"
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            self._advance(lines, before, aside)
+            aside.rename(done)
+        for older in states.iterdir():
+            if older.name != done.name:
+                shutil.rmtree(older)
+        self._tell(self._write(done))
+        self._latest = time.monotonic()
+
+    def _read(self, folder: Path) -> State:
+        return {
+            name: tables.read(self._spark, folder / name, shape) for name, shape in _STATE.items()
+        }
+
+    def _advance(self, lines: DataFrame, before: State | None, folder: Path) -> None:
+        """Write the state after these lines."""
+        fresh = folder / "fresh"
+        rows = self._kept(lines.transform(read.parsed), fresh / "lines", TRACE_LINE)
+        records = read.records(rows)
+        rare = self._kept(records.transform(pieces.rare), fresh / "rare", TRACE)
+        changes = _merged("changes", rare.transform(pieces.changes), before)
+        changes = self._kept(changes, folder / "changes", CHANGE)
+        histories = pieces.histories(changes)
+        latest = records.groupBy("peer").agg(F.max("timestamp_ns").alias("latest_ns"))
+        new = drawn(records, rare, histories)
+        new["bad"] = selected(rows.where(F.col("problem").isNotNull()), _BAD)
+        new["watermark"] = latest.agg((F.min("latest_ns") - self._delay_ns).alias("watermark_ns"))
+        merged = {name: _merged(name, new[name], before) for name in new}
+        [row] = self._kept(merged.pop("watermark"), folder / "watermark", _NOTE).collect()
+        merged |= _settle(merged, histories, row.watermark_ns, before)
+        for name, frame in merged.items():
+            tables.write(frame, folder / name)
+        shutil.rmtree(fresh)
+
+    def _kept(self, frame: DataFrame, folder: Path, shape: StructType) -> DataFrame:
+        """A table written and read back."""
+        tables.write(frame, folder)
+        return tables.read(self._spark, folder, shape)
+
+    def _write(self, folder: Path) -> Figures:
+        bad = tables.read(self._spark, folder / "bad", _BAD)
+        text = read.lines(self._spark, growing.files(self._trace, FOLLOWED))
+        return write_tables(self._spark, folder, read.rejects(bad, text), self._out)
+
+
+def _latest(watermarks: DataFrame) -> DataFrame:
+    latest = F.coalesce(F.max("watermark_ns"), F.lit(_NEVER_NS))
+    return selected(watermarks.agg(latest.alias("watermark_ns")), _NOTE)
+
+
+_MERGE: Mapping[str, Callable[[DataFrame], DataFrame]] = {
+    "traffic": pieces.merged_traffic,
+    "deliveries": pieces.merged_deliveries,
+    "receipts": pieces.merged_receipts,
+    "watermark": _latest,
+}
+
+
+def _merged(name: str, new: DataFrame, before: State | None) -> DataFrame:
+    frame = new if before is None else before[name].unionByName(new)
+    return frame.transform(_MERGE[name]) if name in _MERGE else frame
+
+
+def _settle(merged: State, histories: DataFrame, watermark_ns: int, before: State | None) -> State:
+    """Part events at the watermark: settled ones become final, the others stay open."""
+    publishes, deliveries = merged["publishes"], merged["deliveries"]
+    old = publishes.where(F.col("published_ns") < watermark_ns)
+    placed = deliveries.transform(figures.placed(old, histories))
+    strays = unplaced(deliveries, publishes)
+    lost = F.col("delivered_ns") < watermark_ns
+    settled = {
+        SETTLED_EVENTS: placed.transform(figures.events(old, histories)),
+        SETTLED_LATENCIES: placed.transform(figures.latencies),
+        SETTLED_MISSING: strays.where(lost).agg(F.count(F.lit(1)).alias("number")),
+    }
+    if before is not None:
+        settled = {name: before[name].unionByName(frame) for name, frame in settled.items()}
+        latencies = settled[SETTLED_LATENCIES].transform(figures.merged_latencies)
+        number = settled[SETTLED_MISSING].agg(F.sum("number").alias("number"))
+        settled |= {SETTLED_LATENCIES: latencies, SETTLED_MISSING: number}
+    young = publishes.where(F.col("published_ns") >= watermark_ns)
+    waiting = deliveries.join(young.select("message").distinct(), "message", "left_semi")
+    return {
+        **settled,
+        "publishes": young,
+        "deliveries": waiting.unionByName(strays.where(~lost)),
+    }

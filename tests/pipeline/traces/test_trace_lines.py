@@ -1,0 +1,126 @@
+"""Lines of weft's traces and of go-libp2p-pubsub's, good and bad, in the common shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from weft.pipeline.schemas import TRACE
+from weft.pipeline.traces import lines
+
+NAMES = [*(each.name for each in TRACE.fields), "text", "problem"]
+
+
+def rows(*texts: str) -> list[dict[str, Any]]:
+    """What lines say, without what they do not say."""
+    _, columns = lines.parse(texts)
+    return [
+        {name: value for name, value in zip(NAMES, row, strict=True) if value is not None}
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def weft(kind: str, name: str, **fields: Any) -> str:
+    return json.dumps({"type": kind, "peerID": "A", "timestamp": 5, name: fields})
+
+
+def gossip(kind: int, name: str, **fields: Any) -> str:
+    return json.dumps({"type": kind, "peerID": "QQ==", "timestamp": 5, name: fields})
+
+
+def test_records_of_weft() -> None:
+    event = {"messageID": "A-1-1@/t", "topic": "/t"}
+    deliver = {**event, "receivedFrom": "B", "hops": 2}
+    meta = {"kind": "Payload", "topic": "/t", "messages": [event], "bytes": 271}
+    found = rows(
+        weft("PUBLISH_MESSAGE", "publishMessage", **event),
+        weft("DELIVER_MESSAGE", "deliverMessage", **deliver),
+        weft("SEND_RPC", "sendRPC", sendTo="B", meta=meta),
+        weft("DROP_RPC", "dropRPC", sendTo="B", meta={"kind": "Ping"}, reason="peer lost"),
+        weft("GRAFT", "graft", peerID="B", topic="/t"),
+        weft("JOIN", "join", topic="/t"),
+    )
+    base = {"peer": "A", "timestamp_ns": 5, "part": 0}
+    event_row = {"message": "A-1-1@/t", "topic": "/t"}
+    assert found == [
+        {**base, "kind": "PUBLISH_MESSAGE", **event_row},
+        {**base, "kind": "DELIVER_MESSAGE", **event_row, "other": "B", "hops": 2},
+        {**base, "kind": "SEND_RPC", **event_row, "other": "B", "rpc": "Payload", "bytes": 271},
+        {**base, "kind": "DROP_RPC", "other": "B", "rpc": "Ping", "reason": "peer lost"},
+        {**base, "kind": "GRAFT", "other": "B", "topic": "/t"},
+        {**base, "kind": "JOIN", "topic": "/t"},
+    ]
+
+
+def test_a_message_with_several_events_has_a_row_for_each_and_one_size() -> None:
+    events = [{"messageID": f"m{n}", "topic": "/t"} for n in range(3)]
+    meta = {"kind": "Repair", "topic": "/t", "messages": events, "bytes": 900}
+    found = rows(weft("RECV_RPC", "recvRPC", receivedFrom="B", meta=meta))
+    assert [(row["message"], row["part"], row.get("bytes")) for row in found] == [
+        ("m0", 0, 900),
+        ("m1", 1, None),
+        ("m2", 2, None),
+    ]
+
+
+def test_records_of_gossipsub_have_numbers_for_types_and_maybe_several_topics() -> None:
+    found = rows(
+        gossip(0, "publishMessage", messageID="bQ==", topic="a"),
+        gossip(3, "deliverMessage", messageID="bQ==", topics=["a", "b"]),
+        gossip(5, "removePeer", peerID="Qg=="),
+    )
+    assert [(row["kind"], row.get("message"), row.get("topic"), row["part"]) for row in found] == [
+        ("PUBLISH_MESSAGE", "bQ==", "a", 0),
+        ("DELIVER_MESSAGE", "bQ==", "a", 0),
+        ("DELIVER_MESSAGE", "bQ==", "b", 1),
+        ("REMOVE_PEER", None, None, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("meta", "kind"),
+    [
+        ({"messages": [{"messageID": "bQ==", "topic": "a"}], "control": {}}, "Payload"),
+        ({"control": {"ihave": [{"topic": "a", "messageIDs": ["bQ=="]}], "graft": [{}]}}, "IHave"),
+        ({"control": {"iwant": [{"messageIDs": ["bQ=="]}]}}, "IWant"),
+        ({"control": {"idontwant": [{"messageIDs": ["bQ=="]}]}}, "IDontWant"),
+        ({"control": {"graft": [{"topic": "a"}]}}, "MeshGraft"),
+        ({"control": {"prune": [{"topic": "a", "peers": ["Qg=="]}]}}, "MeshPrune"),
+        ({"subscription": [{"subscribe": True, "topic": "a"}]}, "Subscription"),
+        ({}, "Empty"),
+    ],
+)
+def test_what_an_rpc_of_gossipsub_holds_names_its_kind(meta: dict[str, Any], kind: str) -> None:
+    [row] = rows(gossip(7, "sendRPC", sendTo="Qg==", meta=meta))
+    assert row["rpc"] == kind and "bytes" not in row
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"type": "JOIN", "peerID": "A", "timest', "Input data was truncated"),
+        ("[1, 2]", "Expected `object`, got `array`"),
+        ('{"peerID": "A", "timestamp": 1}', "Object missing required field `type`"),
+        ('{"type": 99, "peerID": "A", "timestamp": 1}', lines.NO_TYPE),
+        ('{"type": "JOIN", "timestamp": 1}', "Object missing required field `peerID`"),
+        ('{"type": "JOIN", "peerID": "A"}', "Object missing required field `timestamp`"),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1}', lines.NO_FIELDS),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {}}', lines.NO_TOPIC),
+        (weft("DELIVER_MESSAGE", "deliverMessage", topic="/t"), lines.NO_MESSAGE),
+        (weft("DELIVER_MESSAGE", "deliverMessage", messageID="m", hops=1 << 40), "Expected `int`"),
+    ],
+)
+def test_bad_lines_say_what_is_wrong(text: str, problem: str) -> None:
+    [row] = rows(text)
+    assert row["text"] == text
+    assert row["problem"].startswith(problem)
+    assert set(row) == {"text", "problem"}
+
+
+def test_empty_lines_are_no_lines_and_places_are_kept() -> None:
+    good = weft("JOIN", "join", topic="/t")
+    places, columns = lines.parse(["", good, "  ", "bad", good])
+    assert places == [1, 3, 4]
+    assert [problem is None for problem in columns[-1]] == [True, False, True]

@@ -1,0 +1,131 @@
+"""The whole way from files to figures: what sim and engine counted themselves comes out again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from weft.engine.events import Events, random_peers
+from weft.engine.tracing import EventTrace, peer_of
+from weft.engine.workload import spread, zipf_sizes
+from weft.engine.world import Settings as EngineSettings
+from weft.engine.world import build
+from weft.ids import peer_text
+from weft.pipeline import tables
+from weft.pipeline.schemas import TRACE, TRACE_LINE
+from weft.pipeline.traces import read
+from weft.pipeline.traces.measure import TABLES, measure
+from weft.pipeline.traces.source import BadTrace, find
+from weft.sim.counts import count
+from weft.sim.scenario import Scenario, Settings
+from weft.trace import Writer
+
+GOOD = json.dumps({"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {"topic": "/t"}})
+
+
+def test_rejects_have_file_and_line(spark: SparkSession, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    plain.write_text("\n".join([GOOD, "oops", "", GOOD, "{}", "oops"]) + "\n")
+    packed.write_bytes(gzip.compress((f"{GOOD}\n" * 5 + "no\n").encode()))
+    text = read.lines(spark, [plain, packed])
+    tables.write(text.transform(read.parsed), tmp_path / "lines")
+    rows = tables.read(spark, tmp_path / "lines", TRACE_LINE)
+    assert read.records(rows).count() == 7
+    found = read.rejects(rows, text).collect()
+    assert {(Path(row.file).name, row.line, row.text) for row in found} == {
+        ("a.jsonl", 2, "oops"),
+        ("a.jsonl", 5, "{}"),
+        ("a.jsonl", 6, "oops"),
+        ("b.jsonl.gz", 6, "no"),
+    }
+    assert len(found) == 4 and all(row.reason for row in found)
+
+
+def test_a_truncated_archive_is_said_and_leaves_no_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.jsonl.gz"
+    noise = "".join(f"{GOOD} {number * 7919}\n" for number in range(5000))
+    broken.write_bytes(gzip.compress(noise.encode())[:-40])
+    with pytest.raises(BadTrace, match=r"broken\.jsonl\.gz"):
+        measure(spark, find([broken]), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(("seed", "calm"), [(2, True), (3, False)])
+def test_what_the_simulator_counted(
+    seed: int, calm: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = Settings(seed=seed, peers=14, topics=4, events=60, calm=calm)
+    with (tmp_path / "sim.jsonl").open("wb") as file:
+        scenario = Scenario(settings, Writer(file))
+        assert not scenario.play()
+    world, own = scenario.world, count(scenario.world)
+    found = measure(spark, find([tmp_path / "sim.jsonl"]), tmp_path / "out")
+    assert found["messages"] == own["sent"]
+    assert found["dropped"] == own["undelivered"]
+    assert found["copies"] == own["copies"]
+    assert found["events"] == own["published"]
+    notifications, twice = found["notifications"], found["twice"]
+    assert notifications is not None and twice is not None
+    assert notifications + twice == own["delivered"]
+    assert found["parasites"] == len(world.record.parasites)
+    assert found["bytes"] is None
+    hops = Counter(delivery.hops for delivery in world.record.deliveries)
+    assert found["hops_max"] == max(hops)
+    if calm:
+        assert found["delivery_ratio"] == 1 and found["twice"] == 0
+        assert found["remote_deliveries"] == own["delivered_remotely"]
+        assert found["copies_per_delivery"] == pytest.approx(
+            own["payload_copies_per_delivery"], abs=1e-4
+        )
+    rows = tables.read_small(tmp_path / "out" / "messages")
+    assert {row["rpc"]: row["sent"] for row in rows if row["sent"]} == own["messages"]
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.name[0] != "."} == set(
+        TABLES
+    )
+
+
+def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    held = spread(zipf_sizes(6, 120, 0.7), 40, seed=5)
+    world = build(EngineSettings(table_size=4, visits=12, load=True), held, seed=5)
+    with (tmp_path / "engine.jsonl").open("wb") as file:
+        events = Events(world, EventTrace(held, file))
+        world.run(20)
+        assert world.general_load is not None and world.topics.handled is not None
+        world.topics.handled[:] = 0
+        for tick in range(12):
+            world.step()
+            topics = random_peers(2, held.topics, 5, "topic", tick)
+            events.publish(topics, random_peers(2, held.peers, 5, "publisher", tick))
+            events.advance()
+        while not events.is_over:
+            world.topics.handled, kept = None, world.topics.handled
+            world.step()
+            world.topics.handled = kept
+            events.advance()
+    counts, totals = world.counts, events.totals
+    found = measure(spark, find([tmp_path / "engine.jsonl"]), tmp_path / "out")
+    assert found["peers"] == len(np.unique(np.concatenate([held.members])))
+    assert found["events"] == totals.published == 24
+    assert found["expected"] == totals.wanted
+    assert found["delivered"] == found["notifications"] == events.flood.notified
+    assert found["messages"] == counts.dissemination + counts.route > 0
+    assert found["copies"] == counts.dissemination + counts.route
+    started = totals.published - totals.lost
+    assert found["duplicates"] == counts.dissemination - (events.flood.notified - started)
+    assert found["parasites"] == found["parasites_routed"] == 0
+
+    rows = read.records(read.parsed(read.lines(spark, [tmp_path / "engine.jsonl"])))
+    tables.write(rows, tmp_path / "lake" / "trace")
+    source = find([tmp_path / "lake"])
+    assert source.parquet
+    assert spark.read.parquet(*map(str, source.paths)).schema.names == TRACE.names
+    assert measure(spark, source, tmp_path / "again") == found
+    assert peer_text(peer_of(0)).startswith("12D3KooW")
