@@ -14,8 +14,9 @@ import pytest
 from weft.lab import report, verdict
 from weft.lab.execute import bins_of, stages_of
 from weft.lab.progress import Progress, duration
-from weft.lab.registry import UnknownExperiment, all_entries, matching
+from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
+from weft.lab.sources import GRID, Source
 from weft.lab.task import Task, rows_of, tasks_of
 from weft.lab.verdict import Verdict
 
@@ -142,7 +143,10 @@ def test_every_entry_is_complete() -> None:
     for entry in all_entries().values():
         assert entry.claim and entry.title
         for size in ("quick", "full"):
-            points = entry.points(size)
+            if isinstance(entry, JobEntry):
+                points = entry.points(size, Source(GRID))
+            else:
+                points = entry.points(size)
             assert points
             json.dumps(points, allow_nan=False)
             assert len({each.key for each in plan_of(entry, size).tasks}) == len(

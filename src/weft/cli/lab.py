@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, USAGE, Problem
 
+if TYPE_CHECKING:
+    from weft.lab.registry import AnyEntry, JobEntry
+
+OUT = Path("out") / "lab"
 HELP = "Run the papers' experiments and judge their claims"
 DETAILS = """
 list       the experiments, one line each
@@ -18,6 +24,10 @@ report DIR write DIR/report.html from the verdicts in DIR, and print a summary
 
 An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
 code of run is 1 if a claim falls short of its bound.
+
+Experiments on who subscribes to what (stan-*) run on the synthetic grid and on each known trace in
+the folder of data (--data, else WEFT_DATA, else shared/data beside the checkout); a trace that is
+not there is named as skipped. With --trace LAKE they run on that lake alone.
 """
 EXAMPLES = """
 weft lab list
@@ -25,6 +35,7 @@ weft lab run tera-4a                           one experiment, quick size
 weft lab run 'tera-*' --full --out out/full    all of a paper, at its sizes
 weft lab run tera-4b --seeds 50                more runs, narrower intervals
 weft lab run 'tera-*' --master spark://host:7077
+weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft data ingest')
 weft lab report out/full
 """
 
@@ -45,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
     )
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
+    data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,12 +72,14 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from weft.lab.registry import SIZES, all_entries
     from weft.lab.run import plan_of
+    from weft.lab.sources import find
 
     _no_names(args)
+    sources = find(args.out or OUT, data=args.data)
     print(f"{'':<14} {'points × seeds':<16}")
     print(f"{'id':<14} {'quick':>7} {'full':>8}  what")
     for entry in all_entries().values():
-        quick, full = (len(plan_of(entry, size).tasks) for size in SIZES)
+        quick, full = (len(plan_of(entry, size, sources=sources).tasks) for size in SIZES)
         print(f"{entry.id:<14} {quick:>7} {full:>8}  {entry.title}")
     return 0
 
@@ -71,9 +87,11 @@ def _list(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from weft.lab import run as lab
     from weft.lab.execute import TaskFailed
-    from weft.lab.registry import Size, UnknownExperiment, matching
+    from weft.lab.registry import JobEntry, Size, UnknownExperiment, matching
+    from weft.lab.sources import find
     from weft.lab.verdict import table
     from weft.pipeline.java import NoJava
+    from weft.pipeline.lake import NotALake
     from weft.pipeline.session import SessionError, Settings, opened
 
     if not args.names:
@@ -83,17 +101,36 @@ def _run(args: argparse.Namespace) -> int:
     except UnknownExperiment as error:
         raise Problem(str(error), USAGE) from error
     size: Size = "full" if args.full else "quick"
-    out = args.out or Path("out") / "lab"
+    out = args.out or OUT
     try:
+        sources = find(out, args.trace, args.data)
+        jobs = [entry for entry in entries if isinstance(entry, JobEntry)]
+        if args.trace:
+            entries = _on_the_trace(entries, jobs)
         print(f"weft: {len(entries)} experiments, {size} size; starting Spark", file=sys.stderr)
-        settings = Settings(args.master or "local[*]", name="weft lab", small_tables=True)
+        settings = Settings(args.master or "local[*]", name="weft lab", small_tables=not jobs)
         with opened(settings) as spark:
-            verdicts = lab.run(spark, entries, size, out, seeds=args.seeds, fresh=args.fresh)
-    except (NoJava, SessionError, TaskFailed, lab.Busy) as error:
+            verdicts = lab.run(
+                spark, entries, size, out, seeds=args.seeds, fresh=args.fresh, sources=sources
+            )
+    except (NoJava, NotALake, SessionError, TaskFailed, lab.Busy) as error:
         raise Problem(str(error)) from error
+    idle = [entry.id for entry in entries if entry.id not in {each.id for each in verdicts}]
+    if idle:
+        print(f"weft: nothing to run on these data: {', '.join(idle)}", file=sys.stderr)
     print(table(verdicts))
     print(f"weft: results are in {out}; 'weft lab report {out}' makes a page", file=sys.stderr)
     return 0 if all(each.passed for each in verdicts) else FAILED
+
+
+def _on_the_trace(entries: Sequence[AnyEntry], jobs: Sequence[JobEntry]) -> list[AnyEntry]:
+    """With `--trace`, only the experiments that run on data; the others are named."""
+    others = [entry.id for entry in entries if entry not in jobs]
+    if not jobs:
+        raise Problem(f"--trace: these run on no data: {', '.join(others)}", USAGE)
+    if others:
+        print(f"weft: left out, as they run on no data: {', '.join(others)}", file=sys.stderr)
+    return list(jobs)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -5,23 +5,26 @@ longest first, so that no core waits long for the last one. Tasks that need a la
 machine's memory run one after the other when the rest is done. Spark sends a worker the number of
 its bins; the worker writes each task's rows when the task is done, so that an interruption loses
 only what was under way.
+
+Tasks that are Spark jobs themselves run last, one after the other: each has the whole machine.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.lab.task import Task, table_of, worker
+from weft.lab.task import Task, run_job, table_of, worker
 from weft.pipeline import tables
 from weft.pipeline.schemas import RECEIPT
 from weft.pipeline.session import parallelism
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 BIN_SECONDS = 2.0  # guess: a partition costs some 20 ms, which this makes small
 POLL_SECONDS = 0.3  # guess: how often to look for finished tasks
@@ -63,12 +66,17 @@ def stages_of(tasks: Sequence[Task], at_once: int, gigabytes: float) -> list[lis
 
 def execute(
     spark: SparkSession, tasks: Sequence[Task], out: Path, watch: Callable[[], None]
-) -> list[Row]:
+) -> list[Any]:
     """Run tasks; `watch` is called again and again meanwhile. Returns the receipts."""
-    receipts: list[Row] = []
-    for stage in stages_of(tasks, parallelism(spark), memory_gigabytes()):
+    receipts: list[Any] = []
+    simulated = [task for task in tasks if task.source is None]
+    for stage in stages_of(simulated, parallelism(spark), memory_gigabytes()):
         receipts += _run_stage(spark, stage, out, watch)
         watch()
+    for task in tasks:
+        if task.source is not None:
+            receipts.append(_run_job(spark, task, out, watch))
+            watch()
     return receipts
 
 
@@ -79,27 +87,51 @@ def memory_gigabytes() -> float:
 
 def _run_stage(
     spark: SparkSession, bins: list[list[Task]], out: Path, watch: Callable[[], None]
-) -> list[Row]:
-    """One Spark job over the bins, in a thread of its own so that this one can watch."""
+) -> list[Any]:
+    """One Spark job over the bins."""
     from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when used)
 
-    receipts: list[Row] = []
-    errors: list[Exception] = []
-
-    def job() -> None:
+    def job() -> list[Any]:
         numbers = spark.range(0, len(bins), 1, len(bins))
         try:
-            receipts.extend(numbers.mapInArrow(worker(bins, out), RECEIPT).collect())
+            return list(numbers.mapInArrow(worker(bins, out), RECEIPT).collect())
+        except PySparkException as error:
+            raise TaskFailed(str(error)) from None
+
+    return _watched(job, watch)
+
+
+def _run_job(spark: SparkSession, task: Task, out: Path, watch: Callable[[], None]) -> Any:
+    """One task that is a job by itself."""
+
+    def job() -> Any:
+        try:
+            return run_job(spark, task, out)
+        except Exception as error:
+            raise TaskFailed("".join(traceback.format_exception(error)).rstrip()) from None
+
+    return _watched(job, watch)
+
+
+Result = TypeVar("Result")
+
+
+def _watched(work: Callable[[], Result], watch: Callable[[], None]) -> Result:
+    """Do the work in a thread of its own, so that this one can watch."""
+    results: list[Result] = []
+    errors: list[Exception] = []
+
+    def thread_of_work() -> None:
+        try:
+            results.append(work())
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=job, name="weft-lab-job", daemon=True)
+    thread = threading.Thread(target=thread_of_work, name="weft-lab-job", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(POLL_SECONDS)
         watch()
     for error in errors:
-        if isinstance(error, PySparkException):
-            raise TaskFailed(str(error)) from None
         raise error
-    return receipts
+    return results[0]

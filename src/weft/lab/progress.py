@@ -32,10 +32,10 @@ class Progress:
         self._begun = clock()
         self._last_line = self._begun
 
-    def show(self, done: int, weight: float) -> None:
-        """Say how much is done by now."""
+    def show(self, done: int, weight: float, what: str = "points") -> None:
+        """Say how much is done by now, of what."""
         now = self._clock()
-        text = f"{done}/{self._tasks} points{self._left(weight, now)}"
+        text = f"{done}/{self._tasks} {what}{self._left(weight, now)}"
         if self._live:
             filled = int(_WIDTH * min(1.0, weight / self._weight))
             bar = "█" * filled + "░" * (_WIDTH - filled)

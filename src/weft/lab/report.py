@@ -51,7 +51,7 @@ def write(verdicts: Sequence[Verdict], out: Path) -> Path:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """A line for each verdict, and how many hold."""
-    lines = [f"{'id':<12} {'size':<6} {'seeds':>5} {'CPU s':>8}  verdict"]
+    lines = [f"{'id':<12} {'size':<6} {'seeds':>5} {'time s':>8}  verdict"]
     lines += [
         f"{each.id:<12} {each.size:<6} {len(each.seeds):>5} {each.seconds:>8.1f}  {_outcome(each)}"
         for each in verdicts
@@ -112,9 +112,17 @@ def _article(verdict: Verdict, folder: Path) -> str:
         f"bound</tr>{asked}</table></div><details><summary>More numbers</summary><div class='wide'>"
         f"<table><tr><th>measure<th>value<th>interval</tr>{told}</table></div></details>"
         f"<p class='soft'>{verdict.points} points, "
-        f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of CPU time for simulation. "
+        f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of simulation. {_data(verdict)}"
         f"<code>{escape(verdict.command)}</code></p></article>"
     )
+
+
+def _data(verdict: Verdict) -> str:
+    """What a job ran on, and what it did without."""
+    if not verdict.sources:
+        return ""
+    skipped = "".join(f"; without {name}: {why}" for name, why in verdict.skipped.items())
+    return escape(f"On {', '.join(verdict.sources)}{skipped}. ")
 
 
 def _value(numbers: dict[str, Any]) -> str:

@@ -4,17 +4,16 @@
     DIR/ID/measures.parquet/  what was measured from them, and whether it keeps to its bounds
     DIR/ID/verdict.json       claim, measured, tolerance, passed, seeds, command
     DIR/ID/figure.png, .svg
+    DIR/ID/NAME.parquet/      further tables that an entry makes of its rows
+    DIR/.lakes/NAME/          the traces that jobs ran on
 
 An entry is judged as soon as its last task is done, while others still run.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,38 +21,60 @@ from typing import TYPE_CHECKING
 from weft.lab import figures, verdict
 from weft.lab.execute import execute, pending
 from weft.lab.progress import Progress
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import AnyEntry, JobEntry, Size
+from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, engine_code, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
+from weft.pipeline.claim import Busy, claimed
 from weft.pipeline.schemas import JUDGED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-class Busy(Exception):
-    """Another run writes to the same folder."""
+__all__ = ["Busy", "Plan", "Run", "claimed", "needed", "plan_of", "run"]
 
 
 @dataclass(frozen=True)
 class Plan:
     """What one entry is to run."""
 
-    entry: Entry
+    entry: AnyEntry
     size: Size
     seeds: int
     tasks: list[Task]
+    sources: Sources | None = None  # for a job
 
     @property
     def points(self) -> int:
         return len({task.point for task in self.tasks})
 
+    @property
+    def used(self) -> list[str]:
+        """The sources that a job runs on."""
+        return list(dict.fromkeys(task.source.name for task in self.tasks if task.source))
 
-def plan_of(entry: Entry, size: Size, seeds: int | None = None) -> Plan:
-    """The tasks of an entry; `seeds` instead of the entry's own number."""
+
+def plan_of(
+    entry: AnyEntry, size: Size, seeds: int | None = None, sources: Sources | None = None
+) -> Plan:
+    """The tasks of an entry, a job's on these sources; `seeds` in place of the entry's number."""
     wanted = entry.seeds[size] if seeds is None else seeds
-    return Plan(entry, size, wanted, tasks_of(entry, entry.points(size), wanted))
+    if not isinstance(entry, JobEntry):
+        return Plan(entry, size, wanted, tasks_of(entry, entry.points(size), wanted))
+    sources = sources or Sources()
+    tasks: list[Task] = []
+    for source in sources.found:
+        given = {"source": source.name, "lake": source.fingerprint()}
+        points = [{**point, **given} for point in entry.points(size, source)]
+        tasks += tasks_of(entry, points, wanted, source)
+    return Plan(entry, size, wanted, tasks, sources)
+
+
+def needed(entries: Sequence[AnyEntry], size: Size, sources: Sources) -> list[Source]:
+    """The sources that these entries run on."""
+    jobs = [entry for entry in entries if isinstance(entry, JobEntry)]
+    return [source for source in sources.found if any(job.points(size, source) for job in jobs)]
 
 
 class Run:
@@ -77,7 +98,7 @@ class Run:
             self._watch()
         finally:
             self._progress.clear()
-        return [self._verdicts[plan.entry.id] for plan in self._plans]
+        return [self._verdicts[plan.entry.id] for plan in self._plans if plan.tasks]
 
     def _say_what_is_there(self) -> None:
         missing = {(task.experiment, task.key) for task in self._to_run}
@@ -104,7 +125,7 @@ class Run:
             self._progress.show(done, weight)
         for plan in self._plans:
             name = plan.entry.id
-            if name not in unfinished and name not in self._verdicts:
+            if plan.tasks and name not in unfinished and name not in self._verdicts:
                 self._verdicts[name] = result = self._conclude(plan)
                 mark = "passed" if result.passed else "falls short"
                 self._progress.say(f"{name}: {mark}")
@@ -123,9 +144,13 @@ class Run:
                 seeds=plan.seeds,
                 points=plan.points,
                 notes=[tables.notes_of(table, key) for key in keys],
+                sources=plan.sources,
+                used=plan.used,
             )
             judged = self._spark.createDataFrame(measures, JUDGED)
             tables.write(judged.coalesce(1), folder / "measures.parquet")
+            for name, transform in entry.tables.items():
+                tables.write(rows.transform(transform).coalesce(1), folder / f"{name}.parquet")
             with figures.styled():
                 figures.save(entry.figure(rows), folder)
         finally:
@@ -136,16 +161,25 @@ class Run:
 
 def run(
     spark: SparkSession,
-    entries: Sequence[Entry],
+    entries: Sequence[AnyEntry],
     size: Size,
     out: Path,
     *,
     seeds: int | None = None,
     fresh: bool = False,
+    sources: Sources | None = None,
 ) -> list[Verdict]:
-    """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`."""
-    plans = [plan_of(entry, size, seeds) for entry in entries]
+    """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`.
+
+    An entry that has nothing to run on the sources there are gets no verdict.
+    """
+    sources = sources or Sources()
     with claimed(out):
+        for source in needed(entries, size, sources):
+            if not source.is_ready:
+                print(f"weft: bringing in {source.name}", file=sys.stderr)
+            source.prepare(spark)
+        plans = [plan_of(entry, size, seeds, sources) for entry in entries]
         for plan in plans:
             table = table_of(out, plan.entry.id)
             tables.tidy(table)
@@ -161,18 +195,3 @@ def run(
                 file=sys.stderr,
             )
             raise
-
-
-@contextmanager
-def claimed(out: Path) -> Iterator[None]:
-    """Hold the folder for this run. The lock is on the folder itself and leaves no file."""
-    out.mkdir(parents=True, exist_ok=True)
-    handle = os.open(out, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another run is writing to {out}") from None
-        yield
-    finally:
-        os.close(handle)

@@ -1,8 +1,9 @@
-"""A task: one experiment at one point with one seed; and what a worker does with it.
+"""A task: one experiment at one point with one seed; and what a worker or the driver does with it.
 
 A task is small: names, parameters, a seed. The worker imports the engine's function, builds the
-arrays, runs, and adds the rows to the experiment's table. The key of a task is made of everything
-that decides its rows, so a table can tell which tasks it holds.
+arrays, runs, and adds the rows to the experiment's table. A task that is a Spark job itself is run
+by the driver, over its source of data; its rows end in the same table. The key of a task is made of
+everything that decides its rows, so a table can tell which tasks it holds.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from weft.pipeline.schemas import RECEIPT, TASK, joined
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from weft.lab.registry import Entry
+    from weft.lab.registry import Experiment, Job
+    from weft.lab.sources import Source
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Task:
     seconds: float
     gigabytes: float
     code: str  # which engine's source ran it
+    source: Source | None = None  # of data, for a job
 
     @property
     def key(self) -> str:
@@ -49,7 +53,7 @@ class Task:
         return f"{self.point}-{self.seed}"
 
 
-def point_of(entry: Entry, params: Mapping[str, Any]) -> str:
+def point_of(entry: Experiment, params: Mapping[str, Any]) -> str:
     """The name of a point: a hash of what is simulated there."""
     shape = [[each.name, each.dataType.simpleString()] for each in entry.columns.fields]
     what = [entry.id, entry.simulation, entry.version, dict(params), shape]
@@ -57,9 +61,14 @@ def point_of(entry: Entry, params: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def tasks_of(entry: Entry, points: Sequence[Mapping[str, Any]], seeds: int) -> list[Task]:
+def tasks_of(
+    entry: Experiment,
+    points: Sequence[Mapping[str, Any]],
+    seeds: int,
+    source: Source | None = None,
+) -> list[Task]:
     """Every point with every seed (1 … `seeds`), or with as many as the entry allows there."""
-    code = engine_code()
+    code = engine_code() if source is None else engine_code(("engine", "rules", "pipeline"))
     return [
         Task(
             experiment=entry.id,
@@ -71,6 +80,7 @@ def tasks_of(entry: Entry, points: Sequence[Mapping[str, Any]], seeds: int) -> l
             seconds=entry.seconds(params),
             gigabytes=entry.gigabytes(params),
             code=code,
+            source=source,
         )
         for params in points
         for seed in range(1, min(seeds, entry.most_seeds(params)) + 1)
@@ -78,11 +88,11 @@ def tasks_of(entry: Entry, points: Sequence[Mapping[str, Any]], seeds: int) -> l
 
 
 @cache
-def engine_code() -> str:
+def engine_code(rooms: tuple[str, ...] = ("engine", "rules")) -> str:
     """A name for the present source of the engine and of the rules it compiles."""
     digest = blake2b(digest_size=8)
     package = Path(__file__).resolve().parents[1]
-    for room in ("engine", "rules"):
+    for room in rooms:
         for file in sorted((package / room).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -122,14 +132,22 @@ def worker(
 def run(task: Task, out: Path) -> dict[str, Any]:
     """Run one task and store its rows; returns the receipt, with the CPU time it took."""
     begun = time.process_time()
-    module, _, name = task.simulation.partition(":")
-    simulate = getattr(import_module(module), name)
     try:
-        columns = rows_of(task, simulate(task.params, task.seed))
+        columns = rows_of(task, _function(task)(task.params, task.seed))
     except Exception as error:
         error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
         raise
-    seconds = time.process_time() - begun
+    return _stored(task, out, columns, time.process_time() - begun)
+
+
+def _function(task: Task) -> Callable[..., Any]:
+    module, _, name = task.simulation.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def _stored(task: Task, out: Path, columns: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Add the rows to the experiment's table; the receipt."""
     notes = {"seconds": f"{seconds:.3f}", "code": task.code}
     table = table_of(out, task.experiment)
     rows = tables.write_part(table, task.key, columns, shape_of(task.columns), notes)
@@ -154,3 +172,41 @@ def rows_of(task: Task, result: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{task.simulation} gave columns of lengths {sorted(lengths)}")
     length = lengths.pop() if lengths else 1
     return {name: known[name] if np.ndim(known[name]) else [known[name]] * length for name in names}
+
+
+# --- on the driver ------------------------------------------------------------------------------
+
+
+def run_job(spark: SparkSession, task: Task, out: Path) -> dict[str, Any]:
+    """Run a task that is a Spark job and store its rows; the receipt has the time on the clock."""
+    begun = time.monotonic()
+    job: Job = _function(task)
+    if task.source is None:
+        raise ValueError(f"{task.experiment} is no job")
+    try:
+        frame = framed(task, job(spark, task.params, task.seed, task.source))
+        rows = frame.toArrow()
+    except Exception as error:
+        error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
+        raise
+    columns = {name: rows.column(name) for name in rows.column_names}
+    return _stored(task, out, columns, time.monotonic() - begun)
+
+
+def framed(task: Task, result: DataFrame) -> DataFrame:
+    """The rows of a job as they are stored, filled up as in `rows_of`."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    known = {**task.params, "point": task.point, "seed": task.seed}
+    shape = shape_of(task.columns)
+    missing = [name for name in shape.names if name not in result.columns and name not in known]
+    if missing:
+        raise ValueError(f"{task.simulation} gave no column {', '.join(missing)}")
+    return result.select(
+        *(
+            (F.col(each.name) if each.name in result.columns else F.lit(known[each.name]))
+            .cast(each.dataType)
+            .alias(each.name)
+            for each in shape.fields
+        )
+    )

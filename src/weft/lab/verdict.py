@@ -11,7 +11,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,8 @@ from weft.pipeline.transforms import judged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from weft.lab.registry import Entry, Size
+    from weft.lab.registry import Experiment, Size
+    from weft.lab.sources import Sources
 
 FILE = "verdict.json"
 Notes: TypeAlias = Sequence[Mapping[str, str]]
@@ -40,27 +41,47 @@ class Verdict:
     tolerance: dict[str, dict[str, Any]]  # per judged measure: relation, bound, why, passed
     seeds: list[int]
     points: int
-    seconds: float  # CPU time of simulation, all tasks together
+    seconds: float  # of simulation, all tasks together: CPU time; for jobs, time on the clock
     code: list[str]  # which engine's sources the rows come from; one, unless a run was resumed
     command: str
+    sources: list[str] = field(default_factory=list)  # of data, for a job
+    skipped: dict[str, str] = field(default_factory=dict)  # sources it did without, and why
 
 
-def measures_of(entry: Entry, rows: DataFrame, size: Size) -> list[Row]:
+def measures_of(entry: Experiment, rows: DataFrame, size: Size) -> list[Row]:
     """What was measured, compared with what is asked: rows of the shape JUDGED. What is asked
     comes first, in the order of its reasons."""
     order = {name: place for place, name in enumerate(entry.tolerances)}
     return sorted(
         rows.transform(entry.measure, size).transform(judged).collect(),
-        key=lambda row: (order.get(row.measure, len(order)), row.measure),
+        key=lambda row: (order.get(_reason(entry, row.measure), len(order)), row.measure),
     )
 
 
+def _reason(entry: Experiment, measure: str) -> str:
+    """The name under which an entry explains the bound of a measure: its own, or, where it is
+    measured on several sources, what follows the source's."""
+    return measure if measure in entry.tolerances else measure.partition(": ")[2]
+
+
 def judge(
-    entry: Entry, measures: Sequence[Row], *, size: Size, seeds: int, points: int, notes: Notes
+    entry: Experiment,
+    measures: Sequence[Row],
+    *,
+    size: Size,
+    seeds: int,
+    points: int,
+    notes: Notes,
+    sources: Sources | None = None,
+    used: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict on measures; `notes` are those that the rows were written with."""
+    """The verdict on measures; `notes` are those that the rows were written with, `used` the
+    sources that the rows of a job are from."""
     asked = [row for row in measures if row.relation != REPORTED]
-    unexplained = {row.measure for row in asked} ^ set(entry.tolerances)
+    reasons = {row.measure: _reason(entry, row.measure) for row in asked}
+    unexplained = {name for name, why in reasons.items() if why not in entry.tolerances}
+    if not used:  # a job may ask some things of some sources only
+        unexplained |= set(entry.tolerances) - set(reasons.values())
     if unexplained:
         raise ValueError(f"{entry.id}: bounds and their reasons differ in {sorted(unexplained)}")
     return Verdict(
@@ -83,7 +104,7 @@ def judge(
                 "relation": row.relation,
                 "bound": row.bound,
                 "passed": row.passed,
-                "why": entry.tolerances[row.measure],
+                "why": entry.tolerances[reasons[row.measure]],
             }
             for row in asked
         },
@@ -91,13 +112,18 @@ def judge(
         points=points,
         seconds=round(sum(float(note["seconds"]) for note in notes), 1),
         code=sorted({note["code"] for note in notes}),
-        command=command_of(entry, size, seeds),
+        command=command_of(entry, size, seeds, sources),
+        sources=list(used),
+        skipped=dict(sources.skipped) if sources and used else {},
     )
 
 
-def command_of(entry: Entry, size: Size, seeds: int) -> str:
+def command_of(entry: Experiment, size: Size, seeds: int, sources: Sources | None = None) -> str:
     """What reproduces the verdict."""
-    return shlex.join(["./weft", "lab", "run", entry.id, f"--{size}", "--seeds", str(seeds)])
+    words = ["./weft", "lab", "run", entry.id, f"--{size}", "--seeds", str(seeds)]
+    if sources and sources.trace:
+        words += ["--trace", str(sources.trace)]
+    return shlex.join(words)
 
 
 def write(verdict: Verdict, folder: Path) -> Path:
@@ -126,6 +152,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
             f"    {_line(name, each.measured[name], each.tolerance[name])}"
             for name in each.tolerance
         ]
+        lines += [f"    skipped {name}: {why}" for name, why in each.skipped.items()]
     return "\n".join(lines)
 
 

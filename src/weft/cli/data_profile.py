@@ -1,0 +1,160 @@
+"""`weft data profile`: what the memberships of a lake are like."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.parser import whole
+from weft.cli.problem import Problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HELP = "Show what a lake's memberships are like"
+DETAILS = """
+Fits power laws to how many subscribers topics have and how many topics nodes subscribe to (maximum
+likelihood; the tail begins where the fit is closest), and measures how topics are correlated:
+Pearson's coefficient of every two of the most popular ones, beside the same after shuffles in which
+every node and every topic keeps its numbers and the rest is chance.
+
+Writes tables (Parquet) and pictures (PNG and SVG), by default below LAKE/profile.
+"""
+EXAMPLES = """
+weft data profile lake
+weft data profile lake --universe seeds-100 --out out/profile
+weft data profile lake --least 30 --shuffles 10
+"""
+WEIGHTS = (3.0, 1.0, 6.0, 2.0)  # guess
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="(default: LAKE/profile)")
+    parser.add_argument("--universe", metavar="NAME", help="one of the lake's universes instead")
+    parser.add_argument(
+        "--least", type=whole(1, 10**9), default=1, metavar="N", help="leave out smaller topics"
+    )
+    parser.add_argument(
+        "--popular",
+        type=whole(2, 5_000),
+        default=1_000,
+        metavar="N",
+        help="correlate so many of the most popular topics (1000)",
+    )
+    parser.add_argument("--shuffles", type=whole(1, 1_000), default=3, metavar="N", help="(3)")
+    parser.add_argument(
+        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from weft.lab.steps import Steps
+    from weft.pipeline.claim import Busy, claimed
+    from weft.pipeline.java import NoJava
+    from weft.pipeline.lake import Lake, NotALake
+    from weft.pipeline.profile_job import make
+    from weft.pipeline.prune import pruned
+    from weft.pipeline.session import SessionError, Settings, opened
+
+    try:
+        lake = Lake(args.lake)
+        if not lake.rows("memberships"):
+            raise Problem(f"{args.lake}: no memberships in this lake")
+        out = args.out or lake.path / "profile" / (args.universe or "")
+        print("weft: starting Spark", file=sys.stderr)
+        with opened(Settings(args.master or "local[*]", name="weft data profile")) as spark:
+            held = lake.memberships(spark)
+            if args.universe:
+                held = lake.universe(spark, args.universe)
+            if args.least > 1:
+                held = held.transform(pruned, args.least)
+            with claimed(out), Steps(spark, WEIGHTS) as steps:
+                make(
+                    spark,
+                    held,
+                    out,
+                    shuffles=args.shuffles,
+                    popular=args.popular,
+                    watch=steps.begin,
+                )
+            for line in told(spark, out):
+                print(line)
+            _draw(spark, out)
+    except ValueError as error:
+        raise Problem(str(error)) from error
+    except (Busy, NotALake, NoJava, SessionError) as error:
+        raise Problem(str(error)) from error
+    print(f"weft: tables and pictures are in {out}", file=sys.stderr)
+    return 0
+
+
+def told(spark: SparkSession, out: Path) -> list[str]:
+    """The profile for people."""
+    from weft.cli.table import table
+    from weft.pipeline import profile_job
+
+    fits = profile_job.table(spark, out, "fits").orderBy("kind").collect()
+    head = ["power law of", "exponent", "from", "in tail", "of", "distance", "against exponential"]
+    lines = table(
+        head,
+        [
+            [
+                row.kind,
+                f"{row.exponent:.2f} ± {row.error:.2f}",
+                str(row.least),
+                str(row.tail),
+                str(row.total),
+                f"{row.distance:.3f}",
+                f"{row.against_exponential:+.1f}",
+            ]
+            for row in fits
+        ],
+    ).splitlines()
+    summary = profile_job.table(spark, out, "summary").orderBy("shuffle").collect()
+    head = ["correlation", "topics", "mean", "median", "99th percentile", "largest"]
+    rows = [
+        [
+            f"shuffle {row.shuffle}" if row.shuffle else "as it is",
+            str(row.topics),
+            *(f"{row[name]:.4f}" for name in ("mean", "median", "percentile_99", "largest")),
+        ]
+        for row in summary
+    ]
+    return [*lines, "", *table(head, rows).splitlines()]
+
+
+def _draw(spark: SparkSession, out: Path) -> None:
+    """The picture: both distributions, and the heat map beside a shuffled one."""
+    from weft.lab.figures import panels, save, styled
+    from weft.lab.profiles import HEAT_TOPICS, draw_distribution, draw_heat
+    from weft.pipeline import profile_job
+    from weft.pipeline.profile import SUBSCRIBERS, SUBSCRIPTIONS
+
+    fits = {row.kind: row for row in profile_job.table(spark, out, "fits").collect()}
+    counted = profile_job.table(spark, out, "distribution").orderBy("size").collect()
+    heat = profile_job.table(spark, out, "correlation")
+    heat = heat.where((heat["other"] < HEAT_TOPICS) & (heat["shuffle"] <= 1))
+    with styled():
+        drawing, axes = panels(columns=2, rows=2)
+        for number, (panel, kind) in enumerate(
+            zip(axes, (SUBSCRIBERS, SUBSCRIPTIONS), strict=False)
+        ):
+            rows = [row for row in counted if row.kind == kind]
+            sizes, counts = [row["size"] for row in rows], [row["count"] for row in rows]
+            what = "topics" if kind == SUBSCRIBERS else "nodes"
+            draw_distribution(panel, sizes, counts, fits.get(kind), number, what)
+            panel.set_xlabel(kind)
+            panel.set_ylabel("share with at least as many")
+            panel.legend()
+        pairs: dict[int, list[Any]] = {0: [], 1: []}
+        for row in heat.collect():
+            pairs[row.shuffle].append((row.one, row.other, row.value))
+        for panel, (number, title) in zip(
+            axes[2:], ((0, "correlation of topics"), (1, "the same, shuffled")), strict=True
+        ):
+            image = draw_heat(panel, pairs[number], title)
+        drawing.colorbar(image, ax=axes[2:], shrink=0.8)
+        save(drawing, out)

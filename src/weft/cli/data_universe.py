@@ -1,0 +1,109 @@
+"""`weft data universe`: smaller worlds from a lake, each complete in itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from weft.cli.parser import whole
+from weft.cli.problem import USAGE, Problem
+
+HELP = "Draw self-contained universes from a lake"
+DETAILS = """
+A universe begins with N random topics. Their users each add a topic to the set: a random one of
+theirs, or, with --own-topics, the one that bears their name (a journal). Those who subscribe to a
+topic of the grown set are the universe's nodes. In the closed reading they subscribe only to topics
+of the set, in the open one to all they do. Topics with too few subscribers are left out.
+
+Of --draws universes of each size the one with the median ratio of topics to nodes is kept, below
+LAKE/universes; the same command draws the same universes again.
+"""
+EXAMPLES = """
+weft data universe lake --seeds 100
+weft data universe lake --seeds 100 500 1000 --reading open
+weft data universe lake --seeds 50 --draws 20 --least 10 --name small
+weft data universe lj --seeds 1000 --own-topics
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
+    parser.add_argument(
+        "--seeds",
+        type=whole(1, 10**9),
+        nargs="+",
+        required=True,
+        metavar="N",
+        help="how many topics to begin with; several numbers make several universes",
+    )
+    parser.add_argument(
+        "--draws", type=whole(1, 100_000), default=100, metavar="N", help="of each size (100)"
+    )
+    parser.add_argument(
+        "--reading", choices=("closed", "open"), default="closed", help="(default: closed)"
+    )
+    parser.add_argument(
+        "--least",
+        type=whole(1, 10**9),
+        default=30,
+        metavar="N",
+        help="topics with fewer subscribers are left out (30)",
+    )
+    parser.add_argument(
+        "--own-topics", action="store_true", help="users add the topic that bears their name"
+    )
+    parser.add_argument(
+        "--seed", type=whole(0, 2**63 - 1), default=1, metavar="N", help="of all draws (1)"
+    )
+    parser.add_argument("--name", help="of the universe (default: seeds-N, seeds-N-open)")
+    parser.add_argument(
+        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from weft.cli.table import table
+    from weft.lab.steps import Steps
+    from weft.pipeline.claim import Busy
+    from weft.pipeline.java import NoJava
+    from weft.pipeline.lake import Lake, NotALake
+    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.universe import Recipe
+    from weft.pipeline.universe_job import make
+
+    sizes = sorted(set(args.seeds))
+    if args.name and len(sizes) > 1:
+        raise Problem("--name is for one universe; leave it out to make several", USAGE)
+    recipe = Recipe(args.draws, args.least, args.seed)
+    try:
+        lake = Lake(args.lake)
+        if args.name:
+            lake.universe_folder(args.name)
+        if sizes[-1] > lake.rows("topics"):
+            raise Problem(f"{sizes[-1]} seeds, but {args.lake} has {lake.rows('topics')} topics")
+        print("weft: starting Spark", file=sys.stderr)
+        weights = [2.0, 3.0, *([2.0] * len(sizes))]  # guess
+        with (
+            opened(Settings(args.master or "local[*]", name="weft data universe")) as spark,
+            Steps(spark, weights) as steps,
+        ):
+            made = make(
+                spark,
+                lake,
+                sizes,
+                args.reading,
+                recipe=recipe,
+                own=args.own_topics,
+                name=args.name,
+                watch=steps.begin,
+            )
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
+    except (Busy, NotALake, NoJava, SessionError) as error:
+        raise Problem(str(error)) from error
+    rows = [[str(value) for value in asdict(each).values()] for each in made]
+    print(table(["universe", "seeds", "draw", "topics", "nodes", "memberships"], rows))
+    return 0

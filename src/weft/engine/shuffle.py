@@ -1,0 +1,97 @@
+"""A degree-preserving shuffle: who shares topics by chance alone.
+
+Two memberships (u, s) and (v, t), drawn at random, become (u, t) and (v, s), unless one of these is
+there already. Every user keeps its number of topics and every topic its number of subscribers;
+after some swaps per membership all tables with these numbers are equally likely.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.engine.draws import absorb, base_key, below
+from weft.engine.jit import compiled, i64, part, u64
+from weft.engine.layout import Array
+from weft.engine.workload import Memberships, memberships
+from weft.rules.draw import stream_of
+
+SWAPS_PER_MEMBERSHIP = 10
+"""guess: usual for bipartite graphs; correlations of our traces stay the same from 5 on."""
+
+_EMPTY = np.int64(-1)
+_GONE = np.int64(-2)
+
+
+def shuffled(
+    held: Memberships, seed: int, swaps_per_membership: int = SWAPS_PER_MEMBERSHIP
+) -> Memberships:
+    """The same numbers of topics and subscribers, otherwise chance."""
+    members = held.members.copy()
+    room = 1 << max(4, int(4 * held.total).bit_length())
+    table = np.full(room, _EMPTY, np.int64)
+    key = base_key(seed, stream_of("workload.shuffle"))
+    swaps = swaps_per_membership * held.total
+    _swap(members, held.topic_of, held.topics, swaps, table, key)
+    return memberships(held.peers, held.offsets, members)
+
+
+@compiled
+def _swap(members: Array, topic_of: Array, topics: int, swaps: int, table: Array, key: Any) -> None:
+    total = len(members)
+    for at in range(total):
+        _put(table, members[at] * i64(topics) + topic_of[at])
+    stale = 0
+    for swap in range(swaps):
+        draw = absorb(key, swap)
+        one = below(draw, total)
+        other = below(absorb(draw, 1), total)
+        user, friend = i64(members[one]), i64(members[other])
+        topic, also = i64(topic_of[one]), i64(topic_of[other])
+        if user == friend or topic == also:
+            continue
+        if _has(table, user * topics + also) or _has(table, friend * topics + topic):
+            continue
+        _remove(table, user * topics + topic)
+        _remove(table, friend * topics + also)
+        _put(table, user * topics + also)
+        _put(table, friend * topics + topic)
+        members[one], members[other] = friend, user
+        stale += 2
+        if stale > len(table) // 4:  # removed entries make searches longer
+            table[:] = _EMPTY
+            for at in range(total):
+                _put(table, members[at] * i64(topics) + topic_of[at])
+            stale = 0
+
+
+@part
+def _place(table: Array, item: int) -> int:
+    return i64(absorb(u64(item), 0) & u64(len(table) - 1))
+
+
+@part
+def _has(table: Array, item: int) -> bool:
+    at = _place(table, item)
+    while table[at] != _EMPTY:
+        if table[at] == item:
+            return True
+        at = (at + 1) & (len(table) - 1)
+    return False
+
+
+@part
+def _put(table: Array, item: int) -> None:
+    at = _place(table, item)
+    while table[at] >= 0:
+        at = (at + 1) & (len(table) - 1)
+    table[at] = item
+
+
+@part
+def _remove(table: Array, item: int) -> None:
+    at = _place(table, item)
+    while table[at] != item:
+        at = (at + 1) & (len(table) - 1)
+    table[at] = _GONE

@@ -1,0 +1,143 @@
+"""stan-8: how physical links grow with the number of topics (StaN 3.4, Fig. 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.engine.stan import Config
+from weft.engine.universe import READINGS
+from weft.lab.entries import _stan
+from weft.lab.figures import colour, panels, table
+from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.sources import Source
+from weft.pipeline.schemas import (
+    AT_MOST,
+    NUMBER,
+    SMALL,
+    TEXT,
+    WHOLE,
+    columns,
+    joined,
+    selected,
+)
+from weft.pipeline.stan import reductions, stan_nodes
+from weft.pipeline.transforms import Bound, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame, SparkSession
+
+POOLED = columns(topics=WHOLE, users=WHOLE, ipvs=NUMBER, fpvs=NUMBER, ideal=NUMBER)
+COLUMNS = joined(columns(source=TEXT, universe=TEXT, seeds=SMALL, nodes=SMALL), POOLED)
+GRIDS = {"quick": (60, 100, 200), "full": (100, 200, 500, 1000, 2000)}
+SLOWER = "growth after over growth before"
+AS_IDEAL = "growth after beyond the ideal's, over growth before"
+TITLES = {
+    "ratio": SLOWER,
+    "beyond": AS_IDEAL,
+    "before": "physical links per user and thousand topics, before",
+    "after": "physical links per user and thousand topics, after",
+    "ideal_ratio": "the ideal's growth over growth before",
+}
+
+
+def points(size: Size, source: Source) -> list[Params]:
+    if source.is_grid:
+        return [{"universe": "grid", "seeds": 0, "nodes": nodes} for nodes in GRIDS[size]]
+    if not _stan.runs_on(size, source):
+        return []
+    return [
+        {"universe": reading, "seeds": seeds, "nodes": 0}
+        for seeds in (_stan.LADDER if size == "full" else _stan.LADDER[:4])
+        for reading in READINGS
+    ]
+
+
+def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
+    if not source.is_grid and source.opened().rows("topics") < params["seeds"]:
+        return spark.createDataFrame([], POOLED)  # a trace with fewer topics has no such universe
+    memberships = _stan.memberships_of(spark, params, seed, source)
+    topics = memberships.agg(F.count_distinct("topic").alias("topics"))
+    nodes = memberships.transform(stan_nodes, Config(), seed)
+    means = [(F.col(name) / F.col("users")).alias(name) for name in ("ipvs", "fpvs", "ideal")]
+    pooled = nodes.transform(reductions, (1,)).select("users", *means)
+    return selected(pooled.crossJoin(topics), POOLED)
+
+
+def growth(rows: DataFrame) -> DataFrame:
+    """Per source, reading and seed: the slopes of links per user against topics, and their
+    ratios."""
+    slopes = rows.groupBy("source", "universe", "seed").agg(
+        *(
+            (1000 * F.regr_slope(name, "topics")).alias(alias)
+            for name, alias in (("ipvs", "before"), ("fpvs", "after"), ("ideal", "best"))
+        ),
+        F.count(F.lit(1)).alias("universes"),
+    )
+    return slopes.where(F.col("universes") > 1).select(
+        "source",
+        "universe",
+        "seed",
+        "before",
+        "after",
+        (F.col("after") / F.col("before")).alias("ratio"),
+        (F.col("best") / F.col("before")).alias("ideal_ratio"),
+        ((F.col("after") - F.col("best")) / F.col("before")).alias("beyond"),
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    asked: dict[str, Bound] = {"ratio": (AT_MOST, 1.0), "beyond": (AT_MOST, 0.05)}
+    return rows.transform(growth).transform(
+        numbers(TITLES, asked, by=("source", "universe"), prefix=_stan.named("universe"))
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    means = [F.avg(name).alias(name) for name in ("topics", "ipvs", "fpvs", "ideal")]
+    found = rows.groupBy("source", "universe", "seeds", "nodes").agg(*means)
+    points_ = table(found.orderBy("source", "universe", "topics"))
+    groups = list(points_.groupby(["source", "universe"], sort=False))
+    across = min(3, len(groups))
+    drawing, axes = panels(columns=across, rows=-(-len(groups) // across))
+    lines = (("ipvs", "initial PVS", "o-"), ("fpvs", "final PVS", "s-"), ("ideal", "ideal", "--"))
+    for panel, ((source, universe), part) in zip(axes, groups, strict=False):
+        for number, (name, label, style) in enumerate(lines):
+            panel.plot(part["topics"], part[name], style, color=colour(number), label=label)
+        panel.set_title(source if source == universe else f"{source}, {universe}")
+        panel.set_xlabel("topics")
+        panel.set_ylabel("physical links per user")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
+        panel.legend()
+    for panel in axes[len(groups) :]:
+        panel.set_visible(False)
+    return drawing
+
+
+ENTRIES = [
+    JobEntry(
+        id="stan-8",
+        title="Physical links grow more slowly with topics",
+        claim="Over universes of growing size, physical links per user grow with the number of "
+        "topics, and with StaN more slowly (the paper says: by a factor of about two). We ask that "
+        "they grow no faster than before, and hardly faster than StaN's own ideal does.",
+        simulation=f"{__name__}:job",
+        points=points,
+        seeds={"quick": 2, "full": 3},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            f"{universe}, {what}": why
+            for universe in ("grid", *READINGS)
+            for what, why in (
+                (SLOWER, "Slower growth is what StaN is for."),
+                (AS_IDEAL, "Eight rounds reach the ideal but for the largest topics."),
+            )
+        },
+        figure=figure,
+        seconds=_stan.seconds,
+    )
+]

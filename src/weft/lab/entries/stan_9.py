@@ -1,0 +1,183 @@
+"""stan-9: StaN leaves overlays as fit as they were (StaN 3.5, Fig. 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from weft.engine.stan import Config
+from weft.engine.universe import READINGS
+from weft.lab.entries import _stan
+from weft.lab.figures import colour, panels, table
+from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.sources import Source
+from weft.pipeline.prune import topic_sizes
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, FITNESS, TEXT, columns, joined
+from weft.pipeline.stan_fitness import overlay_fitness
+from weft.pipeline.transforms import Bound, numbers, together
+from weft.rules.stan import PATIENCE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame, SparkSession
+
+LARGE = "large"  # 20 topics of at least 100 subscribers of the whole trace
+LARGE_TOPICS, LARGE_LEAST = 20, 100
+PLAIN, MENDED = "plain", "mended"
+VARIANTS = {PLAIN: Config(), MENDED: Config(overheard=True, patience=PATIENCE)}
+COLUMNS = joined(columns(source=TEXT, universe=TEXT, variant=TEXT), FITNESS)
+
+WEAK = "overlays that are weakly connected after"
+STRONG = "overlays that are strongly connected after"
+CLUSTERING = "clustering, Kolmogorov–Smirnov distance of before and after"
+DIAMETER = "diameter, Kolmogorov–Smirnov distance of before and after"
+TITLES = {
+    "weak": WEAK,
+    "strong": STRONG,
+    "clustering_ks": CLUSTERING,
+    "diameter_ks": DIAMETER,
+    "strong_before": "overlays that are strongly connected before",
+    "unlinked": "members that nobody links to after, per overlay",
+    "clustering_before": "mean clustering before",
+    "clustering_after": "mean clustering after",
+    "diameter_before": "mean diameter before",
+    "diameter_after": "mean diameter after",
+    "overlays": "overlays",
+}
+
+
+def points(size: Size, source: Source) -> list[Params]:
+    if not _stan.runs_on(size, source):
+        return []
+    places = [_stan.whole(size, source)]
+    if not source.is_grid:
+        places = [{**places[0], "universe": LARGE}, *_stan.smallest(source)]
+    return [{**place, "variant": variant} for place in places for variant in VARIANTS]
+
+
+def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
+    if params["universe"] == LARGE:
+        whole = {**params, "universe": _stan.WHOLE_TRACE}
+        memberships = _stan.memberships_of(spark, whole, seed, source)
+        memberships = memberships.transform(of_large_topics)
+    else:
+        memberships = _stan.memberships_of(spark, params, seed, source)
+    return memberships.transform(overlay_fitness, VARIANTS[params["variant"]], seed)
+
+
+def of_large_topics(memberships: DataFrame) -> DataFrame:
+    """The memberships in 20 topics of at least 100 subscribers, spread evenly over their sizes."""
+    large = memberships.transform(topic_sizes).where(F.col("subscribers") >= LARGE_LEAST)
+    count = large.count()
+    order = Window.orderBy("subscribers", "topic")
+    ranked = large.withColumn("place", F.row_number().over(order) - 1)
+    share = F.floor(F.col("place") * LARGE_TOPICS / count)
+    before = F.floor((F.col("place") - 1) * LARGE_TOPICS / count)
+    chosen = ranked.where((F.col("place") == 0) | (share > before)).select("topic")
+    return memberships.join(F.broadcast(chosen), "topic", "left_semi")
+
+
+def figures_of(rows: DataFrame) -> DataFrame:
+    """Per source, universe, variant and seed: how many overlays hold together, and how far the
+    distributions of clustering and diameter have moved."""
+    by = ("source", "universe", "variant", "seed")
+    after = F.col("round") > 0
+
+    def mean(name: str, condition: Column) -> Column:
+        return F.avg(F.when(condition, F.col(name).cast("double")))
+
+    whole = rows.withColumns({"weakly": (F.col("weak") == 1), "strongly": (F.col("strong") == 1)})
+    shares = whole.groupBy(*by).agg(
+        mean("weakly", after).alias("weak"),
+        mean("strongly", after).alias("strong"),
+        mean("strongly", ~after).alias("strong_before"),
+        mean("unlinked", after).alias("unlinked"),
+        *(
+            mean(name, condition).alias(f"{name}_{when}")
+            for name in ("clustering", "diameter")
+            for when, condition in (("before", ~after), ("after", after))
+        ),
+        F.sum(after.cast("long")).alias("overlays"),
+    )
+    for name in ("clustering", "diameter"):
+        moved = rows.transform(_stan.ks_distance(*by, value=name, after=after))
+        shares = shares.join(moved.select(*by, F.col("ks").alias(f"{name}_ks")), list(by))
+    return shares
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    found = rows.transform(figures_of).withColumn("many", F.col("overlays"))
+    noise = 1.63 * F.sqrt(2 / F.col("many"))
+    same: dict[str, Bound] = {
+        "weak": (AT_LEAST, 0.999),
+        "clustering_ks": (AT_MOST, noise),
+        "diameter_ks": (AT_MOST, noise),
+    }
+    by = ("source", "universe", "variant")
+    prefix = _stan.named("universe", "variant")
+
+    def judged(variant: str, asked: dict[str, Bound]) -> DataFrame:
+        some = found.where(F.col("variant") == variant)
+        return some.transform(numbers(TITLES, asked, by=by, prefix=prefix, keep=("many",)))
+
+    return together(judged(PLAIN, same), judged(MENDED, {**same, "strong": (AT_LEAST, 0.999)}))
+
+
+def figure(rows: DataFrame) -> Figure:
+    wanted = rows.where(F.col("variant") == PLAIN)
+    points_ = table(wanted.select("source", "universe", "round", "clustering", "diameter"))
+    groups = list(points_.groupby(["source", "universe"]))
+    drawing, axes = panels(columns=2, rows=len(groups))
+    for number, ((source, universe), part) in enumerate(groups):
+        for panel, name in zip(axes[2 * number :], ("clustering", "diameter"), strict=False):
+            for which, style in ((0, "--"), (part["round"].max(), "-")):
+                values = sorted(part[part["round"] == which][name])
+                shares = [(place + 1) / len(values) for place in range(len(values))]
+                label = "before" if which == 0 else "after"
+                panel.step(
+                    values, shares, style, where="post", color=colour(which > 0), label=label
+                )
+            panel.set_title(f"{source}, {universe}")
+            panel.set_xlabel("clustering coefficient" if name == "clustering" else "diameter")
+            panel.set_ylabel("share of overlays")
+            panel.set_ylim(0, 1.02)
+            panel.locator_params("x", integer=name == "diameter")
+            panel.legend()
+    return drawing
+
+
+_REASONS = {
+    WEAK: "The overlays are drawn to be connected with probability 0.99 as directed ones; as "
+    "undirected ones they practically always are.",
+    CLUSTERING: "Two samples of one distribution are farther apart in one of a hundred cases.",
+    DIAMETER: "Two samples of one distribution are farther apart in one of a hundred cases.",
+    STRONG: "A member that loses its last in-link asks for another in the next round; what is left "
+    "are losses in the very last one.",
+}
+
+ENTRIES = [
+    JobEntry(
+        id="stan-9",
+        title="Overlays stay as fit as they were",
+        claim="StaN moves neither the clustering coefficient nor the diameter of overlays, and no "
+        "overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, so that "
+        "overlays stay weakly and not strongly connected; with overheard walks and adoption at "
+        "least 99.9 % of the overlays are strongly connected.",
+        simulation=f"{__name__}:job",
+        points=points,
+        seeds={"quick": 2, "full": 10},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            f"{universe}, {variant}, {what}": why
+            for universe in (_stan.WHOLE_TRACE, LARGE, *READINGS)
+            for variant in VARIANTS
+            for what, why in _REASONS.items()
+            if (variant, what) != (PLAIN, STRONG)
+        },
+        figure=figure,
+        seconds=_stan.seconds,
+    )
+]

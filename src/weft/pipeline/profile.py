@@ -1,0 +1,122 @@
+"""What a table of memberships is like: how popularity and interest are distributed, and how much
+interests are correlated (StaN 3.2, Figs. 3 to 5).
+
+Correlation is compared with that of shuffled memberships, in which every user has as many topics
+and every topic as many subscribers, and nothing else is left: popular topics share users by chance,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from weft.engine.correlation import correlations as matrix_of
+from weft.engine.correlation import most_popular
+from weft.engine.powerlaw import fit
+from weft.engine.shuffle import shuffled
+from weft.pipeline.arrays import held
+from weft.pipeline.prune import topic_sizes
+from weft.pipeline.schemas import (
+    CORRELATION,
+    CORRELATION_SUMMARY,
+    DISTRIBUTION,
+    FIT,
+    joined,
+    selected,
+)
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from weft.pipeline.transforms import Transform
+
+SUBSCRIBERS = "subscribers per topic"
+SUBSCRIPTIONS = "subscriptions per node"
+POPULAR = 1_000
+"""measured: correlations among so many of the most popular topics are far from chance; among rarer
+ones a single user in common decides."""
+
+
+def distribution(memberships: DataFrame) -> DataFrame:
+    """How many topics have so many subscribers, and nodes so many subscriptions: `DISTRIBUTION`."""
+    topics = memberships.transform(topic_sizes).select(
+        F.lit(SUBSCRIBERS).alias("kind"), F.col("subscribers").alias("size")
+    )
+    nodes = (
+        memberships.groupBy("user")
+        .agg(F.count(F.lit(1)).alias("size"))
+        .select(F.lit(SUBSCRIPTIONS).alias("kind"), "size")
+    )
+    counted = topics.unionByName(nodes).groupBy("kind", "size").agg(F.count("*").alias("count"))
+    return selected(counted, DISTRIBUTION)
+
+
+def fitted(*by: str) -> Transform:
+    """Distributions (`size`, `count`) → the power law closest to each: the columns of `FIT`."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        keys = [frame.schema[name] for name in by]
+        shape: StructType = joined(type(FIT)(keys), FIT)
+
+        def fit_group(rows: Any) -> Any:
+            found = fit(rows["size"].to_numpy(), rows["count"].to_numpy())
+            row = rows.head(1)[list(by)].assign(**asdict(found))
+            return row[shape.names]
+
+        return selected(frame.groupBy(*by).applyInPandas(fit_group, shape), shape)
+
+    return transform
+
+
+def correlations(
+    spark: SparkSession,
+    memberships: DataFrame,
+    shuffles: Sequence[int] = (1,),
+    popular: int = POPULAR,
+) -> DataFrame:
+    """The correlation of every two of the most popular topics, as they are and after each shuffle:
+    `CORRELATION`. Shuffles run in the workers; their numbers are their seeds."""
+    sent = spark.sparkContext.broadcast(held(memberships))
+    numbers = [0, *shuffles]
+    if min(numbers[1:], default=1) < 1:
+        raise ValueError("shuffles are numbered from 1 on")
+
+    def correlated(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        import pyarrow  # noqa: PLC0415
+
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                number = numbers[place]
+                table = shuffled(sent.value, number) if number else sent.value
+                matrix = matrix_of(table, most_popular(sent.value, popular))
+                one, other = np.triu_indices(len(matrix), 1)
+                columns = [np.full(len(one), number), one, other, matrix[one, other]]
+                yield pyarrow.RecordBatch.from_arrays(
+                    [pyarrow.array(each) for each in columns], names=CORRELATION.names
+                )
+
+    return spark.range(0, len(numbers), 1, len(numbers)).mapInArrow(correlated, CORRELATION)
+
+
+def correlation_summary(*by: str) -> Transform:
+    """Correlations → their mean and upper end, for each shuffle: `CORRELATION_SUMMARY`."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        summary = frame.groupBy(*by, "shuffle").agg(
+            (F.max("other") + 1).alias("topics"),
+            F.avg("value").alias("mean"),
+            F.percentile("value", F.lit(0.5)).alias("median"),
+            F.percentile("value", F.lit(0.99)).alias("percentile_99"),
+            F.max("value").alias("largest"),
+        )
+        keys = [frame.schema[name] for name in by]
+        return selected(summary, joined(type(FIT)(keys), CORRELATION_SUMMARY))
+
+    return transform

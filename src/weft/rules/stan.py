@@ -1,0 +1,120 @@
+"""StaN: which members of a topic a peer keeps as neighbours, so that topics share connections
+(Matos, Felber, Oliveira, Pereira, Rivière, "Scaling up publish/subscribe overlays using interest
+correlation for link sharing", Sections 2.3 and 2.4).
+
+Every peer ranks all others by a weight: a hash of its own id and theirs. The ranking is the same
+in every topic, so a peer that shares several topics with another tends to link to it in all of
+them, over one connection. The hash makes the choice uniform (every other peer is as likely as any
+to come first) and asymmetric (that q ranks high at p says nothing of p at q), so each overlay
+stays as random as it was.
+
+Beyond the paper, each switchable:
+- *Lean weights* divide an exponential draw by the number of topics that two peers share, so that
+  the first of a ranking is each candidate with a chance proportional to what it shares (a weighted
+  rendezvous hash). They need to know a candidate's topics, hence they are opt-in.
+- *Adoption*: a view has room for a few neighbours that are kept whatever their weight. A member
+  that no walk from afar has passed for some periods has probably been dropped from every view, or
+  is only known to others of whom the same is true; no walk can find it again. It asks its
+  neighbours to adopt it, the lightest first, which are the same peers in many topics, so that
+  adoption too shares links. One that has been found itself and has it in its view already, or
+  takes it, is enough; others, and those with no more room, refuse.
+- The walk's period backs off as `weft.rules.overlay.next_period` says, and whoever a walk passes
+  may read it for candidates of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+from weft.rules.draw import MASK64, absorb, stream_of
+
+_WEIGHT = absorb(0, stream_of("stan.weight"))
+CONNECTED_WITH = 0.99
+"""paper (Section 3.3): how likely an overlay of random views is to be connected."""
+TTL = 6
+"""measured: about the diameter of the overlays of our traces, as the paper asks (Section 2.4)."""
+ROUNDS = 8
+"""paper (Section 3.3): rounds that views are improved for."""
+PATIENCE = 1
+"""measured: periods without a walk passing, after which a member asks to be adopted."""
+FAR = 1
+"""measured: steps a walk must have taken before, to tell a member that it can be found. A walk
+that has just begun may come from one who cannot be found either."""
+ADOPTED_PART = 4
+"""guess: at most one in so many neighbours is adopted, and always room for one."""
+
+_FRACTION_BITS = 58
+"""Of a lean weight: −ln(1−u) stays below 2⁶ for a u of 53 bits."""
+
+
+def number_of(identity: bytes) -> int:
+    """The 64-bit number that stands for a peer's id in weights."""
+    return int.from_bytes(blake2b(identity, digest_size=8).digest(), "big")
+
+
+def weight(at: int, other: int) -> int:
+    """The weight, 64 bits, that the peer numbered `at` gives another; the lowest are kept."""
+    return absorb(absorb(_WEIGHT, at), other)
+
+
+def lean_weight(at: int, other: int, shared: int) -> int:
+    """The weight of a peer that shares so many topics: −ln(1−u)/shared, as a fixed-point number of
+    64 bits, where u is the plain weight as a fraction. One that shares nothing is last."""
+    if shared < 1:
+        return MASK64
+    fraction = (weight(at, other) >> 11) * 2.0**-53
+    return int(-math.log1p(-fraction) / shared * 2.0**_FRACTION_BITS)
+
+
+def visits(ttl: int) -> int:
+    """How many peers a walk visits. By lines 4 to 13 of Algorithm 2 the walk starts with `ttl` at
+    the first peer, and whoever gets it with more than 0 passes it on: one more than `ttl`."""
+    return ttl + 1
+
+
+def kept(
+    candidates: Iterable[int],
+    wanted: int,
+    weigh: Callable[[int], int],
+    adopted: Iterable[int] = (),
+) -> list[int]:
+    """The `wanted` neighbours to keep: the adopted ones, then those of lowest weight."""
+    first = set(adopted)
+    others = set(candidates) | first
+
+    def place(other: int) -> tuple[bool, int, int]:
+        return (other not in first, weigh(other), other)
+
+    return sorted(others, key=place)[:wanted]
+
+
+def is_from_afar(steps: int) -> bool:
+    """Whether a walk that took so many steps before it came here tells that one can be found."""
+    return steps >= FAR
+
+
+def is_lonely(quiet_periods: int, patience: int = PATIENCE) -> bool:
+    """Whether a member that no walk from afar has passed for so many periods asks for adoption."""
+    return quiet_periods >= patience
+
+
+def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
+    """Whether a member with a view of `wanted` neighbours, so many of them adopted, adopts one
+    more: if it has room, and a walk from afar has lately found it itself."""
+    return found and adopted < max(1, wanted // ADOPTED_PART)
+
+
+def best(at: int, candidates: Iterable[int], wanted: int) -> list[int]:
+    """The `wanted` candidates of lowest weight, lowest first (Algorithm 2, lines 16 and 17)."""
+    return kept(candidates, wanted, lambda other: weight(at, other))
+
+
+def view_size(members: int, connected_with: float = CONNECTED_WITH) -> int:
+    """How many random neighbours connect an overlay with this probability: ln n + c, where
+    e^(−e^(−c)) is the probability (Kermarrec, Massoulié, Ganesh 2003); c = 4.6 for 0.99."""
+    if members <= 1:
+        return 0
+    constant = -math.log(-math.log(connected_with))
+    return min(members - 1, math.ceil(math.log(members) + constant))

@@ -1,0 +1,84 @@
+"""StaN's decisions: weights, what is kept, view sizes, adoption."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from chi_square import chi_square_p
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.rules import stan
+
+numbers = st.integers(0, 2**64 - 1)
+
+
+def test_every_other_is_as_likely_to_be_the_lightest() -> None:
+    others = [stan.number_of(bytes([other])) for other in range(10)]
+    firsts = Counter(stan.best(at, others, 1)[0] for at in range(5000))
+    assert chi_square_p([firsts[other] for other in others]) > 1e-4
+
+
+def test_that_one_ranks_high_says_nothing_of_the_other_way() -> None:
+    pairs = [(at, other) for at in range(60) for other in range(at)]
+    same = sum(
+        (stan.weight(at, other) < 2**63) == (stan.weight(other, at) < 2**63) for at, other in pairs
+    )
+    assert chi_square_p([same, len(pairs) - same]) > 1e-4
+
+
+def test_lean_weights_prefer_by_what_is_shared() -> None:
+    """Of two candidates with one and three shared topics, the second is first in 3 of 4 cases."""
+    second = sum(stan.lean_weight(at, 1, 1) > stan.lean_weight(at, 2, 3) for at in range(4000))
+    assert chi_square_p([second, 4000 - second], [3000, 1000]) > 1e-4
+
+
+@given(numbers, numbers, st.integers(1, 1000))
+def test_lean_weights_fit_64_bits_and_fall_with_what_is_shared(
+    at: int, other: int, shared: int
+) -> None:
+    one, more = stan.lean_weight(at, other, shared), stan.lean_weight(at, other, shared + 1)
+    assert 0 <= more <= one < 2**64
+    assert stan.lean_weight(at, other, 0) == 2**64 - 1
+
+
+@given(numbers, st.lists(numbers, max_size=20), st.lists(numbers, max_size=3), st.integers(0, 12))
+def test_the_adopted_stay_and_the_lightest_join_them(
+    at: int, candidates: list[int], adopted: list[int], wanted: int
+) -> None:
+    view = stan.kept(candidates, wanted, lambda other: stan.weight(at, other), adopted)
+    assert len(view) == min(wanted, len({*candidates, *adopted}))
+    assert len(set(view)) == len(view)
+    others = {*candidates} - {*adopted}
+    if len(set(adopted)) <= wanted:
+        assert set(adopted) <= set(view)
+        lightest = sorted(others, key=lambda other: (stan.weight(at, other), other))
+        assert set(view) - set(adopted) == set(lightest[: wanted - len(set(adopted))])
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"), [(0, 0), (1, 0), (2, 1), (5, 4), (30, 9), (1000, 12), (10_000, 14)]
+)
+def test_views_grow_with_the_logarithm(members: int, expected: int) -> None:
+    assert stan.view_size(members) == expected
+
+
+def test_a_walk_visits_one_more_than_its_ttl() -> None:
+    assert stan.visits(6) == 7
+    assert stan.visits(0) == 1
+
+
+def test_who_hears_nothing_from_afar_is_lonely() -> None:
+    assert not stan.is_from_afar(0)
+    assert stan.is_from_afar(stan.FAR)
+    assert not stan.is_lonely(0, patience=2)
+    assert stan.is_lonely(2, patience=2)
+
+
+def test_a_view_adopts_a_quarter_and_always_one() -> None:
+    assert stan.adopts(0, 1)
+    assert not stan.adopts(1, 4)
+    assert stan.adopts(2, 12)
+    assert not stan.adopts(3, 12)
+    assert not stan.adopts(0, 12, found=False)
