@@ -4,28 +4,35 @@ A link is agreed on by both ends. Messages may be lost, so one end can believe i
 other does not know: whatever arrives over a link nobody agreed on is answered with `Unlink`, and
 the pings of `liveness.py` compare both ends' lists.
 
+Where members are ranked (`stan.py`), links to the first of the ranking are asked for even when
+there are enough, one at a time; a link that neither end wants most, and that carries no events, is
+given up afterwards. So links move to the same peers in all topics, and no tree loses a branch.
+
 Invariants: at most `most` links; a peer is linked or asked, never both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp
 from weft.protocol.messages import LinkReply, LinkRequest, Unlink
+from weft.protocol.messages_stan import LinkRelease
 from weft.protocol.seam import Millis
 from weft.rules import links as rules
 from weft.rules.draw import stream_of
 
 _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")
+_RELEASE_CYCLES = 30
+"""guess: who did not give a link up when asked is asked again after so long."""
 
 
 class Links:
     """The links of one peer in one topic."""
 
-    __slots__ = ("_asked", "_ctx", "_full", "_topic", "linked")
+    __slots__ = ("_asked", "_ctx", "_full", "_kept", "_topic", "linked")
 
     def __init__(self, ctx: Context, topic: Topic) -> None:
         self._ctx = ctx
@@ -33,23 +40,65 @@ class Links:
         self.linked: dict[PeerId, Contact] = {}
         self._asked: dict[PeerId, Millis] = {}
         self._full: dict[PeerId, Millis] = {}  # said no lately: not the next ones to ask
+        self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
 
-    def maintain(self, candidates: Sequence[Contact], recent: int) -> None:
-        """Ask for links until there are enough, or nobody is left to ask."""
-        config = self._ctx.config.links
-        limit = self._ctx.now - config.request_timeout_ms
+    def room(self) -> int:
+        """How many more members to ask for a link."""
+        limit = self._ctx.now - self._ctx.config.links.request_timeout_ms
         for waiting in (self._asked, self._full):
             for peer in [peer for peer, since in waiting.items() if since <= limit]:
                 del waiting[peer]
-        room = rules.still_wanted(len(self.linked), len(self._asked), config.wanted)
-        if not room:
-            return
+        wanted = self._ctx.config.links.wanted
+        return rules.still_wanted(len(self.linked), len(self._asked), wanted)
+
+    def maintain(self, candidates: Sequence[Contact], recent: int, ranked: bool = False) -> None:
+        """Ask for links until there are enough, or nobody is left to ask: the first candidates if
+        they are ranked, else any."""
         taken = {*self.linked, *self._asked, *self._full}
         left = [contact for contact in candidates if contact.peer not in taken]
-        for _ in range(min(room, len(left))):
-            contact = self._ctx.pick(_CHOOSE, left)
+        for _ in range(min(self.room(), len(left))):
+            contact = left[0] if ranked else self._ctx.pick(_CHOOSE, left)
             left.remove(contact)
             self.ask(contact, recent, urgent=not self.linked)
+
+    # --- moving to better ones ------------------------------------------------------------------
+
+    def improve(
+        self, ranked: Sequence[Contact], recent: int, carries: Callable[[PeerId], bool]
+    ) -> None:
+        """Once a cycle: ask for one link that is wanted more, or let one go that is wanted less."""
+        config = self._ctx.config.links
+        ideal = [contact for contact in ranked if contact.peer not in self._full][: config.wanted]
+        missing = [contact for contact in ideal if contact.peer not in self.linked]
+        if missing and not self._asked and len(self.linked) < config.most:
+            self.ask(missing[0], recent, urgent=False)
+        wanted = {contact.peer for contact in ideal}
+        limit = self._ctx.now - _RELEASE_CYCLES * self._ctx.config.cyclon.cycle_ms
+        self._kept = {peer: at for peer, at in self._kept.items() if at > limit}
+        for contact in reversed(ranked):
+            peer = contact.peer
+            if peer not in self.linked or peer in self._kept:
+                continue
+            if rules.may_release(len(self.linked), config.wanted, peer in wanted, carries(peer)):
+                self._kept[peer] = self._ctx.now
+                self._ctx.send(contact, LinkRelease(self._topic))
+                return
+
+    def on_release(
+        self, sender: Contact, ranked: Sequence[Contact], carries: Callable[[PeerId], bool]
+    ) -> None:
+        """The other end can do without this link: give it up if this one can, too."""
+        peer, config = sender.peer, self._ctx.config.links
+        if peer not in self.linked:
+            self._ctx.send(sender, Unlink(self._topic))
+            return
+        ideal = any(contact.peer == peer for contact in ranked[: config.wanted])
+        if rules.may_release(len(self.linked), config.wanted, ideal, carries(peer)):
+            self._ctx.counters["links_released"] += 1
+            self._ctx.send(sender, Unlink(self._topic))
+            self._drop(peer)
+
+    # --- asking and answering -------------------------------------------------------------------
 
     def ask(self, contact: Contact, recent: int, urgent: bool) -> None:
         if contact.peer == self._ctx.me.peer or contact.peer in self.linked:

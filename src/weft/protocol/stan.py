@@ -1,0 +1,371 @@
+"""StaN in one topic: the members ranked first at this peer, found by walks (Matos, Felber,
+Oliveira, Pereira, Rivière, "Scaling up publish/subscribe overlays using interest correlation for
+link sharing", Algorithm 2; the decisions are in `rules/stan.py`).
+
+Every period a walk goes through the topic's overlay and gathers members. What it brings is merged
+with the view and ranked by weight; the first stay. The ranking does not depend on the topic, so
+the views of different topics fall on the same peers. From the view come the links of the push tree
+(`links.py`), and flood and gossip spread over it.
+
+Invariants: no self and no duplicate in the view; never more entries than wanted, and fewer only
+while this peer knows no more members.
+
+Deviation: a walk carries only the members that rank first at its origin, as many as the origin
+wants: any peer can compute a weight, and the origin would drop the others anyway. A walk so has
+at most some hundred bytes per wanted neighbour, whatever its length.
+
+Deviation: the view starts from, and is filled up by, Cyclon's view of the topic, which stands for
+the paper's overlay management protocol. What view exchanges bring is ranked too (`sample`).
+
+Deviation: neighbours die. One that this peer has not heard of for `confirm_ms` gets a walk of no
+further steps, which it answers itself; two of them unanswered, and it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from functools import lru_cache
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.acquaintances import Acquaintances
+from weft.protocol.context import Context
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.messages_stan import (
+    CANDIDATES_MAX,
+    AdoptMe,
+    Candidate,
+    CollectReply,
+    CollectWalk,
+)
+from weft.protocol.seam import Millis
+from weft.rules import links as link_rules
+from weft.rules import stan as rules
+from weft.rules.draw import slots_in, stream_of, subset_mask
+from weft.rules.overlay import next_period
+
+_WALK = stream_of("stan.walk")
+_ADOPT = stream_of("stan.adopt")
+_SAMPLE = stream_of("stan.sample")
+_WALKS_MAX = 8
+"""guess: walks waited for at once; the oldest is given up."""
+_UNANSWERED_MAX = 2
+"""guess: walks of no steps that a neighbour may leave unanswered; one may get lost."""
+_BURIED_MAX = 32
+_BURIED_CYCLES = 20
+"""guess: for so long nobody's walk brings back a peer that left or cannot be reached."""
+
+_number = lru_cache(maxsize=1 << 14)(rules.number_of)
+_weight = lru_cache(maxsize=1 << 14)(rules.weight)
+"""Asked for again and again, with the same few peers."""
+
+
+class Entry:
+    """A neighbour."""
+
+    __slots__ = ("adopted", "contact", "heard", "number", "shared", "unanswered")
+
+    def __init__(self, contact: Contact, shared: int, heard: Millis) -> None:
+        self.contact = contact
+        self.number = _number(contact.peer)
+        self.shared = shared  # topics
+        self.adopted = False  # kept whatever its weight
+        self.heard = heard
+        self.unanswered = 0
+
+
+class Stan:
+    """The ranked view of one peer in one topic."""
+
+    __slots__ = (
+        "_acquaintances",
+        "_asked",
+        "_buried",
+        "_ctx",
+        "_due",
+        "_me",
+        "_overlay",
+        "_passed",
+        "_period",
+        "_topic",
+        "entries",
+        "wanted",
+    )
+
+    def __init__(
+        self, ctx: Context, topic: Topic, overlay: Cyclon, acquaintances: Acquaintances
+    ) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._overlay = overlay
+        self._acquaintances = acquaintances
+        self._me = _number(ctx.me.peer)
+        self.entries: dict[PeerId, Entry] = {}
+        self.wanted = 0
+        self._period = 1
+        self._due: Millis = ctx.now + ctx.config.stan.period_ms
+        self._asked: dict[int, tuple[PeerId | None, Millis]] = {}  # walks, and whom they confirm
+        self._buried: dict[PeerId, Millis] = {}
+        self._passed: Millis = ctx.now  # when a walk last came by
+
+    # --- the view -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def waiting(self) -> int:
+        """Walks on their way."""
+        return len(self._asked)
+
+    def contacts(self) -> list[Contact]:
+        """The neighbours; before there are any, what Cyclon knows."""
+        if not self.entries:
+            return self._overlay.contacts()
+        return [entry.contact for entry in self.entries.values()]
+
+    def sample(self, count: int) -> list[Contact]:
+        """Distinct neighbours, every subset equally likely."""
+        contacts = self.contacts()
+        mask = subset_mask(self._ctx.next_key(_SAMPLE), len(contacts), count)
+        return [contacts[slot] for slot in slots_in(mask)]
+
+    def ranked(self, also: Iterable[Contact]) -> list[Contact]:
+        """All members known, in the order in which links to them are wanted."""
+        known = {contact.peer: contact for contact in also}
+        known.update((peer, entry.contact) for peer, entry in self.entries.items())
+        places = []
+        for peer, contact in known.items():
+            number, shared = _number(peer), self._shared(peer)
+            mine = self._weigh(self._me, number, shared)
+            theirs = self._weigh(number, self._me, shared)
+            places.append((link_rules.pair_weight(mine, theirs), number, contact))
+        return [contact for _, _, contact in sorted(places, key=lambda place: place[:2])]
+
+    def resize(self, members: int) -> None:
+        """Follow the estimate of the topic's size: up at once, down only by two or more, since
+        estimates are noisy and views shall stay."""
+        fixed = self._ctx.config.stan.view_size
+        wanted = min(fixed or rules.view_size(members), CANDIDATES_MAX)
+        if wanted > self.wanted or wanted < self.wanted - 1:
+            self.wanted = wanted
+            self._keep(self.entries)
+
+    def follow(self, members: int) -> None:
+        """Be as large as the topic asks for, with whom this peer knows."""
+        self.resize(members)
+        self.fill()
+
+    def fill(self) -> None:
+        """Take members from Cyclon's view: any while there is room, better ones where allowed."""
+        if self._ctx.config.stan.sample:
+            self._consider((contact, 0) for contact in self._overlay.contacts())
+        elif len(self.entries) < self.wanted:
+            known = self._overlay.sample(len(self._overlay))
+            others = [(contact, 0) for contact in known if contact.peer not in self.entries]
+            self._consider(others[: self.wanted - len(self.entries)])
+
+    def _consider(self, candidates: Iterable[tuple[Contact, int]]) -> bool:
+        """Rank candidates (with the topics shared, 0 if that was not told) among the neighbours;
+        says whether that changed the view."""
+        merged = dict(self.entries)
+        for contact, told in candidates:
+            peer = contact.peer
+            if peer == self._ctx.me.peer or peer in self._buried:
+                continue
+            shared = told or self._acquaintances.shared_with_me(peer)
+            known = merged.get(peer)
+            if known is not None:
+                known.shared = max(known.shared, shared)
+            else:
+                merged[peer] = Entry(contact, shared, self._ctx.now)
+        return self._keep(merged)
+
+    def _keep(self, merged: dict[PeerId, Entry]) -> bool:
+        numbered = {entry.number: (peer, entry) for peer, entry in merged.items()}
+        kept = rules.kept(
+            numbered,
+            self.wanted,
+            lambda number: self._weigh(self._me, number, numbered[number][1].shared),
+            [entry.number for entry in merged.values() if entry.adopted],
+        )
+        before = self.entries
+        self.entries = dict(numbered[number] for number in kept)
+        return self.entries.keys() != before.keys()
+
+    def _weigh(self, at: int, other: int, shared: int) -> int:
+        if self._ctx.config.stan.lean:
+            return rules.lean_weight(at, other, shared)
+        return _weight(at, other)
+
+    def _shared(self, peer: PeerId) -> int:
+        entry = self.entries.get(peer)
+        return entry.shared if entry else self._acquaintances.shared_with_me(peer)
+
+    def lose(self, peer: PeerId) -> None:
+        """The peer left the topic or cannot be reached."""
+        if self.entries.pop(peer, None) is not None:
+            self._soon()
+        lasts = _BURIED_CYCLES * self._ctx.config.cyclon.cycle_ms
+        self._buried[peer] = self._ctx.now + lasts
+        if len(self._buried) > _BURIED_MAX:
+            del self._buried[next(iter(self._buried))]
+
+    def heard_from(self, peer: PeerId) -> None:
+        """A member spoke for itself."""
+        self._buried.pop(peer, None)
+        entry = self.entries.get(peer)
+        if entry is not None:
+            entry.heard = self._ctx.now
+            entry.unanswered = 0
+
+    def _soon(self) -> None:
+        self._period = 1
+        self._due = min(self._due, self._ctx.now + self._ctx.config.stan.period_ms)
+
+    # --- what is due ----------------------------------------------------------------------------
+
+    def run_cycle(self, members: int, linked: Container[PeerId]) -> None:
+        """Called once in a while; `linked` peers are watched already."""
+        ctx, config = self._ctx, self._ctx.config.stan
+        self._expire()
+        if config.enabled and config.period_ms:
+            self.follow(members)
+        slack = ctx.config.cyclon.cycle_ms // 2  # a walk must not slip to the next call
+        if config.enabled and config.period_ms and ctx.now >= self._due - slack:
+            self._due = ctx.now + self._period * config.period_ms
+            self.collect(members)
+            self._ask_to_be_adopted()
+            self._confirm(linked)
+
+    def _expire(self) -> None:
+        ctx = self._ctx
+        if self._buried:
+            self._buried = {peer: at for peer, at in self._buried.items() if at > ctx.now}
+        limit = ctx.now - ctx.config.cyclon.reply_timeout_ms
+        for walk in [walk for walk, (_, since) in self._asked.items() if since <= limit]:
+            asked, _ = self._asked.pop(walk)
+            entry = self.entries.get(asked) if asked is not None else None
+            if entry is not None:
+                entry.unanswered += 1
+                if entry.unanswered >= _UNANSWERED_MAX:
+                    ctx.counters["stan_neighbours_silent"] += 1
+                    self.lose(entry.contact.peer)
+
+    def _ask_to_be_adopted(self) -> None:
+        """Everyone's walks together pass each member several times a period."""
+        ctx, config = self._ctx, self._ctx.config.stan
+        slowest = config.period_max * config.period_ms
+        quiet = (ctx.now - self._passed) // slowest
+        if config.adopt and self.entries and rules.is_lonely(quiet):
+            ctx.counters["stan_lonely"] += 1
+            self._passed = ctx.now
+            ctx.send(ctx.pick(_ADOPT, self.contacts()), AdoptMe(self._topic))
+
+    def _confirm(self, linked: Container[PeerId]) -> None:
+        """Ask the neighbour that was not heard of for longest."""
+        limit = self._ctx.now - self._ctx.config.stan.confirm_ms
+        silent = [e for p, e in self.entries.items() if e.heard <= limit and p not in linked]
+        if silent:
+            entry = min(silent, key=lambda entry: (entry.heard, entry.number))
+            entry.heard = self._ctx.now - self._ctx.config.stan.confirm_ms // 2  # others' turn
+            self._send_walk(entry.contact, 0, entry.contact.peer)
+
+    # --- walks ----------------------------------------------------------------------------------
+
+    def collect(self, members: int) -> None:
+        """Send a walk (Algorithm 2, lines 3 and 4); where there is no view yet, fill it."""
+        if not self.entries:
+            self.follow(members)
+        else:
+            first = self._ctx.pick(_WALK, self.contacts())
+            self._send_walk(first, self._ctx.config.stan.walk_steps, None)
+
+    def _send_walk(self, to: Contact, steps: int, confirms: PeerId | None) -> None:
+        ctx = self._ctx
+        walk = ctx.next_serial()
+        self._asked[walk] = (confirms, ctx.now)
+        if len(self._asked) > _WALKS_MAX:
+            del self._asked[next(iter(self._asked))]
+        topics = self._acquaintances.mine() if ctx.config.stan.lean else []
+        ctx.send(to, CollectWalk(self._topic, ctx.me, walk, steps, self.wanted, [], topics))
+
+    def on_walk(self, sender: Contact, message: CollectWalk) -> None:
+        """Add what this peer knows and pass the walk on, or answer it (lines 5 to 13)."""
+        ctx, origin = self._ctx, message.origin
+        self.heard_from(sender.peer)
+        if origin.peer != ctx.me.peer:
+            self._passed = ctx.now
+            self._acquaintances.learn(origin.peer, message.topics)
+            if ctx.config.stan.overhear:
+                others = [(candidate.contact, 0) for candidate in message.found]
+                if self._consider([(origin, 0), *others]):
+                    self._soon()
+        found = self._added(message)
+        onward = [contact for contact in self.contacts() if contact.peer != origin.peer]
+        if message.steps and onward:
+            walk = CollectWalk(
+                self._topic,
+                origin,
+                message.walk,
+                message.steps - 1,
+                message.wanted,
+                found,
+                message.topics,
+            )
+            ctx.send(ctx.pick(_WALK, onward), walk)
+        elif origin.peer != ctx.me.peer:
+            ctx.send(origin, CollectReply(self._topic, message.walk, found))
+        else:  # the walk ended where it began
+            self.on_reply(ctx.me, CollectReply(self._topic, message.walk, found))
+
+    def _added(self, message: CollectWalk) -> list[Candidate]:
+        """What was found so far, this peer and its neighbours: those that rank first at the
+        walk's origin. The address of a known peer is taken from the nearest to it."""
+        topics, origin = message.topics, _number(message.origin.peer)
+        found = {candidate.contact.peer: candidate for candidate in message.found}
+        for contact in self.contacts():
+            shared = self._acquaintances.shared(contact.peer, topics) if topics else 1
+            known = found.get(contact.peer)
+            if known is None or known.shared < shared:
+                found[contact.peer] = Candidate(contact, shared)
+        mine = self._acquaintances.mine() if topics else []
+        shared = max(1, sum(topic in topics for topic in mine))
+        found[self._ctx.me.peer] = Candidate(self._ctx.me, shared)
+        found.pop(message.origin.peer, None)
+        places = []
+        for peer, candidate in found.items():
+            number = _number(peer)
+            if topics:
+                weight = rules.lean_weight(origin, number, candidate.shared)
+            else:
+                weight = _weight(origin, number)
+            places.append((weight, number, candidate))
+        places.sort(key=lambda place: place[:2])
+        return [candidate for _, _, candidate in places[: message.wanted]]
+
+    def on_reply(self, sender: Contact, message: CollectReply) -> bool:
+        """Take in what a walk brought (lines 14 to 17); says whether the view changed."""
+        asked = self._asked.pop(message.walk, None)
+        if asked is None:
+            return False
+        if sender.peer != self._ctx.me.peer:
+            self.heard_from(sender.peer)
+        lean = self._ctx.config.stan.lean
+        changed = self._consider((c.contact, c.shared if lean else 0) for c in message.found)
+        if asked[0] is None:
+            longest = self._ctx.config.stan.period_max
+            self._period = next_period(self._period, changed, longest)
+            self._due = self._ctx.now + self._period * self._ctx.config.stan.period_ms
+        return changed
+
+    def on_adopt_me(self, sender: Contact) -> None:
+        """Make room for a member that is in nobody's view, so that walks find it again."""
+        self.heard_from(sender.peer)
+        adopted = sum(entry.adopted for entry in self.entries.values())
+        if sender.peer in self.entries or not self.entries:
+            return
+        if rules.adopts(adopted, self.wanted):
+            self._ctx.counters["stan_adopted"] += 1
+            entry = Entry(sender, self._acquaintances.shared_with_me(sender.peer), self._ctx.now)
+            entry.adopted = True
+            self._keep({**self.entries, sender.peer: entry})

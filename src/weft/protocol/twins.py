@@ -1,0 +1,173 @@
+"""One event in several topics: its payload crosses a connection once (StaN, Section 2.1, the
+dissemination management).
+
+Such an event has a number in each of its topics (its `parts`) and travels in each as any other,
+so every topic delivers and repairs it by itself. But whoever has sent its payload to a peer, or got
+it from there, sends no more than a reference for the other topics (`Again`, or a `RouteEvent`
+without payload). A reference that comes before the payload waits for it; if that never comes, the
+reference counts as an announcement, and the event is asked for.
+
+A peer in several of the topics needs the payload once. Over a tree it gets it in the first of them,
+in the order of the parts: whoever pushes in a later topic and is linked to it in an earlier one,
+too, knows that, and sends a reference. The more links topics share, the more this saves.
+
+Invariants: at most `_GROUPS_MAX` events and `recent_bytes_max` bytes of them are remembered, each
+with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from typing import TypeAlias
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.config import Dissemination
+from weft.protocol.messages import Again, Event, Part, Payload, RouteEvent
+
+_GROUPS_MAX = 64
+"""guess: events of several topics on their way at once."""
+_PEERS_MAX = 64
+_WAITING_MAX = 16
+
+GroupKey: TypeAlias = tuple[PeerId, int, Topic, int]
+"""Publisher, incarnation, and the first of an event's topics with its number there."""
+
+
+class _Group:
+    """What is known of one event in several topics."""
+
+    __slots__ = ("crossed", "event", "waiting")
+
+    def __init__(self) -> None:
+        self.event: Event | None = None  # its part in any of the topics
+        self.crossed: dict[PeerId, None] = {}  # peers that have its payload
+        self.waiting: list[tuple[Contact, Again]] = []
+
+
+class Twins:
+    """The events of several topics that this peer has seen lately."""
+
+    __slots__ = ("_bytes", "_bytes_max", "_groups", "linked_in")
+
+    def __init__(self, config: Dissemination) -> None:
+        self._bytes_max = config.recent_bytes_max
+        self._groups: dict[GroupKey, _Group] = {}
+        self._bytes = 0
+        self.linked_in: Callable[[PeerId], Container[Topic]] = lambda peer: ()
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def shortened(self, to: PeerId, message: Payload, tree: bool) -> Payload | Again:
+        """The message itself the first time that this payload goes to a peer, then a reference."""
+        event = message.event
+        earlier = tree and self._gets_it_earlier(to, message)
+        if earlier or not self.crosses_first(to, event):
+            return Again(
+                message.topic,
+                event.publisher,
+                event.incarnation,
+                event.number,
+                message.hops,
+                event.parts[0],
+            )
+        return message
+
+    def _gets_it_earlier(self, to: PeerId, message: Payload) -> bool:
+        """Whether a tree of an earlier topic brings the event to a peer."""
+        links = self.linked_in(to)
+        for part in message.event.parts:
+            if part.topic == message.topic:
+                return False
+            if part.topic in links:
+                return True
+        return False
+
+    def routed(self, to: PeerId, topic: Topic, event: Event, anew: bool) -> RouteEvent:
+        """As `shortened`, for an access point; `anew`: what was sent before may be lost."""
+        if not event.parts or self.crosses_first(to, event) or anew:
+            return RouteEvent(topic, event)
+        return RouteEvent(topic, _with(event, event.number, b""), True)
+
+    def crosses_first(self, to: PeerId, event: Event) -> bool:
+        """Notes that a payload goes to a peer; says whether it had not been there yet."""
+        group = self._group(_key_of(event))
+        if to in group.crossed:
+            return False
+        self._hold(group, event)
+        if len(group.crossed) < _PEERS_MAX:
+            group.crossed[to] = None
+        return True
+
+    # --- receiving ------------------------------------------------------------------------------
+
+    def arrived(self, event: Event, source: PeerId | None) -> list[tuple[Contact, Again]]:
+        """Note an event with its payload; returns the references that waited for it."""
+        group = self._group(_key_of(event))
+        self._hold(group, event)
+        if source is not None and len(group.crossed) < _PEERS_MAX:
+            group.crossed[source] = None
+        waiting, group.waiting = group.waiting, []
+        return waiting
+
+    def resolve(self, sender: Contact, message: Again) -> Event | None:
+        """The event that a reference means, or None while it is not there."""
+        first = message.first
+        group = self._group((message.publisher, message.incarnation, first.topic, first.number))
+        if len(group.crossed) < _PEERS_MAX:
+            group.crossed[sender.peer] = None
+        if group.event is None:
+            if len(group.waiting) < _WAITING_MAX:
+                group.waiting.append((sender, message))
+            return None
+        return self._part(group.event, message.topic, message.number)
+
+    def resolve_routed(self, message: RouteEvent) -> Event | None:
+        """The event that was routed without its payload."""
+        if not message.event.parts:
+            return None
+        group = self._groups.get(_key_of(message.event))
+        if group is None or group.event is None:
+            return None
+        return self._part(group.event, message.topic, message.event.number)
+
+    def _part(self, event: Event, topic: Topic, number: int) -> Event | None:
+        """The event as it is in another of its topics, if it is in that one."""
+        if Part(topic, number) in event.parts:
+            return _with(event, number, event.payload)
+        return None
+
+    # --- remembering ----------------------------------------------------------------------------
+
+    def _group(self, key: GroupKey) -> _Group:
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+            while len(self._groups) > _GROUPS_MAX or (
+                self._bytes > self._bytes_max and len(self._groups) > 1
+            ):
+                self._forget(next(self._oldest()))
+        return group
+
+    def _oldest(self) -> Iterator[GroupKey]:
+        return iter(self._groups)
+
+    def _forget(self, key: GroupKey) -> None:
+        event = self._groups.pop(key).event
+        if event is not None:
+            self._bytes -= len(event.payload)
+
+    def _hold(self, group: _Group, event: Event) -> None:
+        if group.event is None:
+            group.event = event
+            self._bytes += len(event.payload)
+
+
+def _key_of(event: Event) -> GroupKey:
+    first = event.parts[0]
+    return event.publisher, event.incarnation, first.topic, first.number
+
+
+def _with(event: Event, number: int, payload: bytes) -> Event:
+    return Event(
+        event.publisher, event.incarnation, number, event.published_ms, payload, event.parts
+    )
