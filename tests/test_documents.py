@@ -14,6 +14,7 @@ import pytest
 import weft
 from weft import trace
 from weft.cli.main import COMMANDS
+from weft.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -114,6 +115,6 @@ def test_settings_that_are_named_exist() -> None:
 async def test_metrics_that_are_named_exist() -> None:
     named = re.findall(r"`(weft_\w+)`", (ROOT / "docs" / "operating.md").read_text())
     assert len(named) > 5
-    async with weft.Peer.open() as peer:
+    async with weft.Peer.open(store=MemoryStore()) as peer:
         served = set(re.findall(r"^# TYPE (\w+)", peer.metrics(), re.M))
     assert set(named) <= served

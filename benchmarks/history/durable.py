@@ -1,8 +1,9 @@
-"""Durable publishes a second on the store alone: sealed, added to the stream, synced to disk.
+"""Durable publishes a second on one peer: sealed, added to the stream, synced to disk, delivered.
 
-A publish counts when its receipt is there, that is after the sync that carries it. Many publishers
+A publish counts when its receipt is there, that is after the sync that carries it. Many callers
 wait at once, as in a program that serves many; the syncs are grouped. Wall time, since waiting for
-the disk is the point, and CPU time beside it. For comparison: bare syncs of a small file.
+the disk is the point, and CPU time beside it. For comparison: the same on the store alone, and bare
+syncs of a small file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.history.events import CREATED_MS, PUBLISHERS, TOPIC, published
+from benchmarks.history.events import (
+    CREATED_MS,
+    PAYLOAD_BYTES,
+    PUBLISHERS,
+    TOPIC,
+    published,
+)
 
+import weft
 from weft.net.identity import Identity
 from weft.rules.dag import Stream
 from weft.store.durable import Durable
@@ -26,7 +34,39 @@ from weft.store.sqlite import SqliteStore
 AT_ONCE = 512
 
 
+async def publish_by_peer(store: SqliteStore, count: int) -> dict[str, Any]:
+    """Through the API of a peer that is subscribed, too, and reads what it is handed."""
+    async with weft.Peer.open(store=store) as peer:
+        subscription = await peer.subscribe(TOPIC)
+        left = count
+
+        async def publisher() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                receipt = await peer.publish(TOPIC, os.urandom(PAYLOAD_BYTES))
+                if receipt.outcome != "delivered":
+                    raise RuntimeError(f"not taken: {receipt.outcome} {receipt.reason}")
+
+        async def reader() -> None:
+            for _ in range(count):
+                await anext(subscription)
+
+        started, cpu = time.monotonic(), time.process_time()
+        await asyncio.gather(reader(), *(publisher() for _ in range(AT_ONCE)))
+        seconds, cpu = time.monotonic() - started, time.process_time() - cpu
+        held = store.summary(TOPIC).events
+    if held != count:
+        raise RuntimeError(f"{held} of {count} events are stored")
+    return {
+        "durable_publishes_per_s": count / seconds,
+        "publishes": count,
+        "cpu_us_per_publish": cpu / count * 1e6,
+    }
+
+
 async def publish(store: SqliteStore, count: int) -> dict[str, Any]:
+    """On the store alone."""
     writer = Durable(store)
     events = published(Stream(), [Identity.generate() for _ in range(PUBLISHERS)])
     left = count
@@ -42,9 +82,8 @@ async def publish(store: SqliteStore, count: int) -> dict[str, Any]:
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     await writer.close()
     return {
-        "durable_publishes_per_s": count / seconds,
-        "publishes": count,
-        "cpu_us_per_publish": cpu / count * 1e6,
+        "store_publishes_per_s": count / seconds,
+        "cpu_us_per_store_publish": cpu / count * 1e6,
         "commits": writer.commits,
     }
 
@@ -74,10 +113,11 @@ def measure(quick: bool) -> dict[str, Any]:
     count = 3_000 if quick else 100_000
     # Beside the benchmarks, because a temporary folder may be in memory, where syncs are free.
     with tempfile.TemporaryDirectory(dir=Path(__file__).parent, prefix=".store-") as name:
+        by_peer = asyncio.run(publish_by_peer(SqliteStore(Path(name) / "peer.db"), count))
         store = SqliteStore(Path(name) / "store.db")
         figures = asyncio.run(publish(store, count)) | replayed(store)
         if store.verify() != count or figures["store_reads"] != count:
             raise RuntimeError("the store does not hold what was published")
         store.close()
         figures["file_bytes_per_event"] = (Path(name) / "store.db").stat().st_size / count
-        return figures | {"reference": {"bare_syncs_per_s": bare_syncs_per_s(Path(name))}}
+        return by_peer | figures | {"reference": {"bare_syncs_per_s": bare_syncs_per_s(Path(name))}}

@@ -124,3 +124,5 @@ class Worker:
             self.process.wait(timeout=30)
         except (OSError, subprocess.TimeoutExpired):
             self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()

@@ -142,7 +142,9 @@ FAST = ("--set", "protocol.cyclon.cycle_ms=500")
 """Shorter cycles, so that tests need not wait for what takes some of them."""
 
 
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdin: str | None = None, patience: float = PATIENCE_SECONDS
+) -> subprocess.CompletedProcess[str]:
     """One command from start to end."""
     return subprocess.run(
         [sys.executable, "-m", "weft.cli.main", *arguments],
@@ -150,6 +152,6 @@ def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProces
         text=True,
         input=stdin if stdin is not None else "",
         capture_output=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=patience,
         check=False,
     )

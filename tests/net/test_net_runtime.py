@@ -173,5 +173,8 @@ async def test_a_busy_publisher_lets_others_have_their_turn() -> None:
 async def test_the_machine_is_told_that_it_started_and_that_it_leaves() -> None:
     async with node() as a:
         machine: Scripted = a.machine
-    assert machine.facts[0] == seam.Started(1, ())
+    started = machine.facts[0]
+    assert isinstance(started, seam.Started)
+    assert (started.incarnation, started.contacts) == (1, ())
+    assert started.wall_ms > 1_600_000_000_000  # milliseconds since 1970
     assert machine.facts[-1] == seam.Leave()

@@ -22,6 +22,11 @@ RECORDS = {
     "Descriptor": "descriptor",
     "OverlayNews": "news",
     "Advert": "advert",
+    "Part": "part",
+    "Candidate": "candidate",
+    "Neighbour": "neighbour",
+    "TableEntry": "entry",
+    "Head": "head",
 }
 TABLE = re.compile(r"(?<=\n\n)\| tag \| message \| fields \|\n(?:\|.*\n)+")
 
@@ -33,14 +38,21 @@ def kind_text(kind: inspect.Type) -> str:
         return RECORDS[kind.cls.__name__]
     if isinstance(kind, inspect.ListType):
         return f"list ≤ {kind.max_length} of {kind_text(kind.item_type)}"
+    if isinstance(kind, inspect.VarTupleType):
+        return f"list of {kind_text(kind.item_type)}"
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
         return "" if (low, high) == (0, (1 << 63) - 1) else f"{low} … {high:,}"
     if isinstance(kind, inspect.BytesType):
-        return "bin 32" if kind.min_length == 32 else f"bin ≤ {kind.max_length}"
+        exact = kind.min_length == kind.max_length
+        return f"bin {kind.max_length}" if exact else f"bin ≤ {kind.max_length}"
     if isinstance(kind, inspect.StrType):
         return "topic" if kind.max_length == TOPIC_BYTES_MAX else f"text ≤ {kind.max_length}"
+    if isinstance(kind, inspect.UnionType):
+        return " or ".join(kind_text(one) or "number" for one in kind.types)
+    if isinstance(kind, inspect.NoneType):
+        return "nil"
     assert isinstance(kind, inspect.BoolType)
     return "bool"
 
@@ -52,6 +64,10 @@ def field_text(field: inspect.Field) -> str:
         return text
     if field.default is not NODEFAULT and isinstance(field.default, bool | int):
         return f"{text} = {str(field.default).lower()}"
+    if field.default is None:
+        return f"{text} = nil"
+    if field.default == b"":
+        return f"{text} = empty"
     return f"{text} = " + ("[]" if kind.startswith("list") else "zeros")
 
 

@@ -17,11 +17,17 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     """Values of a type as msgspec describes it."""
     if isinstance(kind, inspect.Metadata):
         return values(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return st.one_of(*map(values, kind.types))
+    if isinstance(kind, inspect.NoneType):
+        return st.none()
     if isinstance(kind, inspect.StructType):
         return st.builds(kind.cls, *(values(field.type) for field in kind.fields))
     if isinstance(kind, inspect.ListType):
         most = min(_LENGTH_MAX, kind.max_length or _LENGTH_MAX)
         return st.lists(values(kind.item_type), max_size=most)
+    if isinstance(kind, inspect.VarTupleType):
+        return st.lists(values(kind.item_type), max_size=_LENGTH_MAX).map(tuple)
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1

@@ -15,10 +15,20 @@ from protocol_kit import contact
 
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
+from weft.protocol.messages_dht import KEY_BYTES_MAX, LOCATION_BYTES_MAX
+from weft.protocol.messages_stan import Candidate, CollectReply, CollectWalk, LinkRelease
+from weft.rules.prefix import as_bytes, block_key, location_of
 
 TOPICS = (GENERAL, "/a", "/b", "/c")
 PEERS = tuple(contact(number) for number in range(1, 7))  # peer 1 is the one under test
 LIST_LENGTH_MAX = 6
+LOCATIONS = tuple(as_bytes(location_of(peer.peer)) for peer in PEERS)
+KEYS = tuple(block_key(value) for value in (b"", b"1", b"2"))  # of values that are drawn, too
+
+
+def _bytes(some: bytes, kind: inspect.BytesType) -> bytes:
+    """Bytes of the length that the type asks for."""
+    return (some + bytes(kind.min_length or 0))[: kind.max_length]
 
 
 def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
@@ -30,6 +40,8 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
     if isinstance(kind, inspect.ListType):
         most = min(LIST_LENGTH_MAX, kind.max_length or LIST_LENGTH_MAX)
         return st.lists(strategy_of(kind.item_type), max_size=most)
+    if isinstance(kind, inspect.VarTupleType):
+        return st.lists(strategy_of(kind.item_type), max_size=LIST_LENGTH_MAX).map(tuple)
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
@@ -38,6 +50,12 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
     if isinstance(kind, inspect.BytesType):
         if kind.min_length == kind.max_length == PEER_ID_BYTES:
             return st.sampled_from([peer.peer for peer in PEERS])
+        if kind.max_length == LOCATION_BYTES_MAX:
+            return st.sampled_from([*LOCATIONS, b"", bytes(LOCATION_BYTES_MAX)])
+        if kind.max_length == KEY_BYTES_MAX:
+            return st.sampled_from([*KEYS, b"", b"\xff"])
+        if kind.min_length:
+            return st.sampled_from([_bytes(peer.peer, kind) for peer in PEERS])
         return st.binary(max_size=min(8, kind.max_length or 8))
     if isinstance(kind, inspect.StrType):
         assert kind.max_length == TOPIC_BYTES_MAX, "a new kind of text needs a pool of its own"
@@ -46,6 +64,10 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
         return st.booleans()
     if isinstance(kind, inspect.Metadata):
         return strategy_of(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return st.one_of(*map(strategy_of, kind.types))
+    if isinstance(kind, inspect.NoneType):
+        return st.none()
     raise AssertionError(f"no strategy for {kind}")
 
 
@@ -71,16 +93,26 @@ def random_value(kind: inspect.Type, rng: Random, topic: str) -> object:
         return kind.cls(*(random_value(field.type, rng, topic) for field in kind.fields))
     if isinstance(kind, inspect.ListType):
         return [random_value(kind.item_type, rng, topic) for _ in range(rng.randrange(4))]
+    if isinstance(kind, inspect.VarTupleType):
+        return tuple(random_value(kind.item_type, rng, topic) for _ in range(rng.randrange(4)))
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
         return rng.randint(low, min(high, low + 10 ** rng.randrange(1, 19)))
     if isinstance(kind, inspect.BytesType):
-        return contact(rng.randrange(2, 1 << 40)).peer if kind.min_length else rng.randbytes(3)
+        return (
+            _bytes(contact(rng.randrange(2, 1 << 40)).peer, kind)
+            if kind.min_length
+            else rng.randbytes(3)
+        )
     if isinstance(kind, inspect.StrType):
         return topic if rng.random() < 0.9 else f"/{rng.random()}"
     if isinstance(kind, inspect.Metadata):
         return random_value(kind.type, rng, topic)
+    if isinstance(kind, inspect.UnionType):
+        return random_value(rng.choice(kind.types), rng, topic)
+    if isinstance(kind, inspect.NoneType):
+        return None
     assert isinstance(kind, inspect.BoolType)
     return rng.random() < 0.5
 
@@ -100,17 +132,25 @@ def pooled_value(kind: inspect.Type, rng: Random) -> object:
         return kind.cls(*(pooled_value(field.type, rng) for field in kind.fields))
     if isinstance(kind, inspect.ListType):
         return [pooled_value(kind.item_type, rng) for _ in range(rng.randrange(5))]
+    if isinstance(kind, inspect.VarTupleType):
+        return tuple(pooled_value(kind.item_type, rng) for _ in range(rng.randrange(5)))
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
         extremes = (low, high, high - 1, rng.randint(low, high))
         return rng.choice(extremes) if rng.random() < 0.2 else rng.randint(low, min(high, low + 6))
     if isinstance(kind, inspect.BytesType):
-        return rng.choice(PEERS).peer if kind.min_length else rng.randbytes(rng.randrange(9))
+        if kind.min_length:
+            return _bytes(rng.choice(PEERS).peer, kind)
+        return rng.randbytes(rng.randrange(9))
     if isinstance(kind, inspect.StrType):
         return rng.choice(TOPICS)
     if isinstance(kind, inspect.Metadata):
         return pooled_value(kind.type, rng)
+    if isinstance(kind, inspect.UnionType):
+        return pooled_value(rng.choice(kind.types), rng)
+    if isinstance(kind, inspect.NoneType):
+        return None
     assert isinstance(kind, inspect.BoolType)
     return rng.random() < 0.5
 
@@ -140,6 +180,11 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         return m.LinkReply(message.topic, rng.random() < 0.7)
     if isinstance(message, m.Offer | m.IHave):
         return m.Want(message.topic, message.spans)
+    if isinstance(message, CollectWalk):
+        found = [Candidate(rng.choice(PEERS)) for _ in range(3)]
+        return CollectReply(message.topic, message.walk, found)
+    if isinstance(message, LinkRelease):
+        return m.Unlink(message.topic)
     if isinstance(message, m.Ping):
         return m.Pong(message.nonce, rng.randrange(2) * message.links)
     return message

@@ -258,6 +258,10 @@ def check(peer: Peer, effects: Iterable[seam.Effect] = ()) -> None:
         if state.tree is not None:
             assert not state.tree.eager.keys() & state.tree.lazy.keys()
             assert state.tree.eager.keys() | state.tree.lazy.keys() == state.links.linked.keys()
+    for topic, others in peer.routing.links().items() if peer.routing is not None else ():
+        for other in others:
+            assert other != peer.me.peer
+            linked.setdefault(other, []).append(topic)
     watched = {other: sorted(watch.topics) for other, watch in peer.liveness.watched.items()}
     assert watched == {other: sorted(topics) for other, topics in linked.items()}
 
@@ -270,7 +274,7 @@ def check_effect(peer: Peer, effect: seam.Effect) -> None:
     elif isinstance(effect, seam.SetTimer):
         assert effect.after_ms >= 0
     elif isinstance(effect, seam.Deliver):
-        assert effect.topic in peer.topics
+        assert effect.topic in peer.subscribed
     elif isinstance(effect, seam.Hold):
         assert effect.contact.peer != peer.me.peer
 

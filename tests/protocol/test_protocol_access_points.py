@@ -148,3 +148,25 @@ def test_old_samples_fade() -> None:
     for _ in range(1_000):
         ask_with(rig, unknown)
     assert rig.peer.table.topics_active() > 100
+
+
+# --- copies for newcomers -----------------------------------------------------------------------
+
+
+def test_a_newcomer_is_given_the_table_in_pages() -> None:
+    rig = Rig(1)
+    advertise(rig, 2, *topics(100))
+    pages = [page for to, page in sent(rig.hear(3, m.JoinRequest(GENERAL)), m.TableCopy) if to == 3]
+    copied = [entry.topic for page in pages for entry in page.entries]
+    assert sorted(copied) == sorted(topics(100))
+    assert max(len(page.entries) for page in pages) <= 64
+
+
+def test_a_copy_fills_what_room_there_is_and_replaces_nothing() -> None:
+    rig = Rig(1, SMALL)
+    advertise(rig, 2, *topics(3))
+    copied = [m.TableEntry(topic, 7, contact(9)) for topic in topics(10)]
+    copied.append(m.TableEntry(T, 7, contact(1)))  # names this peer itself
+    rig.hear(4, m.TableCopy(copied))
+    assert len(rig.peer.table) == 5
+    assert [access_point(rig, topic) for topic in topics(5)] == [2, 2, 2, 9, 9]

@@ -51,6 +51,7 @@ BOUNDS = {
     "_Missing.announcers": 3 * 4_096,
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
+    "_Group.waiting": 3 * 64 * 16,  # references to events that have not come
 }
 BOUND = 150
 

@@ -33,6 +33,7 @@ TINY = c.Config(
         lookup_visits_unknown=4,
     ),
     links=c.Links(wanted=2, most=3),
+    stan=c.Stan(True, view_size=3, walk_steps=2, period_max=2, confirm_ms=15_000, lean=True),
     dissemination=c.Dissemination(
         recent_events_max=5,
         recent_bytes_max=16,
@@ -53,6 +54,14 @@ facts = st.one_of(
     st.builds(seam.Subscribe, tokens, real_topics, st.sampled_from((None, "gossip", "flood"))),
     st.builds(seam.Unsubscribe, tokens, real_topics),
     st.builds(seam.Publish, tokens, real_topics, st.binary(max_size=8), st.just(0)),
+    st.builds(
+        seam.PublishTogether,
+        st.just((6, 7)),
+        st.just((Topic("/a"), Topic("/b"))),
+        st.binary(max_size=8),
+        st.just(0),
+    ),
+    st.builds(seam.Collect),
     st.builds(seam.Join, st.tuples(st.sampled_from(PEERS))),
 )
 steps = st.one_of(facts, facts, facts, st.integers(0, 60_000))  # a fact, or time that passes
@@ -133,6 +142,9 @@ def next_step(rig: Rig, rng: Random, said: list[m.AnyMessage]) -> list[seam.Effe
         return rig.do(seam.Subscribe(token, topic, rng.choice((None, "flood", "gossip"))))
     if choice < 81:
         return rig.do(seam.Unsubscribe(token, topic))
+    if choice < 84:
+        both = (Topic("/a"), Topic("/c"))
+        return rig.do(seam.PublishTogether((token, token + 9), both, rng.randbytes(3), 0))
     if choice < 87:
         return rig.do(seam.Publish(token, topic, rng.randbytes(3), 0))
     return rig.wait(rng.choice((1, 50, 500, 5_000, 20_000)))

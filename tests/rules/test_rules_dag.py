@@ -266,3 +266,52 @@ def test_many_heads_are_joined_little_by_little() -> None:
 def test_positions_sort_from_the_start() -> None:
     assert position(event(b"")) > dag.START
     assert Position(1, Cid(b"b")) < Position(2, Cid(b"a"))
+
+
+# --- room for what waits ----------------------------------------------------------------------
+
+
+def test_what_waits_is_bounded_in_number_and_bytes() -> None:
+    one, two, three, four = chain(4)
+    few = Stream(waiting_max=1)
+    assert few.add(three).missing == [two.cid]
+    assert not few.takes(four) and few.add(four).refused is Reason.NO_ROOM
+    assert few.takes(one) and few.add(one).released == [one]
+    assert few.lowest_waiting() == 3
+    assert few.add(two).released == [two, three]
+    assert few.lowest_waiting() == 0 and few.takes(four)
+    small = Stream(waiting_bytes_max=len(three.block) + 10)
+    assert small.add(three).missing and small.add(four).refused is Reason.NO_ROOM
+
+
+def test_an_event_vouches_for_the_parents_it_waits_for() -> None:
+    one, two = chain(2)
+    stream = Stream()
+    assert not stream.awaits(one.cid)
+    stream.add(two)
+    assert stream.awaits(one.cid) and not stream.awaits(two.cid)
+    stream.add(one)
+    assert not stream.awaits(one.cid)
+
+
+def test_parents_missing_from_the_store_are_no_heads_when_they_come() -> None:
+    one, two = chain(2)
+    held = {two.cid: 2}
+    stream = Stream(held, held.get, missing=[one.cid])
+    assert stream.add(one).released == [one]
+    assert stream.heads == {two.cid: 2}
+
+
+def test_the_store_is_not_asked_about_what_is_higher_than_all_it_has() -> None:
+    events = chain(4)
+    asked: list[bytes] = []
+
+    def lookup(cid: bytes) -> int | None:
+        asked.append(cid)
+        return None
+
+    stream = Stream({events[1].cid: 2}, lookup)
+    assert not stream.knows(events[3].cid, events[3].height)
+    assert asked == []
+    assert not stream.knows(events[0].cid, events[0].height)
+    assert asked == [events[0].cid]

@@ -48,3 +48,11 @@ def test_calm_network_delivers_everything_at_once(seed: int) -> None:
 def test_larger_network_heals() -> None:
     result = run(Settings(seed=5, peers=80, topics=20, events=200))
     assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize("seed", [1, 9, 22, 32])
+def test_streams_that_stay_end_the_same(seed: int) -> None:
+    """Events are signed and stored, stores survive crashes."""
+    result = run(Settings(seed=seed, history=True))
+    assert result.violations == [], result.settings.command()
+    assert result.counts["delivered"]

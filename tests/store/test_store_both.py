@@ -338,3 +338,11 @@ def test_sqlite_does_as_memory_does(seed: int, tmp_path: Path) -> None:
         for question in questions:
             assert question(stores[0]) == question(stores[1])
     stores[1].close()
+
+
+def test_what_is_lost_goes_with_its_batch(store: Store) -> None:
+    one, two, three = chain(3)
+    store.commit([Batch(NOW_MS, (three,), lost=((SPORTS, two.cid),))])
+    assert store.missing(SPORTS) == []
+    put(store, one)
+    assert set(store.heads(SPORTS)) == {one.cid, three.cid}

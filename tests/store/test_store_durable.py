@@ -12,7 +12,7 @@ from tests.history_kit import NOW_MS, SPORTS, chain, event
 
 from weft.store import durable
 from weft.store.durable import Durable
-from weft.store.interface import Batch, StoreError, StoreFull
+from weft.store.interface import Batch, Retention, StoreError, StoreFull
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
@@ -113,3 +113,20 @@ async def test_too_much_waiting_makes_publishers_wait(monkeypatch: pytest.Monkey
     assert store.summary(SPORTS).events == 200
     assert 1 < store.most < 20
     await writer.close()
+
+
+async def test_pruning_takes_its_turn_between_writes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    writer = Durable(store)
+    events = chain(60)
+    waiting = [writer.submit(Batch(NOW_MS, (each,))) for each in events[:30]]
+    pruned = writer.prune(SPORTS, Retention(events=5), NOW_MS)
+    waiting += [writer.submit(Batch(NOW_MS, (each,))) for each in events[30:]]
+    await asyncio.gather(*waiting)
+    first = await pruned
+    second = await writer.prune(SPORTS, Retention(events=5), NOW_MS)
+    assert first + second == 55
+    await writer.close()
+    assert await writer.prune(SPORTS, Retention(events=5), NOW_MS) == 0
+    assert store.verify() == 5
+    store.close()

@@ -1,4 +1,4 @@
-"""`weft bench`: what a peer and the engine cost on this machine.
+"""`weft bench`: what a peer, the engine and the pipeline cost on this machine.
 
 The benchmarks live beside the package, in the repository's `benchmarks/`, so this command only
 finds and starts them; the arguments after the name of a benchmark are that benchmark's own.
@@ -13,7 +13,7 @@ from importlib import import_module
 from weft.cli.checkout import checkout
 from weft.cli.problem import Problem
 
-HELP = "Measure what a peer or the engine costs on this machine"
+HELP = "Measure what a peer, the engine or the pipeline costs on this machine"
 DETAILS = """
 Runs the benchmarks of the checkout. Progress goes to stderr, the figures to stdout. What is
 measured and how to read it: docs/benchmarks.md.
@@ -24,8 +24,18 @@ weft bench peer --json              the same as one JSON object, with all detail
 weft bench peer --only throughput   one measure
 weft bench peer --help              its measures and options
 weft bench engine --help            the engine's
+weft bench dht --peers 300          what the DHT finds, at what cost, with and without faults
+weft bench history --json           verifying, storing, reading, kill -9
+weft bench pipeline --json          the pipeline's, as one JSON object
+weft bench pipeline --only prune    one measure of it: prune, stan or traces
 """
-_BENCHMARKS = {"peer": "benchmarks.peer.main", "engine": "benchmarks.engine"}
+_BENCHMARKS = {
+    "peer": "benchmarks.peer.main",
+    "engine": "benchmarks.engine",
+    "pipeline": "benchmarks.pipeline.main",
+    "history": "benchmarks.history.main",
+    "dht": "benchmarks.dht",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

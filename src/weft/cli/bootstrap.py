@@ -30,7 +30,12 @@ EVERYTHING = ("core", "dev", "engine", "pipeline", "lab")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     (): ("core",),
     ("bench", "engine"): ("core", "engine"),
+    ("bench", "pipeline"): ("core", "engine", "pipeline", "bench"),
+    ("cluster",): ("core", "engine", "pipeline"),
+    ("data",): ("core", "engine", "pipeline", "lab"),
+    ("demo",): ("core", "pipeline"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
+    ("trace",): ("core", "pipeline"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,
 }

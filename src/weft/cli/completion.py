@@ -54,13 +54,15 @@ def run(args: argparse.Namespace) -> int:
 def commands() -> list[Command]:
     """All commands with their options, read from their parsers."""
     from weft.cli.main import COMMANDS, module_of
-    from weft.cli.parser import parser_for
+    from weft.cli.parser import actions_of, parser_for
 
     found = []
     for name in COMMANDS:
         module = module_of(name)
-        actions = parser_for(name, module)._actions
-        found.append(Command(name, module.HELP, [_option(action) for action in actions]))
+        parser = parser_for(name, module)
+        nested = [each for actions in actions_of(parser) for each in actions.choices.values()]
+        options = [_option(action) for each in (parser, *nested) for action in each._actions]
+        found.append(Command(name, module.HELP, list(dict.fromkeys(options))))
     return found
 
 

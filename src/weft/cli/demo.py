@@ -6,27 +6,31 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from weft.demo.output import Output
+    from weft.demo.progress import Progress
     from weft.demo.show import Outcome
 
 HELP = "See it work: a real swarm on this machine, checked, with a report"
 DETAILS = """
 Starts peers on loopback, each with its own identity and TLS listener, subscribes
 them to topics, publishes events from inside and outside the topics, and checks
-that every subscriber got every event. Takes about half a minute. Writes
-summary.json, report.html and the peers' traces. Exit code 1 means that
-something did not arrive; the output says what.
+that every subscriber got every event. Then the peers' traces are measured by the
+pipeline (on Spark, see 'weft trace'), whose figures must agree with what was
+counted meanwhile. Takes about a minute. Writes summary.json, report.html, the
+traces and the pipeline's tables. Exit code 1 means that something did not arrive,
+that figures disagree, or that the pipeline could not run; the output says which.
 """
 EXAMPLES = """
 weft demo                      25 peers, 300 events, results in out/demo
 weft demo --out ./look     results elsewhere
 weft demo --peers 60 --seed 7  a larger swarm, other interests
+weft demo --no-measure         without the pipeline, so without Spark
 """
 
 
@@ -50,6 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=whole(0, 2**63 - 1), default=1, metavar="S", help="of the workload (1)"
     )
 
+    parser.add_argument(
+        "--no-measure", action="store_true", help="do not measure the traces with the pipeline"
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     from weft.demo.output import Output
@@ -60,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
     output = Output(args.out)
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)
-    show = Show(plan, output.trace, Progress())
+    progress = Progress()
+    show = Show(plan, output.trace, progress)
     try:
         asyncio.run(show.run())
     except KeyboardInterrupt:
@@ -70,36 +79,71 @@ def run(args: argparse.Namespace) -> int:
     except WeftError:
         write(output, show.outcome)
         raise
-    return write(output, show.outcome)
+    summary = write(output, show.outcome)
+    if not args.no_measure:
+        summary = measure(output, show.outcome, summary, progress)
+    return conclude(output, show.outcome, summary)
 
 
-def write(output: Output, outcome: Outcome) -> int:
-    """Write the results and say the most important of them; returns the exit code."""
+def write(
+    output: Output, outcome: Outcome, measured: dict[str, object] | None = None
+) -> dict[str, Any]:
+    """Write the results, with what the pipeline measured if it did; returns the summary."""
     from weft.demo import report, traffic
     from weft.demo.summary import summarise
-    from weft.demo.verdict import explain
 
     start_ns, end_ns = outcome.publishing_ns
     whole_run = traffic.read(output.traces(), start_ns, end_ns)
     settled = traffic.read(output.traces(), (start_ns + end_ns) // 2, end_ns)
-    summary = summarise(outcome, whole_run, settled)
+    summary = summarise(outcome, whole_run, settled) | (measured or {})
     output.write_summary(summary)
     output.report.write_text(report.page(outcome, whole_run, summary))
     if outcome.status:
         output.picture.write_text(report.overlay(outcome, whole_run).render(alone=True) + "\n")
-    if not outcome.complete:
-        return FAILED
+    return summary
+
+
+def measure(
+    output: Output, outcome: Outcome, summary: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Let the pipeline measure the traces and compare; returns the summary with what it found."""
+    from weft.demo import measured, traffic
+
+    try:
+        figures = measured.measure(output.traces(), output.tables, progress)
+    except measured.NotMeasured as error:
+        progress.clear()
+        return summary | {"not_measured": str(error)}
+    all_time = traffic.read(output.traces(), 0, 1 << 63)
+    differences = measured.compare(figures, outcome, all_time)
+    progress.end(f"{len(output.traces())} traces, by the pipeline")
+    return write(
+        output, outcome, {"measured": dict(figures), "measured_differences": list(differences)}
+    )
+
+
+def conclude(output: Output, outcome: Outcome, summary: dict[str, Any]) -> int:
+    """Say the most important results; returns the exit code."""
+    from weft.demo.verdict import explain
+
     latency = summary["latency_ms"]
-    assert isinstance(latency, dict)
     print(
         f"{summary['notifications_delivered']} of {summary['notifications_expected']} "
         f"notifications delivered, half within {latency['p50']} ms, 99 % within "
         f"{latency['p99']} ms; {summary['payload_copies_per_delivery']} copies per delivery, "
         f"{summary['messages_per_notification']} messages per notification"
     )
+    failed = [] if summary["all_delivered"] else explain(outcome.verdict, outcome.workload)
+    if "measured" in summary:
+        from weft.pipeline.traces.overview import said
+
+        agree = "disagree with" if summary["measured_differences"] else "agree with"
+        print(f"\nMeasured from the traces; figures {agree} what was counted:")
+        print("\n".join(f"  {line}" for line in said(summary["measured"])) + "\n")
+        failed += [f"the figures differ: {line}" for line in summary["measured_differences"]]
+    if "not_measured" in summary:
+        failed.append(f"the traces could not be measured: {summary['not_measured']}")
     print(f"{output.report}\n{output.summary}")
-    if summary["all_delivered"]:
-        return 0
-    for line in explain(outcome.verdict, outcome.workload):
+    for line in failed:
         print(f"weft: {line}", file=sys.stderr)
-    return FAILED
+    return FAILED if failed or not summary["complete"] else 0

@@ -23,6 +23,8 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
     ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
+    ("Events that stay", ("history", "topic", "get", "export", "import")),
+    ("Your data", ("data", "trace", "cluster")),
     ("Working on weft", ("test", "check")),
     ("This tool", ("config", "completion")),
 )
@@ -30,8 +32,8 @@ COMMANDS = tuple(name for _, names in GROUPS for name in names)
 
 
 def module_of(command: str) -> ModuleType:
-    """The module that implements a command."""
-    return import_module(f"weft.cli.{command}")
+    """The module that implements a command; one has a name that Python keeps for itself."""
+    return import_module(f"weft.cli.{'import_' if command == 'import' else command}")
 
 
 def overview() -> str:
@@ -93,7 +95,9 @@ def explain(error: Exception) -> Problem | None:
 
     if isinstance(error, BadId | ConfigError | UsageError):
         return Problem(str(error), USAGE)
-    if isinstance(error, WeftError):
+    from weft.store.interface import StoreError
+
+    if isinstance(error, WeftError | StoreError):
         return Problem(str(error))
     if isinstance(error, OSError) and error.filename is not None:
         return Problem(f"{error.filename}: {error.strerror}")

@@ -23,6 +23,7 @@ def fields_of(note: Notification) -> dict[str, Any]:
         "event_id": note.event_id,
         "published_at": note.published_at,
         "hops": note.hops,
+        **({"cid": note.cid} if note.descriptor is not None else {}),
     }
 
 

@@ -20,6 +20,7 @@ from weft.cli.settings import (
     socket_of,
 )
 from weft.cli.stopping import stop_on_signals
+from weft.cli.store import keep_option, kept
 
 if TYPE_CHECKING:
     from weft.net.subscription import Subscription
@@ -37,6 +38,7 @@ weft peer --listen 127.0.0.1:4001
 weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
 weft peer --subscribe /sports/football          print its notifications
 weft peer --metrics 9100                        Prometheus metrics, on loopback
+weft peer --store --subscribe /chat             keeps events, see 'weft history'
 weft peer --config weft.toml --set network.idle_ms=60000
 """
 
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listen_options(parser)
     network_options(parser)
     home_option(parser)
+    keep_option(parser, at_home=True)
     parser.add_argument(
         "--subscribe",
         action="append",
@@ -82,6 +85,7 @@ async def _run(args: argparse.Namespace, config: object) -> int:
                     key=home_of(args) / "key.pem",
                     config=config,
                     trace=args.trace,
+                    store=kept(args),
                 )
             )
             if args.metrics:

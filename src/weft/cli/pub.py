@@ -12,6 +12,7 @@ from typing import Any
 from weft.cli.parser import seconds, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
+from weft.cli.store import keep_option, kept
 
 HELP = "Publish to a topic"
 DETAILS = """
@@ -23,10 +24,13 @@ that an event reached nobody.
 EXAMPLES = """
 weft pub /sports/football 'goal!'
 tail -f log | weft pub /logs/web -
+weft pub /sports/football --also /news/sports 'goal!'     one event in two topics
+weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peers keep events
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
 
-Publish = Callable[[bytes], Awaitable[dict[str, Any]]]
+Publish = Callable[[bytes], Awaitable[list[dict[str, Any]]]]
+"""Publishes one event; returns a receipt for each of its topics."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="?", metavar="DATA", help="the event, or - for input lines")
     home_option(parser)
     network_options(parser)
+    keep_option(parser)
+    parser.add_argument(
+        "--also",
+        type=topic,
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="publish the same event in this topic, too; may be given again",
+    )
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "--timeout",
@@ -54,23 +67,25 @@ async def _run(args: argparse.Namespace) -> int:
     if args.join:
         from weft.net.api import Peer
 
-        async with Peer.open(join=args.join, config=config_of(args)) as peer:
+        async with Peer.open(join=args.join, config=config_of(args), store=kept(args)) as peer:
 
-            async def publish(data: bytes) -> dict[str, Any]:
-                receipt = await peer.publish(args.topic, data)
+            async def publish(data: bytes) -> list[dict[str, Any]]:
+                receipts = await peer.publish([args.topic, *args.also], data)
+                finals = asyncio.gather(*(receipt.final() for receipt in receipts))
                 try:
-                    receipt = await asyncio.wait_for(receipt.final(), args.timeout)
+                    receipts = await asyncio.wait_for(finals, args.timeout)
                 except TimeoutError:
                     raise Problem(
                         f"no peer answered within {args.timeout:g} s; is one of these running?\n"
                         + "\n".join(args.join)
                     ) from None
-                return receipt.as_dict()
+                return [receipt.as_dict() for receipt in receipts]
 
             return await publish_all(args, publish)
 
+    topics = [args.topic, *args.also]
     async with running_peer(args) as client:
-        return await publish_all(args, lambda data: client.publish(args.topic, data))
+        return await publish_all(args, lambda data: client.publish_together(topics, data))
 
 
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
@@ -78,10 +93,10 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     code = 0
     lines = one(args.data) if args.data not in (None, "-") else input_lines()
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
-        receipt = await publish(data)
-        print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
-        if receipt["outcome"] in ("no_subscriber", "dropped"):
-            code = FAILED
+        for receipt in await publish(data):
+            print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
+            if receipt["outcome"] not in ("delivered", "queued"):
+                code = FAILED
     return code
 
 
@@ -101,4 +116,6 @@ def in_words(receipt: dict[str, Any]) -> str:
         "queued": "queued: the peer knows no other yet and keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",
         "dropped": "dropped: nobody took it, or too many events were waiting",
+        "failed": f"failed: {receipt['reason']}",
+        "refused": f"refused: {receipt['reason']}",
     }[receipt["outcome"]]

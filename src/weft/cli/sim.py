@@ -34,6 +34,7 @@ weft sim --seed 7 --peers 50 --json   one run, as one JSON object
 weft sim --seeds 1..200               many runs on two cores; names what failed and how to replay it
 weft sim --seed 7 --trace run.jsonl   with a trace (see docs/trace.md)
 weft sim --seed 7 --calm              without faults
+weft sim --seed 7 --history           events are signed and stay; stores survive crashes
 """
 SHOWN = 8
 
@@ -52,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how events spread within a topic (tree)",
     )
     parser.add_argument("--calm", action="store_true", help="no faults at all")
+    parser.add_argument(
+        "--history", action="store_true", help="events stay: every stream must end the same"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
     parser.add_argument("--profile", action="store_true", help="say where the time of one run went")
@@ -86,6 +90,7 @@ def _settings(args: argparse.Namespace, seed: int) -> Settings:
         events=args.events,
         scheme=args.scheme,
         calm=args.calm,
+        history=args.history,
     )
 
 

@@ -15,6 +15,8 @@ weft status
 weft status --home ./b --json
 weft status --metrics            what Prometheus would read
 """
+_TOPICS_SHOWN = 12
+"""guess: `weft topics` lists them all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,12 +49,33 @@ def in_words(status: dict[str, Any]) -> str:
         ("address", status["address"]),
         ("network", network["name"] + (", alone so far" if status["isolated"] else "")),
         ("neighbours", f"{len(status['view'])} in view, {status['linked_peers']} linked"),
+        ("links", _links(status["links"])),
         ("connections", f"{len(status['connections'])} open"),
         ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
         ("access points", f"{status['access_points']} known"),
         ("cycle", str(status["cycle"])),
     ]
+    if "history" in status:
+        rows.append(("history", _history(status["history"])))
+    for topic, state in list(status["topics"].items())[:_TOPICS_SHOWN]:
+        links, shared = state["logical_links"], state["shared_links"]
+        rows.append(("", f"{topic}: {links} links, {shared} shared with other topics"))
     return "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+
+def _history(history: dict[str, Any]) -> str:
+    """What is stored of the subscribed topics, what is looked for, what was refused and why."""
+    events = sum(topic["events"] for topic in history["topics"].values())
+    text = f"{events:,} events stored"
+    if history["missing"]:
+        text += f", {history['missing']:,} missing"
+    refused = ", ".join(f"{count:,} {reason}" for reason, count in history["refused"].items())
+    return f"{text}, refused: {refused}" if refused else text
+
+
+def _links(counts: dict[str, int]) -> str:
+    """How many links the topics have, and over how many peers they go."""
+    return f"{counts['logical']} logical over {counts['physical']} physical"
 
 
 def _estimate(status: dict[str, Any]) -> str:

@@ -7,13 +7,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from weft.cli import notes
 from weft.cli.parser import seconds, topic, whole
-from weft.cli.problem import FAILED, Problem
+from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.stopping import Stop, stop_on_signals
+from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_option
 
 if TYPE_CHECKING:
     from weft.net.api import Peer
@@ -23,12 +25,15 @@ DETAILS = """
 Subscribes through the peer that runs with the same --home; with --join, as a
 peer of its own. Prints each payload as a line, after its topic if there are
 several. Ends on Ctrl-C, after --count notifications, or after --timeout
-(exit code 1 if fewer than --count had come by then).
+(exit code 1 if fewer than --count had come by then). With --since the past
+comes first, in order, each event once.
 """
 EXAMPLES = """
 weft sub /sports/football
 weft sub /sports/football /sports/tennis --json
 weft sub /chat --count 1 --timeout 10
+weft sub /chat --since beginning         the past first; needs 'weft peer --store'
+weft sub /chat --since 2h
 weft sub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /chat
 """
 
@@ -40,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", type=topic, metavar="TOPIC", help="what to follow")
     home_option(parser)
     network_options(parser)
+    keep_option(parser)
+    since_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
     parser.add_argument("--count", type=whole(1, 2**31), metavar="N", help="end after so many")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="end after so many seconds")
@@ -76,14 +83,30 @@ async def open_sources(args: argparse.Namespace, stack: AsyncExitStack) -> list[
     if args.join:
         from weft.net.api import Peer
 
-        peer = await stack.enter_async_context(Peer.open(join=args.join, config=config_of(args)))
-        return [_own(peer, name) for name in args.topics]
+        if args.since is not None and args.store is None:
+            args.store = IN_MEMORY  # the past is read, and kept as long as it takes
+        peer = await stack.enter_async_context(
+            Peer.open(join=args.join, config=config_of(args), store=kept(args))
+        )
+        return [_own(peer, name, args.since) for name in args.topics]
+    if args.store is not None:
+        raise Problem("--store goes with --join: a running peer has its own", USAGE)
     clients = [await stack.enter_async_context(running_peer(args)) for _ in args.topics]
-    return [client.subscribe(name) for client, name in zip(clients, args.topics, strict=True)]
+    since = since_fields(args.since)
+    return [
+        client.subscribe(name, **since) for client, name in zip(clients, args.topics, strict=True)
+    ]
 
 
-async def _own(peer: Peer, name: str) -> Notes:
-    subscription = await peer.subscribe(name)
+def since_fields(when: str | datetime | None) -> dict[str, Any]:
+    """How the control socket is told."""
+    if when is None:
+        return {}
+    return {"since_ms": milliseconds(when)} if isinstance(when, datetime) else {"since": when}
+
+
+async def _own(peer: Peer, name: str, since: str | datetime | None) -> Notes:
+    subscription = await peer.subscribe(name, since=since)
     yield {"outcome": subscription.outcome}
     async for note in subscription:
         yield notes.fields_of(note)

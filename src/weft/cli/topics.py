@@ -31,8 +31,14 @@ def run(args: argparse.Namespace) -> int:
         print("not subscribed to anything")
     else:
         rows = [
-            [name, topic["scheme"], f"~{topic['members_estimate']}", str(len(topic["links"]))]
+            [
+                name,
+                topic["scheme"],
+                f"~{topic['members_estimate']}",
+                str(topic["logical_links"]),
+                str(topic["shared_links"]),
+            ]
             for name, topic in sorted(topics.items())
         ]
-        print(table(["topic", "scheme", "members", "links"], rows))
+        print(table(["topic", "scheme", "members", "links", "shared"], rows))
     return 0

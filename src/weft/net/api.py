@@ -12,12 +12,25 @@ import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import Literal, TypeAlias, overload
 
-from weft.ids import BadId, Contact, Topic, contact_text, parse_contact, parse_topic, peer_text
+from weft.ids import (
+    BadId,
+    Contact,
+    Topic,
+    contact_text,
+    parse_cid,
+    parse_contact,
+    parse_topic,
+    peer_text,
+)
 from weft.net import metrics as prometheus
 from weft.net.config import Config
+from weft.net.dht import Dht
 from weft.net.errors import UsageError
+from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.listener import bind
 from weft.net.receipt import Receipt
@@ -26,19 +39,33 @@ from weft.net.subscription import Subscription
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.net.version import VERSION
-from weft.protocol.messages import PAYLOAD_BYTES_MAX
+from weft.protocol.config import Routing
+from weft.protocol.messages import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Scheme
+from weft.protocol.status import link_counts
+from weft.store.durable import Durable
+from weft.store.interface import Store
+from weft.store.reader import Since
+from weft.store.sqlite import SqliteStore
+
+Topics: TypeAlias = list[str] | tuple[str, ...]
+"""Several topics; a text is one topic, never a sequence of letters."""
 
 
 class Peer:
     """A running weft peer; see `open` and `start`."""
 
-    def __init__(self, runtime: Runtime, machine: Machine, config: Config) -> None:
+    def __init__(
+        self, runtime: Runtime, machine: Machine, config: Config, store: Store | None = None
+    ) -> None:
         self.config = config
         self._runtime = runtime
         self._machine = machine
         self._metrics: prometheus.Endpoint | None = None
+        self.dht = Dht(runtime, config.protocol.dht.enabled)
+        self.owned = Owned(runtime, machine)
+        self.history = History(store, machine, self.dht)
 
     # --- starting and closing -----------------------------------------------------------------
 
@@ -51,14 +78,19 @@ class Peer:
         config: Config | None = None,
         trace: Path | str | None = None,
         metrics: str | None = None,
+        store: Store | Path | str | None = None,
+        routing: Routing | None = None,
     ) -> AbstractAsyncContextManager[Peer]:
         """A peer for an `async with` block, which leaves the network at its end.
 
         `listen` is HOST:PORT (port 0: any free one), `join` lists addresses of known peers, `key`
         is a key file (made if missing) or an `Identity`, None a fresh one in memory; `trace` names
         a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
+        With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
+        `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
+        "pulsarcast" or "flood", the same at all peers of a network; None: as configured.
         """
-        return _opened(listen, tuple(join), key, config, trace, metrics)
+        return _opened(listen, tuple(join), key, config, trace, metrics, store, routing)
 
     @classmethod
     async def start(
@@ -69,9 +101,12 @@ class Peer:
         config: Config | None = None,
         trace: Path | str | None = None,
         metrics: str | None = None,
+        store: Store | Path | str | None = None,
+        routing: Routing | None = None,
     ) -> Peer:
         """As `open`, but the caller has to `close` it."""
-        config = config or Config()
+        config = _routed(config or Config(), routing)
+        kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         network = config.network
         contacts = tuple(_contact(text) for text in (*join, *network.join))
         identity = _identity(key)
@@ -81,14 +116,20 @@ class Peer:
         try:
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
-            protocol = dataclasses.replace(config.protocol, trace=tracer is not None)
-            machine = Machine(me, secrets.randbits(63), protocol)
-            runtime = Runtime(machine, me, credentials, network, tracer, f"weft/{VERSION}")
+            history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
+            protocol = dataclasses.replace(
+                config.protocol, trace=tracer is not None, history=history
+            )
+            machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
+            durable = Durable(kept) if kept is not None else None
+            runtime = Runtime(machine, me, credentials, network, tracer, f"weft/{VERSION}", durable)
             await runtime.start(listener, incarnation, contacts)
         except BaseException:
             listener.close()
+            if kept is not None:
+                kept.close()
             raise
-        peer = cls(runtime, machine, config)
+        peer = cls(runtime, machine, config, kept)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -124,18 +165,61 @@ class Peer:
 
     # --- publish and subscribe ------------------------------------------------------------------
 
-    def subscribe(self, topic: str, scheme: Scheme | None = None) -> Subscription:
-        """Subscribe to a topic. Await the result to be sure that the topic has been joined."""
-        return self._runtime.subscribe(_topic(topic), scheme)
+    def subscribe(
+        self,
+        topic: str,
+        scheme: Scheme | None = None,
+        since: Literal["beginning"] | str | datetime | None = None,
+    ) -> Subscription:
+        """Subscribe to a topic. Await the result to be sure that the topic has been joined.
 
-    async def publish(self, topic: str, payload: bytes | str) -> Receipt:
-        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full."""
+        With a store, `since` brings the past first: from the "beginning", from an event on (the
+        `cid` of the last one read), or from a time on. Then live events follow, in order, each
+        once.
+        """
+        return self._runtime.subscribe(_topic(topic), scheme, self._since(since))
+
+    def _since(self, since: str | datetime | None) -> Since | None:
+        if since is None:
+            return None
+        if self._machine.history is None:
+            raise UsageError("reading the past needs a store: open the peer with store=…")
+        if since == "beginning":
+            return "beginning"
+        if isinstance(since, datetime):
+            return max(0, round(since.timestamp() * 1_000))
+        try:
+            return parse_cid(since)
+        except BadId as error:
+            raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
+
+    @overload
+    async def publish(self, topic: str, payload: bytes | str) -> Receipt: ...
+
+    @overload
+    async def publish(self, topic: Topics, payload: bytes | str) -> list[Receipt]: ...
+
+    async def publish(self, topic: str | Topics, payload: bytes | str) -> Receipt | list[Receipt]:
+        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full.
+
+        Given several topics, publishes one event in all of them: it crosses each connection once
+        and is delivered once to every subscription. Returns a receipt for each topic.
+        """
         data = payload.encode() if isinstance(payload, str) else bytes(payload)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
             )
-        return await self._runtime.publish(self._known_topic(topic), data)
+        if isinstance(topic, str):
+            return await self._runtime.publish(self._known_topic(topic), data)
+        topics = dict.fromkeys(self._known_topic(each) for each in topic)
+        if not 1 <= len(topics) <= PARTS_MAX:
+            raise UsageError(f"an event can be published in 1 to {PARTS_MAX} topics at once")
+        return await self._runtime.publish_together(list(topics), data)
+
+    def collect_links(self) -> None:
+        """Look for links that topics can share now, instead of when the time comes (StaN)."""
+        self._runtime.collect()
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""
@@ -185,9 +269,11 @@ class Peer:
 
     def metrics(self) -> str:
         """Prometheus metrics as text."""
+        links = link_counts(self._machine.topics.values())
         gauges: dict[str, float] = {
+            **{f"links_{name}": value for name, value in links.items()},
             **{f"net_{name}": value for name, value in self._runtime.pool.gauges().items()},
-            "subscriptions": len(self._machine.topics),
+            "subscriptions": len(self._machine.subscribed),
             "view_size": len(self._machine.general.peers),
             "access_points": len(self._machine.table),
             "isolated": int(self.isolated),
@@ -210,12 +296,24 @@ async def _opened(
     config: Config | None,
     trace: Path | str | None,
     metrics: str | None,
+    store: Store | Path | str | None,
+    routing: Routing | None,
 ) -> AsyncGenerator[Peer, None]:
-    peer = await Peer.start(listen, join, key, config, trace, metrics)
+    peer = await Peer.start(listen, join, key, config, trace, metrics, store, routing)
     try:
         yield peer
     finally:
         await peer.close()
+
+
+def _routed(config: Config, routing: Routing | None) -> Config:
+    if routing is None:
+        return config
+    try:
+        protocol = dataclasses.replace(config.protocol, routing=routing)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return dataclasses.replace(config, protocol=protocol)
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

@@ -7,7 +7,12 @@ request and one answer at a time:
     {"op": "topics"}                                     {"ok": true, "topics": {…}}
     {"op": "metrics"}                                    {"ok": true, "text": "…"}
     {"op": "publish", "topic": "/a", "payload": BASE64}  {"ok": true, "receipt": {…}}
+                   "topics": ["/a", "/b"] for several           {"ok": true, "receipts": [{…}, {…}]}
     {"op": "subscribe", "topic": "/a"}                   {"ok": true, "outcome": "joined"}
+                   "since": "beginning" or a CID, or "since_ms": with the past before what comes
+    {"op": "topic", "action": "create", "topic": "/a"}   {"ok": true, "cid": "…", "info": {…}}
+                   show, add, allow, revoke, restrict, follow; "peers": […], "segment": "…"
+    {"op": "get", "path": "CID/parents/0"}               {"ok": true, "value": …}
     {"op": "stop"}                                       {"ok": true}
 
 After `subscribe` the connection carries one line per notification, {"note": {…}}, until the
@@ -23,17 +28,21 @@ import socket
 import stat
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.errors import ControlError, WeftError
 from weft.net.subscription import Notification, Subscription
-from weft.protocol.messages import PAYLOAD_BYTES_MAX
+from weft.protocol.messages import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.protocol.seam import Scheme
+from weft.rules.merkle import Link
+from weft.rules.shape import ALLOWED_MAX, OWNERS_MAX
 
 LINE_BYTES_MAX = 2 * PAYLOAD_BYTES_MAX  # a largest payload in base64, and its surroundings
 _CLIENTS_MAX = 64  # guess
@@ -41,10 +50,25 @@ _PATH_BYTES_MAX = 107  # the kernel's limit for unix socket names
 
 
 class Request(Struct, forbid_unknown_fields=True):
-    op: Literal["status", "topics", "metrics", "publish", "subscribe", "stop"]
+    op: Literal["status", "topics", "metrics", "publish", "subscribe", "stop", "topic", "get"]
     topic: Annotated[str, Meta(max_length=1_024)] = ""
+    topics: Annotated[list[str], Meta(max_length=PARTS_MAX)] = []  # to publish in several at once
     payload: bytes = b""  # base64 in JSON
     scheme: Scheme | None = None
+    since: Annotated[str, Meta(max_length=128)] = ""
+    since_ms: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
+    action: Literal["", "create", "show", "add", "allow", "revoke", "restrict", "follow"] = ""
+    peers: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] = []
+    owners: Annotated[list[str], Meta(max_length=OWNERS_MAX)] = []
+    anyone: bool = False
+    segment: Annotated[str, Meta(max_length=256)] = ""
+    path: Annotated[str, Meta(max_length=65_536)] = ""
+
+    def starting(self) -> str | datetime | None:
+        """From where a subscription wants the past."""
+        if self.since_ms is not None:
+            return datetime.fromtimestamp(self.since_ms / 1_000, UTC)
+        return self.since or None
 
 
 _requests = msgspec.json.Decoder(Request)
@@ -59,6 +83,7 @@ def note_fields(note: Notification) -> dict[str, object]:
         "event_id": note.event_id,
         "published_at": note.published_at,
         "hops": note.hops,
+        **({"cid": note.cid} if note.descriptor is not None else {}),
     }
 
 
@@ -142,8 +167,15 @@ class ControlServer:
         if request.op == "metrics":
             return {"ok": True, "text": peer.metrics()}
         if request.op == "publish":
+            if request.topics:
+                receipts = await peer.publish(request.topics, request.payload)
+                return {"ok": True, "receipts": [receipt.as_dict() for receipt in receipts]}
             receipt = await peer.publish(request.topic, request.payload)
             return {"ok": True, "receipt": receipt.as_dict()}
+        if request.op == "topic":
+            return await change_topic(peer, request)
+        if request.op == "get":
+            return {"ok": True, "value": plain(await peer.history.get(request.path))}
         if self._stop is None:
             return {"ok": False, "error": "this peer cannot be stopped from here"}
         self._stop()
@@ -152,7 +184,8 @@ class ControlServer:
     async def _stream(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        subscription = self._peer.subscribe(request.topic, request.scheme)
+        since = request.starting()
+        subscription = self._peer.subscribe(request.topic, request.scheme, since)
         watch = asyncio.create_task(_end_with(reader, subscription))
         try:
             await subscription
@@ -162,6 +195,39 @@ class ControlServer:
         finally:
             watch.cancel()
             await subscription.close()
+
+
+async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
+    """Carry out a request about an owned topic; answers with what it is then."""
+    owned, topic, cid = peer.owned, request.topic, ""
+    if request.action == "create":
+        cid = await owned.create(topic, request.peers, request.owners, request.anyone)
+    elif request.action == "add":
+        cid = await owned.add_subtopic(topic, request.segment)
+    elif request.action == "allow":
+        cid = await owned.allow(topic, request.peers)
+    elif request.action == "revoke":
+        cid = await owned.revoke(topic, request.peers)
+    elif request.action == "restrict":
+        cid = await owned.restrict(topic, request.anyone)
+    elif request.action == "follow":
+        await owned.follow(topic, request.owners)
+    info = owned.info(topic)
+    return {"ok": True, "cid": cid, "info": info.as_dict() if info is not None else None}
+
+
+def plain(value: object) -> object:
+    """A document or a field of one as JSON can say it, the way dag-json does: links as {"/": CID},
+    bytes as {"/": {"bytes": BASE64}}."""
+    if isinstance(value, Link):
+        return {"/": cid_text(value.cid)}
+    if isinstance(value, bytes):
+        return {"/": {"bytes": base64.b64encode(value).decode().rstrip("=")}}
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value
 
 
 async def _end_with(reader: asyncio.StreamReader, subscription: Subscription) -> None:
@@ -238,9 +304,15 @@ class ControlClient:
         receipt: dict[str, Any] = answer["receipt"]
         return receipt
 
-    async def subscribe(self, topic: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def publish_together(self, topics: list[str], payload: bytes) -> list[dict[str, Any]]:
+        """One receipt's fields for each topic."""
+        answer = await self.ask("publish", topics=topics, payload=payload)
+        receipts: list[dict[str, Any]] = answer["receipts"]
+        return receipts
+
+    async def subscribe(self, topic: str, **since: object) -> AsyncGenerator[dict[str, Any], None]:
         """Notifications' fields, with `payload` as bytes; the first item is the answer itself."""
-        yield await self.ask("subscribe", topic=topic)
+        yield await self.ask("subscribe", topic=topic, **since)
         with suppress(asyncio.IncompleteReadError):
             while True:
                 note: dict[str, Any] = (await self._read())["note"]

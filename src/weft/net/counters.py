@@ -20,6 +20,7 @@ _HOT = (
     "notifications_dropped",
     "opened",
     "rejoins",
+    "store_errors",
     "writes",
 )
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
@@ -45,6 +46,7 @@ class Counters:
         self.notifications_dropped = 0
         self.opened = 0
         self.rejoins = 0
+        self.store_errors = 0  # batches of events that could not be made durable
         self.writes = 0
         self._faults = dict.fromkeys((kind.counter for kind in FAULTS), 0)
         self.drops = {(kind, reason): 0 for kind in ("event", "control") for reason in _DROPS}

@@ -34,6 +34,14 @@ class ClosedError(WeftError):
     """The peer or the subscription is closed."""
 
 
+class DhtError(WeftError):
+    """No peer took what was to be stored, or too many operations wait already."""
+
+
+class HistoryError(WeftError):
+    """Something about history or owned topics cannot be done; the text says why."""
+
+
 class ControlError(WeftError):
     """The control socket of a running peer could not be used."""
 

@@ -16,10 +16,23 @@ class Receipt:
     - ``delivered``: an access point (perhaps this peer itself) spreads the event in its topic;
     - ``queued``: there is no network yet; `final` waits for what becomes of it;
     - ``no_subscriber``: nobody subscribed to the topic was found;
-    - ``dropped``: given up (no access point took it, or too many publishes were waiting).
+    - ``dropped``: given up (no access point took it, or too many publishes were waiting);
+    - ``failed``: it could not be stored (`reason` says why) and was not published;
+    - ``refused``: the topic's owners do not let this peer publish in it.
+
+    With a store, every other outcome means that the event is durable here.
     """
 
-    __slots__ = ("_event", "_final", "access_point", "dropped", "outcome", "peers", "topic")
+    __slots__ = (
+        "_event",
+        "_final",
+        "access_point",
+        "dropped",
+        "outcome",
+        "peers",
+        "reason",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -33,6 +46,7 @@ class Receipt:
         self.outcome: Outcome = answer.outcome
         self.access_point: Contact | None = answer.contact
         self.peers = peers  # how many peers it was sent to at once
+        self.reason = answer.reason
         self.dropped = dropped  # how many of these had no room for it
         self._event = answer.event
         self._final = final
@@ -65,6 +79,7 @@ class Receipt:
             "access_point": self.access_point_text,
             "peers": self.peers,
             "dropped": self.dropped,
+            "reason": self.reason,
         }
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft.ids import Contact, PeerId, Topic
@@ -28,6 +28,7 @@ from weft.net.pool import Pool
 from weft.net.receipt import Receipt
 from weft.net.rejoin import Rejoin
 from weft.net.remote import Remote
+from weft.net.replay import Replay
 from weft.net.subscription import Notification, Subscription
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
@@ -35,6 +36,9 @@ from weft.net.tracing import Tracer
 from weft.protocol import seam
 from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
 from weft.protocol.records import ADD_PEER, REJECT_MESSAGE, REMOVE_PEER, message_id
+from weft.store.durable import Durable
+from weft.store.interface import Batch, StoreError
+from weft.store.reader import Since
 
 log = logging.getLogger("weft.net")
 
@@ -60,6 +64,7 @@ class Runtime:
         settings: Network,
         tracer: Tracer | None = None,
         agent: str = "weft",
+        durable: Durable | None = None,
     ) -> None:
         self.me = me
         self.counters = Counters()
@@ -67,6 +72,8 @@ class Runtime:
         self._handle = machine.handle
         self._settings = settings
         self._tracer = tracer
+        self._durable = durable
+        self._replays: dict[Subscription, Replay] = {}
         self._loop = asyncio.get_running_loop()
         self._timers = shared_timers()
         self._gate = _Gate(self)
@@ -82,6 +89,7 @@ class Runtime:
         self._prompt_token = 0
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
+        self._ahead: list[Congestion] = []  # met when stored events of our own went out
         self._burst = 0
         self.closed = False
 
@@ -90,7 +98,7 @@ class Runtime:
     ) -> None:
         """Listen, and tell the machine that it is up."""
         self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
-        self.feed(seam.Started(incarnation, contacts))
+        self.feed(seam.Started(incarnation, contacts, time.time_ns() // 1_000_000))
         self._timers.after(_TICK_MS, self._gate.tick)
 
     # --- facts in -------------------------------------------------------------------------------
@@ -186,6 +194,10 @@ class Runtime:
     def _carry_out_rare(self, effect: seam.Effect) -> None:
         if isinstance(effect, seam.Answer):
             self._on_answer(effect)
+        elif isinstance(effect, seam.Store):
+            self._store(effect)
+        elif isinstance(effect, seam.Prune):
+            self._prune(effect)
         elif isinstance(effect, seam.Hold):
             self.pool.hold(effect.contact.peer)
         elif isinstance(effect, seam.Release):
@@ -198,10 +210,50 @@ class Runtime:
         else:
             raise TypeError(f"unknown effect {type(effect).__name__}")
 
+    def _store(self, effect: seam.Store) -> None:
+        """Have events made durable, and tell the machine."""
+        assert self._durable is not None
+        now = time.time_ns() // 1_000_000
+        batch = Batch(now, effect.events, effect.topics, effect.records, effect.lost)
+        try:
+            future = self._durable.submit(batch)
+        except StoreError as error:
+            stored = seam.Stored(effect.token, str(error))
+            self._loop.call_soon(lambda: None if self.closed else self.feed(stored))
+            return
+        future.add_done_callback(lambda done: self._stored(effect.token, done))
+
+    def _stored(self, token: int, done: asyncio.Future[Any]) -> None:
+        error = done.exception() if not done.cancelled() else None
+        if error is not None:
+            self.counters.store_errors += 1
+            log.error("storing failed: %s", error)
+        if not self.closed:
+            self._step(seam.Stored(token, str(error) if error is not None else ""))
+            # What this peer published goes out only now; whoever publishes next waits for room.
+            self._ahead, self._obstacles = self._obstacles, []
+
+    def _prune(self, effect: seam.Prune) -> None:
+        """Have the oldest events dropped, beside the loop, and tell the machine."""
+        assert self._durable is not None
+        now = time.time_ns() // 1_000_000
+        done = self._durable.prune(effect.topic, effect.retention, now)
+        done.add_done_callback(lambda pruned: self._pruned(effect.topic, pruned))
+
+    def _pruned(self, topic: Topic, done: asyncio.Future[int]) -> None:
+        error = done.exception() if not done.cancelled() else None
+        if error is not None:
+            self.counters.store_errors += 1
+            log.error("pruning failed: %s", error)
+        elif not self.closed and not done.cancelled() and done.result():
+            self.feed(seam.Pruned(topic, done.result()))
+
     def _deliver(self, effect: seam.Deliver) -> None:
-        note = Notification(effect.topic, effect.event, effect.hops)
+        note = Notification(effect.topic, effect.event, effect.hops, effect.descriptor)
         for subscription in self._subscriptions.get(effect.topic, ()):
-            if subscription.has_room():
+            if effect.descriptor is not None and subscription in self._replays:
+                self._replays[subscription].hold(effect.descriptor, note)
+            elif subscription.has_room():
                 self.counters.delivered += 1
                 full = subscription.put(note)
                 if full is not None and full.blocks:
@@ -252,6 +304,8 @@ class Runtime:
     async def publish(self, topic: Topic, payload: bytes) -> Receipt:
         """Publish an event; waits while the queues it goes into are full."""
         self._check_open()
+        if self._ahead:
+            await self._wait_for_those_ahead()
         token = self._next_token()
         dropped = self.counters.events_dropped
         command = seam.Publish(token, topic, payload, time.time_ns() // 1_000_000)
@@ -276,6 +330,60 @@ class Runtime:
             return Receipt(topic, answer, peers, dropped, self._expect(token))
         return Receipt(topic, answer, max(peers, 1 if answer.contact else 0), dropped)
 
+    async def publish_together(self, topics: Sequence[Topic], payload: bytes) -> list[Receipt]:
+        """Publish one event in several topics; one receipt for each."""
+        self._check_open()
+        if self._ahead:
+            await self._wait_for_those_ahead()
+        tokens = [self._next_token() for _ in topics]
+        expected = [self._expect_two(token) for token in tokens]
+        dropped = self.counters.events_dropped
+        now = time.time_ns() // 1_000_000
+        command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
+        peers = self._step(command)
+        dropped = self.counters.events_dropped - dropped
+        if self._obstacles:
+            await self._wait_for_room()
+        await asyncio.sleep(0)
+        receipts = []
+        for topic, (first, final) in zip(topics, expected, strict=True):
+            answer = await first
+            waits = final if answer.outcome == "queued" else None
+            receipts.append(Receipt(topic, answer, peers, dropped, waits))
+        return receipts
+
+    def _expect_two(
+        self, token: int
+    ) -> tuple[asyncio.Future[seam.Answer], asyncio.Future[seam.Answer]]:
+        """For the answer to a command, and for the one that follows if that was "queued"."""
+        first: asyncio.Future[seam.Answer] = self._loop.create_future()
+        final: asyncio.Future[seam.Answer] = self._loop.create_future()
+
+        def tell(answer: seam.Answer) -> None:
+            future = final if first.done() else first
+            if not future.done():
+                future.set_result(answer)
+
+        self._answers[token] = tell
+        return first, final
+
+    def collect(self) -> None:
+        """Look for better links now, in all topics."""
+        self.feed(seam.Collect())
+
+    async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
+        """Give the command that `make` makes for a token, and wait for its one answer."""
+        self._check_open()
+        token = self._next_token()
+        answer = self._command(token, make(token))
+        self._obstacles.clear()
+        if answer is not None:
+            return answer
+        try:
+            return await self._expect(token)
+        finally:
+            self._answers.pop(token, None)
+
     def _expect(self, token: int) -> asyncio.Future[seam.Answer]:
         future: asyncio.Future[seam.Answer] = self._loop.create_future()
 
@@ -286,6 +394,10 @@ class Runtime:
         self._answers[token] = tell
         return future
 
+    async def _wait_for_those_ahead(self) -> None:
+        self._obstacles, self._ahead = self._ahead, []
+        await self._wait_for_room()
+
     async def _wait_for_room(self) -> None:
         obstacles, self._obstacles = self._obstacles, []
         for obstacle in dict.fromkeys(obstacles):
@@ -294,14 +406,24 @@ class Runtime:
                 obstacle.wait(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
                 await room
 
-    def subscribe(self, topic: Topic, scheme: seam.Scheme | None = None) -> Subscription:
+    def subscribe(
+        self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
+    ) -> Subscription:
         self._check_open()
         subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe)
+        if since is not None and self._durable is not None:
+            replay = Replay(self._durable.store, topic, since, lambda: self._replayed(subscription))
+            self._replays[subscription] = replay
+            self._loop.call_soon(replay.start, subscription)
         self._subscriptions.setdefault(topic, []).append(subscription)
         token = self._next_token()
         self._answers[token] = lambda answer: subscription.answered(answer.outcome)
-        self.feed(seam.Subscribe(token, topic, scheme))
+        self.feed(seam.Subscribe(token, topic, scheme, since))
         return subscription
+
+    def _replayed(self, subscription: Subscription) -> None:
+        """What the store held has been read: the subscription is live from now on."""
+        self._replays.pop(subscription, None)
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         """The machine leaves the topic when the last subscription to it closes."""
@@ -341,7 +463,11 @@ class Runtime:
             for subscription in subscriptions:
                 subscription.end()
         self._subscriptions.clear()
+        self._replays.clear()
         await self.pool.close()
+        if self._durable is not None:
+            await self._durable.close()
+            self._durable.store.close()
         self._gate.shut()
         answers, self._answers = self._answers, {}
         for token, tell in answers.items():

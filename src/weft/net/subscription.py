@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
 
-from weft.ids import PeerId, Topic, peer_text
+from weft.ids import PeerId, Topic, cid_text, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.errors import ClosedError, UsageError
@@ -26,6 +26,7 @@ from weft.net.timers import Timers
 from weft.protocol.messages import Event
 from weft.protocol.records import message_id
 from weft.protocol.seam import Outcome
+from weft.rules.descriptor import Event as Described
 
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
@@ -35,11 +36,14 @@ publisher_text = lru_cache(maxsize=4_096)(peer_text)
 class Notification:
     """One event, handed to a subscriber."""
 
-    __slots__ = ("_event", "hops", "topic")
+    __slots__ = ("_event", "descriptor", "hops", "topic")
 
-    def __init__(self, topic: Topic, event: Event, hops: int) -> None:
+    def __init__(
+        self, topic: Topic, event: Event, hops: int, descriptor: Described | None = None
+    ) -> None:
         self.topic = topic
         self.hops = hops
+        self.descriptor = descriptor  # with history: the signed event as it is stored
         self._event = event
 
     @property
@@ -55,6 +59,11 @@ class Notification:
     def event_id(self) -> str:
         """The same for this event everywhere, and in the trace."""
         return message_id(self.topic, self._event)
+
+    @property
+    def cid(self) -> str:
+        """With history: the event's content identifier; else empty."""
+        return cid_text(self.descriptor.cid) if self.descriptor is not None else ""
 
     @property
     def number(self) -> int:
@@ -92,6 +101,7 @@ class Subscription:
         self._reader: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
+        self._when_read: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.outcome or "joining"
@@ -146,8 +156,12 @@ class Subscription:
     def _take(self) -> Notification:
         note = self._notes.popleft()
         self._bytes -= len(note.payload) + _NOTE_BYTES
-        if self._congestion.since and not self._over(2):
-            self._congestion.clear()
+        if not self._over(2):
+            if self._congestion.since:
+                self._congestion.clear()
+            if self._when_read is not None:
+                again, self._when_read = self._when_read, None
+                again()
         return note
 
     # --- for the driver -------------------------------------------------------------------------
@@ -162,6 +176,10 @@ class Subscription:
             return None
         self._congestion.begin()
         return self._congestion
+
+    def when_read(self, again: Callable[[], None]) -> None:
+        """Call once the application has read half of what waits."""
+        self._when_read = again
 
     def has_room(self) -> bool:
         """False once the queue is full and has been waited for in vain."""

@@ -5,9 +5,11 @@ Every default says where it comes from: `paper`, `measured` or `guess`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 from weft.protocol.seam import Millis, Scheme
+from weft.store.interface import Retention
 
 
 def _require(condition: bool, text: str) -> None:
@@ -120,6 +122,29 @@ class Links:
 
 
 @dataclass(frozen=True)
+class Stan:
+    """Which members a peer ranks first, alike in all its topics (protocol/stan.py)."""
+
+    enabled: bool = False  # measured: see docs/protocols/stan.md, what speaks against it so far
+    view_size: int = 0  # paper: 0 stands for ln n + 4.6, by the estimate of the topic's size
+    walk_steps: int = 6  # measured: about the diameter (rules/stan.py)
+    period_ms: Millis = 10_000  # guess: a cycle; 0: no walk but on `Collect`
+    period_max: int = 32  # guess: periods between walks that bring nothing; 1: no back-off
+    overhear: bool = True  # named by the paper: walks that pass are read
+    sample: bool = True  # ours: what view exchanges bring is ranked too
+    adopt: bool = True  # ours: members that no walk passes ask to be adopted
+    lean: bool = False  # ours, opt-in: prefers shared topics, and tells walks one's own
+    confirm_ms: Millis = 300_000  # guess: a neighbour not heard of for so long is asked
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.view_size <= 64, "stan.view_size must be 0 to 64")
+        _require(0 <= self.walk_steps <= 64, "stan.walk_steps must be 0 to 64")
+        _require(self.period_ms >= 0, "stan.period_ms must not be negative")
+        _require(1 <= self.period_max <= 1_024, "stan.period_max must be 1 to 1024")
+        _require(self.confirm_ms >= 1, "stan.confirm_ms must be at least 1")
+
+
+@dataclass(frozen=True)
 class Dissemination:
     """How events spread inside a topic, and how losses are repaired."""
 
@@ -162,12 +187,142 @@ class Dissemination:
 
 
 @dataclass(frozen=True)
-class Config:
-    """All settings of one peer's state machines."""
+class Dht:
+    """Kademlia: tables, lookups, records held for others."""
 
+    enabled: bool = False
+    k: int = 20  # paper: bucket size, replicas, and how many a lookup finds
+    alpha: int = 3  # paper: requests of one lookup at once
+    spare: int = 20  # guess: newcomers remembered per full bucket
+    failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
+    fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
+    slow_ms: Millis = 1_000  # guess: then a request no longer counts towards alpha, and is repeated
+    timeout_ms: Millis = 4_000  # guess: then it has failed
+    requests_max: int = 128  # guess: of one lookup; about 30 are usual
+    lookups_max: int = 64  # guess: lookups at once; others wait their turn
+    background_max: int = 2  # guess: of these, refreshes and republishes
+    waiting_max: int = 4_096  # guess: operations that wait
+    refresh_first_ms: Millis = 5_000  # guess: the table is looked after first, doubling up to …
+    refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
+    bucket_refresh_ms: Millis = 3_600_000  # paper: a range nobody looked into for so long
+    quorum: int = 4  # guess: valid answers for a value that may change
+    value_life_ms: Millis = 86_400_000  # paper: 24 hours
+    republish_ms: Millis = 3_600_000  # paper: holders republish every hour
+    values_max: int = 4_096  # guess: held for others
+    values_bytes_max: int = 64 << 20  # guess: in total
+    values_per_sender_max: int = 1_024  # guess: held on behalf of one peer
+    value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
+    provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
+    provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
+    providers_max: int = 16_384  # guess: provider records held for others
+    providers_per_key_max: int = 32  # guess
+    providers_per_sender_max: int = 2_048  # guess
+    provided_max: int = 16_384  # guess: keys this peer provides
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _require(name == "enabled" or value >= 1, f"dht.{name} must be at least 1")
+        _require(self.k <= 64, "dht.k must be at most 64")
+        _require(self.providers_per_key_max <= 64, "dht.providers_per_key_max must be at most 64")
+        _require(self.alpha <= self.k, "dht.alpha must be at most dht.k")
+        _require(self.slow_ms < self.timeout_ms, "dht.slow_ms must be less than dht.timeout_ms")
+        _require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of a topic's stream is kept; 0: without limit."""
+
+    age_ms: Millis = 0  # guess: all of it, until somebody says otherwise
+    events: int = 0  # guess
+    bytes: int = 0  # guess
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _require(value >= 0, f"keep.{name} must not be negative")
+
+    def retention(self) -> Retention:
+        return Retention(self.age_ms or None, self.events or None, self.bytes or None)
+
+
+@dataclass(frozen=True)
+class History:
+    """Events that stay (protocol/history)."""
+
+    enabled: bool = False
+    provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
+    request_timeout_ms: Millis = 3_000  # guess
+    patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
+    retry_ms: Millis = 5_000  # guess: after everybody was asked for a block in vain
+    give_up_ms: Millis = 600_000  # guess: then the stream goes on without it
+    requests_max: int = 8  # guess: requests for blocks at once
+    blocks_per_request: int = 64  # guess
+    page_bytes_max: int = 256 << 10  # guess: of blocks in one message
+    walk_back_max: int = 64  # guess: a longer gap is read in the stream's order
+    early_max: int = 1_024  # guess: events that wait until a subscription has begun
+    held_max: int = 1_024  # guess: events that wait for their topic's version
+    outside_max: int = 1_024  # guess: topics published to without a subscription
+    waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
+    wants_max: int = 4_096  # guess: missing blocks that are looked for at once
+    wants_per_source_max: int = 1_024  # guess: of these on the word of one peer
+    topics_every_ms: Millis = 600_000  # guess: how often records are looked at for renewal
+    prune_every_ms: Millis = 60_000  # guess
+    keep: Keep = field(default_factory=Keep)
+    keep_topics: dict[str, Keep] = field(default_factory=dict)  # guess: for some topics, by name
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.provide_probability <= 1, "history.provide_probability must be 0 to 1")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and name != "enabled":
+                _require(value >= 1, f"history.{name} must be at least 1")
+        _require(self.blocks_per_request <= 256, "history.blocks_per_request must be at most 256")
+        _require(self.page_bytes_max <= 1 << 20, "history.page_bytes_max must be at most 1 MiB")
+
+    def retention(self, topic: str) -> Retention:
+        """How much of a topic is kept."""
+        return self.keep_topics.get(topic, self.keep).retention()
+
+
+Routing: TypeAlias = Literal["tera", "flood", "pulsarcast"]
+"""How events find their subscribers: topic overlays, the whole network, or multicast trees."""
+
+
+@dataclass(frozen=True)
+class Pulsar:
+    """Multicast trees (protocol/pulsar)."""
+
+    rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost
+    children_max: int = 8  # guess: about the links of a peer in a topic overlay
+    reply_timeout_ms: Millis = 3_000  # guess: a round trip with a handshake
+    patience_cycles: int = 3  # guess: beats missed before the way up counts as broken
+    check_every_cycles: int = 6  # guess: how often the closest peers are looked up again
+    trees_max: int = 4_096  # guess: at which others' trees are not served any more
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _require(value >= 1, f"pulsar.{name} must be at least 1")
+        _require(self.rendezvous <= 8, "pulsar.rendezvous must be at most 8")
+        _require(2 <= self.children_max <= 64, "pulsar.children_max must be 2 to 64")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one peer's state machines. Trees need the DHT, so they switch it on."""
+
+    routing: Routing = "tera"
     cyclon: Cyclon = field(default_factory=Cyclon)
     size: Size = field(default_factory=Size)
     tera: Tera = field(default_factory=Tera)
     links: Links = field(default_factory=Links)
+    stan: Stan = field(default_factory=Stan)
     dissemination: Dissemination = field(default_factory=Dissemination)
+    dht: Dht = field(default_factory=Dht)
+    history: History = field(default_factory=History)
+    pulsar: Pulsar = field(default_factory=Pulsar)
     trace: bool = False  # produce Trace effects
+
+    def __post_init__(self) -> None:
+        known = ("tera", "flood", "pulsarcast")
+        _require(self.routing in known, f"routing: one of {', '.join(known)}")
+        if self.routing == "pulsarcast" and not self.dht.enabled:
+            object.__setattr__(self, "dht", replace(self.dht, enabled=True))

@@ -7,15 +7,17 @@ such as `LinkUp`), which `peer.py` hands on after each step, so no layer calls u
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar, Union
 
 from msgspec import Struct
 
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.config import Config
-from weft.protocol.messages import AnyMessage
-from weft.protocol.seam import Effect, Millis, Send, SetTimer, Timer, Trace
+from weft.protocol.messages import AnyMessage, Event, Payload
+from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
+from weft.protocol.twins import Twins
+from weft.rules.descriptor import Event as Described
 from weft.rules.draw import absorb, below
 
 T = TypeVar("T")
@@ -56,9 +58,34 @@ class SubscriptionsChanged(Struct, frozen=True, gc=False):
     """A subscription has entered an overlay and wants to be advertised."""
 
 
+class MemberMet(Struct, frozen=True, gc=False):
+    """A routing has come to know another subscriber of a topic, which may know the stream."""
+
+    topic: Topic
+    contact: Contact
+
+
+class Arrived(Struct, frozen=True, gc=False):
+    """With history: routing brought an event, which was opened and found whole."""
+
+    event: Described
+    source: Contact | None
+    hops: int
+
+
 Signal: TypeAlias = Union[
-    LinkUp, LinkDown, LookupDone, PeerGone, NeighboursFound, SubscriptionsChanged
+    LinkUp,
+    LinkDown,
+    LookupDone,
+    PeerGone,
+    NeighboursFound,
+    SubscriptionsChanged,
+    MemberMet,
+    Arrived,
 ]
+
+OpenEvent: TypeAlias = Callable[[Topic, Event, PeerId | None], Described | None]
+"""Opens the block that routing brought; None if it is not what it says."""
 
 
 class Context:
@@ -66,6 +93,7 @@ class Context:
 
     __slots__ = (
         "_bases",
+        "_quiet",
         "_ticks",
         "config",
         "counters",
@@ -73,12 +101,15 @@ class Context:
         "me",
         "now",
         "number",
+        "open_event",
         "out",
         "published",
         "seed",
         "serial",
         "signals",
         "tracing",
+        "twins",
+        "wall_offset_ms",
     )
 
     def __init__(self, me: Contact, seed: int, config: Config) -> None:
@@ -89,18 +120,45 @@ class Context:
         self.tracing = config.trace
         self.incarnation = 0
         self.now: Millis = 0
+        self.wall_offset_ms: Millis = 0  # from `now` to the wall clock
         self.out: list[Effect] = []
+        self.open_event: OpenEvent | None = None  # set where there is history
         self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
+        self.twins = Twins(config.dissemination)
         self.serial = 0
+        self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}
         self._ticks: dict[int, int] = defaultdict(int)
+
+    @property
+    def wall_ms(self) -> Millis:
+        """The wall clock, for what peers tell each other about dates."""
+        return self.now + self.wall_offset_ms
 
     # --- wishes -------------------------------------------------------------------------------
 
     def send(self, to: Contact, message: AnyMessage) -> None:
         self.out.append(Send(to, message))
+
+    def answer(self, answer: Answer) -> None:
+        """Answer a command: the driver's, or one that a layer gave `quietly`."""
+        then = self._quiet.pop(answer.token, None)
+        if then is not None:
+            then(answer)
+        else:
+            self.out.append(answer)
+
+    def quietly(self, then: Callable[[Answer], None]) -> int:
+        """A token for a command of a layer's own; drivers' tokens are positive."""
+        token = -self.next_serial()
+        self._quiet[token] = then
+        return token
+
+    def push(self, to: Contact, message: Payload, tree: bool) -> None:
+        """Send an event of several topics, by reference where its payload is or will be."""
+        self.out.append(Send(to, self.twins.shortened(to.peer, message, tree)))
 
     def set_timer(self, after_ms: Millis, kind: str, topic: Topic, serial: int = 0) -> None:
         self.out.append(SetTimer(after_ms, Timer(kind, topic, serial)))

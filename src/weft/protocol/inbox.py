@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.ids import GENERAL, Contact, OverlayId, Topic
 from weft.protocol import messages as m
+from weft.protocol import messages_stan as ms
 from weft.protocol import tree
 from weft.protocol.access_points import AccessPoints
 from weft.protocol.context import Context, NeighboursFound, PeerGone, SubscriptionsChanged
@@ -40,6 +41,7 @@ class Inbox:
         lookup: Lookup,
         subscribing: Subscribing,
         publishing: Publishing,
+        dht_handlers: dict[type, Handler],
     ) -> None:
         self._ctx = ctx
         self._topics = topics
@@ -58,14 +60,17 @@ class Inbox:
             m.LeaveNotice: self._on_leave_notice,
             m.Advertisement: self._on_advertisement,
             m.Hint: self._on_hint,
+            m.TableCopy: lambda sender, message: table.on_copy(message),
             m.LookupWalk: self._on_lookup_walk,
             m.LookupHit: lambda sender, message: lookup.on_hit(message),
             m.LookupMiss: lambda sender, message: lookup.on_miss(message),
             m.RouteEvent: self._on_route_event,
             m.RouteResult: publishing.on_result,
+            m.Again: self._on_again,
             m.Ping: liveness.on_ping,
             m.Pong: liveness.on_pong,
             m.LinkList: self._on_link_list,
+            **dht_handlers,
         }
 
     def on_received(self, fact: Received) -> None:
@@ -79,7 +84,10 @@ class Inbox:
             if state is not None:
                 if state.tree is not None and sender.peer not in state.links.linked:
                     state.links.adopt(sender)
+                waiting = self._note_twins(sender, message.event)  # type: ignore[union-attr]
                 state.on_payload(sender, message)  # type: ignore[arg-type]
+                for other, again in waiting:
+                    self._on_again(other, again)
                 return
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -150,6 +158,8 @@ class Inbox:
     def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
         if message.topic == GENERAL:
             self._general.on_join_request(sender, m.NO_NEWS, [])
+            for page in self._table.copy():
+                self._ctx.send(sender, page)
             return
         state = self._topics.get(message.topic)
         if state is None:
@@ -208,10 +218,36 @@ class Inbox:
         state = self._topics.get(message.topic)
         event = message.event
         self._ctx.counters["routed_received"] += 1
-        if state is not None:
-            state.accept(event, 1, None)
-        result = m.RouteResult(message.topic, event.incarnation, event.number, state is not None)
+        found = self._ctx.twins.resolve_routed(message) if message.again else event
+        if state is not None and found is not None:
+            waiting = [] if message.again else self._note_twins(sender, found)
+            state.accept(found, 1, sender if self._ctx.open_event is not None else None)
+            for other, again in waiting:
+                self._on_again(other, again)
+        # With history an event may be refused, by whoever it is asked to spread it.
+        taken = state is not None and found is not None and state.recent.has_seen(found)
+        result = m.RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
+
+    def _note_twins(self, sender: Contact, event: m.Event) -> list[tuple[Contact, m.Again]]:
+        """What waited for the payload of an event of several topics."""
+        return self._ctx.twins.arrived(event, sender.peer) if event.parts else []
+
+    def _on_again(self, sender: Contact, message: m.Again) -> None:
+        """An event that came in another of its topics is pushed in this one, too."""
+        state = self._topics.get(message.topic)
+        if state is None:
+            self._refuse(sender, message)
+            return
+        self._ctx.counters["agains_received"] += 1
+        if state.tree is not None and sender.peer not in state.links.linked:
+            state.links.adopt(sender)
+        event = self._ctx.twins.resolve(sender, message)
+        if event is not None:
+            state.on_pushed(sender, event, message.hops)
+            return
+        span = m.Span(message.publisher, message.incarnation, message.number, message.number)
+        _ON_TOPIC_MESSAGE[m.IHave](state, sender, m.IHave(message.topic, [span]))
 
     def _on_link_list(self, sender: Contact, message: m.LinkList) -> None:
         """Settle which links both ends believe in (see `liveness.py`)."""
@@ -257,6 +293,10 @@ _ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
     m.IHave: _over_link(tree.Tree.on_ihave, TopicState.on_ihave),
     m.Graft: _over_link(tree.Tree.on_graft, TopicState.on_want),
     m.Prune: _over_link(lambda state, sender, message: state.on_prune(sender)),
+    ms.CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
+    ms.CollectReply: lambda state, sender, message: state.on_collect_reply(sender, message),
+    ms.AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
+    ms.LinkRelease: lambda state, sender, message: state.on_link_release(sender),
     m.Offer: TopicState.on_offer,
     m.Want: TopicState.on_want,
     m.Repair: TopicState.on_repair,

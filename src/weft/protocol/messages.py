@@ -13,6 +13,11 @@ from typing import Annotated, TypeAlias, Union
 from msgspec import Meta, Struct
 
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
+from weft.protocol import messages_dht as dht
+from weft.protocol import messages_history as history
+from weft.protocol import messages_pulsar as pulsar
+from weft.protocol import messages_stan as stan
+from weft.protocol.wire import Counter, Message
 
 LIST_MAX = 512
 """guess: no list in one message is longer; whatever is longer is paged."""
@@ -21,19 +26,25 @@ AVOID_MAX = 8
 PAYLOAD_BYTES_MAX = 1 << 20
 """guess: 1 MiB, as libp2p's default."""
 
-Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""A 63-bit number: ids, counters, milliseconds."""
 HOPS_MAX = 1 << 16
 Hops: TypeAlias = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-Members: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
+MEMBERS_MAX = (1 << 32) - 1
+Members: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
 """How many peers a topic has; what is heard of it is said again in adverts."""
 
 
-class Message(Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages."""
-
-
 # --- events and what is known of them -------------------------------------------------------
+
+
+PARTS_MAX = 16
+"""guess: topics that one event can be published in at once."""
+
+
+class Part(Struct, frozen=True, array_like=True, gc=False):
+    """One of the topics of an event that was published in several, and its number there."""
+
+    topic: WireTopic
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
@@ -45,6 +56,8 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     published_ms: Counter
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
+    # All its topics where it was published in several (protocol/twins.py).
+    parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)] = ()
 
 
 class Span(Struct, frozen=True, array_like=True, gc=False):
@@ -155,7 +168,7 @@ class SampleReply(Message, frozen=True, tag=9):
 class Advert(Struct, frozen=True, array_like=True, gc=False):
     topic: WireTopic
     overlay: Counter
-    popularity: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
 
 
 class Advertisement(Message, frozen=True, tag=10):
@@ -168,6 +181,18 @@ class Hint(Message, frozen=True, tag=29):
     topic: WireTopic
     overlay: Counter
     member: Contact
+
+
+class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    access_point: Contact
+
+
+class TableCopy(Message, frozen=True, tag=39):
+    """A page of the sender's access point table, for somebody who has just joined."""
+
+    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
 
 
 class LookupWalk(Message, frozen=True, tag=11):
@@ -192,6 +217,7 @@ class LookupMiss(Message, frozen=True, tag=13):
 class RouteEvent(Message, frozen=True, tag=14):
     topic: WireTopic
     event: Event
+    again: bool = False  # the payload is left out: it came in another of the event's topics
 
 
 class RouteResult(Message, frozen=True, tag=15):
@@ -244,6 +270,17 @@ class Payload(Message, frozen=True, tag=22):
     topic: WireTopic
     event: Event
     hops: Hops
+
+
+class Again(Message, frozen=True, tag=34):
+    """Pushes an event whose payload the receiver got, or sent, in another of its topics."""
+
+    topic: WireTopic
+    publisher: WirePeerId
+    incarnation: Counter
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    hops: Hops
+    first: Part  # of the event's topics
 
 
 class IHave(Message, frozen=True, tag=23):
@@ -315,9 +352,25 @@ AnyMessage: TypeAlias = Union[
     Want,
     Repair,
     Hint,
+    TableCopy,
+    Again,
+    dht.DhtMessage,
+    stan.StanMessage,
+    history.HistoryMessage,
+    pulsar.PulsarMessage,
 ]
 
 PAYLOAD_KINDS = (Payload, Repair, RouteEvent)
 """Messages that carry events; all others are control."""
+
+
+def payloads_in(message: AnyMessage) -> int:
+    """How many events a message carries with their payload."""
+    if isinstance(message, Repair):
+        return len(message.events)
+    if isinstance(message, RouteEvent):
+        return 0 if message.again else 1
+    return 1 if isinstance(message, Payload) else 0
+
 
 __all__ = ["AnyMessage", "PeerId", "Topic"]

@@ -10,16 +10,29 @@ Deviation: the paper discards an event whose lookup finds nobody; here the calle
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.access_points import AccessPoints
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.lookup import Lookup
-from weft.protocol.messages import AVOID_MAX, Event, RouteEvent, RouteResult
+from weft.protocol.messages import AVOID_MAX, Event, RouteResult
 from weft.protocol.seam import Answer, Millis, Outcome
 
 TIMER = "route"
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
+
+
+class Finder(Protocol):
+    """Looks for peers that take events for a topic; answers with `LookupDone`."""
+
+    def start(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int: ...
+
+
+class Table(Protocol):
+    """What a peer that does not take them is to be forgotten by."""
+
+    def forget_entry(self, topic: Topic, peer: PeerId) -> None: ...
 
 
 class _Pending:
@@ -41,7 +54,7 @@ class _Pending:
 class Publishing:
     """Events this peer publishes in topics it is not subscribed to."""
 
-    def __init__(self, ctx: Context, table: AccessPoints, lookup: Lookup) -> None:
+    def __init__(self, ctx: Context, table: Table, lookup: Finder) -> None:
         self._ctx = ctx
         self._table = table
         self._lookup = lookup
@@ -146,7 +159,8 @@ class Publishing:
         pending.attempts += 1
         pending.contact = contact
         pending.sent = ctx.next_serial()
-        ctx.send(contact, RouteEvent(pending.topic, pending.event))
+        anew = pending.attempts > 1
+        ctx.send(contact, ctx.twins.routed(contact.peer, pending.topic, pending.event, anew))
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.event.number)
         ctx.set_timer(ctx.config.tera.route_timeout_ms, TIMER, pending.topic, timer)

@@ -79,6 +79,10 @@ class Recent:
 
     # --- seeing ----------------------------------------------------------------------------------
 
+    def has_seen(self, event: Event) -> bool:
+        stream = self.streams.get((event.publisher, event.incarnation))
+        return stream is not None and stream.has_seen(event.number)
+
     def admit(self, event: Event, hops: int, source: PeerId | None, now: Millis) -> bool:
         """Note an event; True if it is new to this member."""
         key = (event.publisher, event.incarnation)

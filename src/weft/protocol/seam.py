@@ -15,8 +15,12 @@ from typing import Literal, Protocol, TypeAlias, Union
 
 from msgspec import Struct
 
-from weft.ids import Contact, PeerId, Topic
+from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.messages import AnyMessage, Event
+from weft.rules.descriptor import Event as Described
+from weft.rules.descriptor import TopicVersion
+from weft.store.interface import Retention
+from weft.store.reader import Since
 
 Millis: TypeAlias = int
 """A time or a duration in milliseconds. Machines only compare times of the same peer."""
@@ -33,6 +37,7 @@ class Started(Struct, frozen=True, gc=False):
 
     incarnation: int
     contacts: tuple[Contact, ...] = ()  # known peers to join by
+    wall_ms: int = 0  # the wall clock now; 0 where the peer's own clock serves as one
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -70,6 +75,43 @@ class Subscribe(Struct, frozen=True, gc=False):
     token: int
     topic: Topic
     scheme: Scheme | None = None  # None: the configured one
+    since: Since | None = None  # with history: bring the past from there on, too
+
+
+class Stored(Struct, frozen=True, gc=False):
+    """The store has taken the events of the `Store` with this token, durably; or could not."""
+
+    token: int
+    error: str = ""  # why not
+
+
+class Pruned(Struct, frozen=True, gc=False):
+    """The store has dropped the oldest events of a topic, as a `Prune` asked for."""
+
+    topic: Topic
+    events: int
+
+
+class ChangeTopic(Struct, frozen=True, gc=False):
+    """Command: write the next version of a topic that this peer holds, or with `create` its
+    first one. Answered "stored" with the version's CID once it is durable, or "refused"."""
+
+    token: int
+    topic: Topic
+    create: bool = False
+    owners: tuple[PeerId, ...] = ()  # with `create`: who holds the topic together with this peer
+    anyone: bool | None = None  # whether anyone may publish; None: as it is
+    allow: tuple[PeerId, ...] = ()
+    revoke: tuple[PeerId, ...] = ()
+    sub_topic: str = ""  # the segment to add under `#`; created where there is none
+
+
+class FollowTopic(Struct, frozen=True, gc=False):
+    """Command: these keys hold the topic; find its newest version and keep to it."""
+
+    token: int
+    topic: Topic
+    holders: tuple[PeerId, ...]
 
 
 class Unsubscribe(Struct, frozen=True, gc=False):
@@ -84,12 +126,82 @@ class Publish(Struct, frozen=True, gc=False):
     published_ms: int  # wall clock of the publisher, for the reader's information only
 
 
+class DhtPut(Struct, frozen=True, gc=False):
+    """Command: have the closest peers hold a value. A key's first byte is its kind."""
+
+    token: int
+    key: bytes
+    value: bytes
+    life_ms: Millis = 0  # 0: as long as may be
+
+
+class DhtGet(Struct, frozen=True, gc=False):
+    token: int
+    key: bytes
+    quorum: int = 0  # valid answers to wait for; 0: the configured number
+
+
+class DhtProvide(Struct, frozen=True, gc=False):
+    """Command: tell the closest peers that this one has what the key names; or stop telling."""
+
+    token: int
+    key: bytes
+    stop: bool = False
+
+
+class DhtFindProviders(Struct, frozen=True, gc=False):
+    token: int
+    key: bytes
+    wanted: int
+
+
+class DhtFindPeer(Struct, frozen=True, gc=False):
+    token: int
+    peer: PeerId
+    local: bool = False  # only among the peers this one knows
+
+
+class DhtClosest(Struct, frozen=True, gc=False):
+    """Command: find the k closest peers to a location (32 bytes), this one included."""
+
+    token: int
+    location: bytes
+
+
+DhtCommand: TypeAlias = Union[DhtPut, DhtGet, DhtProvide, DhtFindProviders, DhtFindPeer, DhtClosest]
+
+
+class PublishTogether(Struct, frozen=True, gc=False):
+    """One event in several topics; one token, and one answer, for each."""
+
+    tokens: tuple[int, ...]
+    topics: tuple[Topic, ...]
+    payload: bytes
+    published_ms: int
+
+
+class Collect(Struct, frozen=True, gc=False):
+    """Command: look for neighbours that rank higher, in all topics, without waiting for the
+    period (see `protocol/stan.py`)."""
+
+
 class Leave(Struct, frozen=True, gc=False):
     """Command: say goodbye to everybody; the driver closes once the effects are carried out."""
 
 
-Command: TypeAlias = Union[Join, Subscribe, Unsubscribe, Publish, Leave]
-Input: TypeAlias = Union[Started, Received, TimerFired, PeerLost, Command]
+TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic]
+Command: TypeAlias = Union[
+    Join,
+    Subscribe,
+    Unsubscribe,
+    Publish,
+    PublishTogether,
+    Collect,
+    Leave,
+    DhtCommand,
+    TopicCommand,
+]
+Input: TypeAlias = Union[Started, Received, TimerFired, PeerLost, Stored, Pruned, Command]
 
 
 # --- effects ----------------------------------------------------------------------------------
@@ -111,6 +223,24 @@ class Deliver(Struct, frozen=True, gc=False):
     topic: Topic
     event: Event
     hops: int
+    descriptor: Described | None = None  # with history: the signed event
+
+
+class Store(Struct, frozen=True, gc=False):
+    """Store these together, durably, and say so (`Stored`)."""
+
+    token: int
+    events: tuple[Described, ...]
+    topics: tuple[TopicVersion, ...] = ()
+    records: tuple[tuple[bytes, bytes], ...] = ()  # topic records and their names
+    lost: tuple[tuple[Topic, Cid], ...] = ()  # parents that nobody has any more
+
+
+class Prune(Struct, frozen=True, gc=False):
+    """Drop from the store what need not be kept of a topic, and say so (`Pruned`)."""
+
+    topic: Topic
+    retention: Retention
 
 
 class Hold(Struct, frozen=True, gc=False):
@@ -140,7 +270,12 @@ Outcome: TypeAlias = Literal[
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
     "queued",  # Publish: no way out yet; kept, and a final answer follows
     "no_subscriber",  # Publish: the lookup found nobody
-    "dropped",  # Publish: gave up after it was queued, or the queue is full
+    "dropped",  # Publish: gave up after it was queued, or the queue is full. DHT: too many at once
+    "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done
+    "found",  # the other DHT commands, FollowTopic
+    "not_found",
+    "failed",  # DhtPut, DhtProvide: nobody took it
+    "refused",  # DHT: not a valid value, key or location, or the DHT is off. Topics, events: why
 ]
 
 
@@ -151,6 +286,10 @@ class Answer(Struct, frozen=True, gc=False):
     outcome: Outcome
     contact: Contact | None = None  # the access point, where there is one
     event: Event | None = None
+    value: bytes | None = None  # DhtGet; ChangeTopic, FollowTopic: the CID of the version
+    contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest
+    count: int = 0  # DhtPut, DhtProvide
+    reason: str = ""  # why it failed
 
 
 class Trace(Struct, frozen=True, gc=False):
@@ -160,7 +299,9 @@ class Trace(Struct, frozen=True, gc=False):
     fields: dict[str, object]
 
 
-Effect: TypeAlias = Union[Send, SetTimer, Deliver, Hold, Release, Disconnect, Answer, Trace]
+Effect: TypeAlias = Union[
+    Send, SetTimer, Deliver, Store, Prune, Hold, Release, Disconnect, Answer, Trace
+]
 
 
 class Machine(Protocol):

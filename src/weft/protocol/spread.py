@@ -1,4 +1,5 @@
-"""Flooding and bounded-fanout gossip inside a topic's overlay, over the moving view.
+"""Flooding and bounded-fanout gossip inside a topic's overlay, over a view of it: StaN's, or
+Cyclon's moving one.
 
 Flood is the paper's reference (TERA 4.3.2: out-degree = view size). Gossip sends each new event
 to a fixed number of random neighbours instead; what it misses, the repair of `recent.py` brings.
@@ -6,10 +7,19 @@ to a fixed number of random neighbours instead; what it misses, the repair of `r
 
 from __future__ import annotations
 
-from weft.ids import PeerId, Topic
+from typing import Protocol
+
+from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import Event, Payload
+
+
+class View(Protocol):
+    """Whom a member may send to."""
+
+    def contacts(self) -> list[Contact]: ...
+
+    def sample(self, count: int) -> list[Contact]: ...
 
 
 class Spread:
@@ -17,7 +27,7 @@ class Spread:
 
     __slots__ = ("_ctx", "_fanout", "_topic", "_view")
 
-    def __init__(self, ctx: Context, topic: Topic, view: Cyclon, fanout: int | None) -> None:
+    def __init__(self, ctx: Context, topic: Topic, view: View, fanout: int | None) -> None:
         self._ctx = ctx
         self._topic = topic
         self._view = view
@@ -30,5 +40,9 @@ class Spread:
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, event, hops + 1)
         for contact in targets:
-            if contact.peer not in (source, event.publisher):
+            if contact.peer in (source, event.publisher):
+                continue
+            if event.parts:
+                self._ctx.push(contact, message, tree=False)
+            else:
                 self._ctx.send(contact, message)

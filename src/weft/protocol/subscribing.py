@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
 from weft.protocol.access_points import AccessPoints
+from weft.protocol.acquaintances import Acquaintances
 from weft.protocol.advertising import Advertising
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.lookup import Lookup
 from weft.protocol.messages import JoinReply
+from weft.protocol.past import Past
 from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme
@@ -26,8 +28,6 @@ TIMER = "join"
 _OVERLAY = stream_of("overlay.id")
 _ATTEMPTS_MAX = 3
 """guess: stale access points tried before an overlay of its own will do."""
-_PAST_MAX = 256
-"""guess: topics given up whose events are remembered."""
 
 
 class _Joining:
@@ -59,10 +59,11 @@ class Subscribing:
         self._table = table
         self._lookup = lookup
         self._advertising = advertising
+        self._acquaintances = Acquaintances(topics)
         self._joining: dict[Topic, _Joining] = {}
         self._lookups: dict[int, Topic] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
-        self._past: dict[Topic, Recent] = {}  # what was seen of topics given up
+        self._past = Past()
 
     def subscribe(
         self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool, hopeful: bool
@@ -81,10 +82,11 @@ class Subscribing:
             return False
         overlay = OverlayId(ctx.bits(_OVERLAY) >> 1)
         chosen = scheme or ctx.config.dissemination.scheme
-        recent = self._past.pop(topic, None)
+        recent = self._past.recall(topic)
         if recent is None:
             recent = Recent(ctx.config.dissemination)
-        self._topics[topic] = TopicState(ctx, topic, overlay, chosen, recent)
+        acquaintances = self._acquaintances
+        self._topics[topic] = TopicState(ctx, topic, overlay, chosen, recent, acquaintances)
         ctx.trace(JOIN, {"topic": topic})
         joining = self._joining[topic] = _Joining()
         joining.tokens.append(token)
@@ -114,7 +116,7 @@ class Subscribing:
             ctx.out.append(Answer(token, "already"))
             return
         state.leave()
-        self._remember(topic, state.recent)
+        self._past.remember(topic, state.recent, ctx.now)
         joining = self._joining.pop(topic, None)
         for waiting in joining.tokens if joining is not None else ():
             ctx.out.append(Answer(waiting, "left"))
@@ -125,15 +127,8 @@ class Subscribing:
         """This peer leaves: answer the joins under way."""
         for topic in list(self._joining):
             self._finish(topic, "left", None)
-
-    def _remember(self, topic: Topic, recent: Recent) -> None:
-        """Whoever subscribes again must not be handed the same events again."""
-        recent.let_go()
-        recent.purge(self._ctx.now)
-        if recent.streams:
-            self._past[topic] = recent
-            if len(self._past) > _PAST_MAX:
-                del self._past[next(iter(self._past))]
+        for topic in self._topics:
+            self._ctx.trace(LEAVE, {"topic": topic})
 
     def seek_others(self, topic: Topic) -> None:
         """This peer knows no other member: look for one again."""

@@ -15,11 +15,13 @@ the link graph that lost each other.
 from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol.context import Context
+from weft.protocol.acquaintances import Acquaintances
+from weft.protocol.context import Arrived, Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.links import Links
 from weft.protocol.messages import (
     HOPS_MAX,
+    MEMBERS_MAX,
     Event,
     IHave,
     JoinReply,
@@ -33,11 +35,14 @@ from weft.protocol.messages import (
     ShuffleRequest,
     Want,
 )
+from weft.protocol.messages_stan import CollectReply
 from weft.protocol.recent import Recent
 from weft.protocol.records import DELIVER_MESSAGE, DUPLICATE_MESSAGE, message_id
 from weft.protocol.seam import Deliver, Millis, Scheme
 from weft.protocol.size import Size
 from weft.protocol.spread import Spread
+from weft.protocol.stan import Stan
+from weft.protocol.taking import is_forged
 from weft.protocol.tree import Tree
 from weft.rules import overlay as rules
 
@@ -57,13 +62,20 @@ class TopicState:
         "recent",
         "scheme",
         "size",
+        "stan",
         "topic",
         "tree",
         "view",
     )
 
     def __init__(
-        self, ctx: Context, topic: Topic, overlay: OverlayId, scheme: Scheme, recent: Recent
+        self,
+        ctx: Context,
+        topic: Topic,
+        overlay: OverlayId,
+        scheme: Scheme,
+        recent: Recent,
+        acquaintances: Acquaintances,
     ) -> None:
         self._ctx = ctx
         self.topic = topic
@@ -71,6 +83,7 @@ class TopicState:
         self.scheme = scheme
         self.view = Cyclon(ctx, topic)
         self.links = Links(ctx, topic)
+        self.stan = Stan(ctx, topic, self.view, acquaintances)
         self.recent = recent
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
@@ -83,7 +96,8 @@ class TopicState:
             self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
-            self._scheme = Spread(ctx, topic, self.view, fanout)
+            over = self.stan if ctx.config.stan.enabled else self.view
+            self._scheme = Spread(ctx, topic, over, fanout)
 
     @property
     def alone(self) -> bool:
@@ -96,54 +110,63 @@ class TopicState:
 
     @property
     def popularity_to_advertise(self) -> int:
-        return max(1, self.size.to_advertise(len(self.links.linked)))
+        return min(max(1, self.size.to_advertise(len(self.links.linked))), MEMBERS_MAX)
 
     # --- events ---------------------------------------------------------------------------------
 
-    def publish(self, event: Event) -> None:
-        """Deliver and spread an event of this peer's own."""
-        if self._take_in(event, 0, None):
+    def publish(self, event: Event, delivered: bool = False) -> None:
+        """Deliver (unless that is done) and spread an event of this peer's own."""
+        if self._admit(event, 0, None):
+            if not delivered:
+                self._deliver(event, 0, None)
             self._scheme.push(event, 0, None)
 
-    def accept(self, event: Event, hops: int, source: PeerId | None) -> bool:
+    def accept(self, event: Event, hops: int, source: Contact | None) -> bool:
         """Take an event in: deliver and pass it on if it is new. Says whether it was."""
-        if self._is_forged(event) or not self._take_in(event, hops, source):
+        if not self._take_in(event, hops, source):
             return False
-        self._scheme.push(event, hops, source)
+        self._scheme.push(event, hops, source.peer if source is not None else None)
         return True
 
-    def _is_forged(self, event: Event) -> bool:
-        """Nobody else can have an event that this peer has not published yet."""
+    def _take_in(self, event: Event, hops: int, source: Contact | None) -> bool:
+        """Deliver an event if it is new, and what it says it is."""
         ctx = self._ctx
-        if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
+        if self.recent.has_seen(event) or is_forged(ctx, self.topic, event):
             return False
-        last = ctx.published.get(self.topic, 0)
-        if event.incarnation == ctx.incarnation and event.number <= last:
+        sender = source.peer if source is not None else None
+        if ctx.open_event is None:
+            self._admit(event, hops, sender)
+            self._deliver(event, hops, sender)
+            return True
+        opened = ctx.open_event(self.topic, event, sender)
+        if opened is None:
             return False
-        ctx.counters["forged"] += 1
+        self._admit(event, hops, sender)
+        ctx.tell(Arrived(opened, source, hops))
         return True
 
-    def _take_in(self, event: Event, hops: int, source: PeerId | None) -> bool:
-        ctx = self._ctx
-        if not self.recent.admit(event, hops, source, ctx.now):
-            return False
+    def _admit(self, event: Event, hops: int, source: PeerId | None) -> bool:
         self.quiet = False
-        ctx.out.append(Deliver(self.topic, event, hops))
-        if ctx.tracing:
+        return self.recent.admit(event, hops, source, self._ctx.now)
+
+    def _deliver(self, event: Event, hops: int, source: PeerId | None) -> None:
+        self._ctx.out.append(Deliver(self.topic, event, hops))
+        if self._ctx.tracing:
             self._trace(DELIVER_MESSAGE, event, source, hops)
-        return True
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
-        counters = self._ctx.counters
-        counters["payloads_received"] += 1
-        hops = min(message.hops, HOPS_MAX - 1)  # there must be room for one more
-        if self.accept(message.event, hops, sender.peer):
+        self._ctx.counters["payloads_received"] += 1
+        self.on_pushed(sender, message.event, message.hops)
+
+    def on_pushed(self, sender: Contact, event: Event, hops: int) -> None:
+        """An event came over a link, or a reference to one that is here already."""
+        if self.accept(event, min(hops, HOPS_MAX - 1), sender):  # room for one more hop
             return
-        counters["duplicates"] += 1
+        self._ctx.counters["duplicates"] += 1
         if self._ctx.tracing:
-            self._trace(DUPLICATE_MESSAGE, message.event, sender.peer, message.hops)
+            self._trace(DUPLICATE_MESSAGE, event, sender.peer, hops)
         if self.tree is not None:
-            self.tree.duplicate(sender, self.recent.held(message.event))
+            self.tree.duplicate(sender, self.recent.held(event))
 
     def _trace(self, kind: str, event: Event, source: PeerId | None, hops: int) -> None:
         self._ctx.trace(
@@ -198,7 +221,7 @@ class TopicState:
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
         for event in message.events:
-            if not self._is_forged(event) and self._take_in(event, 0, None):
+            if self._take_in(event, 0, sender if self._ctx.open_event is not None else None):
                 new += 1
                 self._scheme.push_repaired(event, sender.peer)
         self._ctx.counters["repaired"] += new
@@ -215,8 +238,31 @@ class TopicState:
     # --- links ----------------------------------------------------------------------------------
 
     def maintain_links(self) -> None:
-        if self.scheme == "tree":
-            self.links.maintain(self.view.contacts(), self.recent.fingerprint())
+        if self.scheme == "tree" and self.links.room():
+            ranked = self._ctx.config.stan.enabled
+            candidates = self._ranked() if ranked else self.view.contacts()
+            self.links.maintain(candidates, self.recent.fingerprint(), ranked)
+
+    def _ranked(self) -> list[Contact]:
+        return self.stan.ranked([*self.view.contacts(), *self.links.linked.values()])
+
+    def _carries(self, peer: PeerId) -> bool:
+        return self.tree is not None and self.tree.carries(peer)
+
+    def on_collect_reply(self, sender: Contact, message: CollectReply) -> None:
+        if self.stan.on_reply(sender, message):
+            self.quiet = False  # there is more to find: soon again
+
+    def on_link_release(self, sender: Contact) -> None:
+        if self.tree is None or not self.tree.busy:
+            self.links.on_release(sender, self._ranked(), self._carries)
+
+    @property
+    def carriers(self) -> list[Contact]:
+        """Whom this peer sends the topic's events to: its logical links."""
+        if self.tree is not None:
+            return list(self.links.linked.values())
+        return self.stan.contacts() if self._ctx.config.stan.enabled else self.view.contacts()
 
     def on_link_reply(self, sender: Contact, message: LinkReply) -> None:
         self.links.on_reply(sender, message)
@@ -224,6 +270,7 @@ class TopicState:
 
     def link_up(self, contact: Contact, fingerprint: int) -> None:
         self.quiet = False
+        self.stan.heard_from(contact.peer)
         if self.tree is not None:
             self.tree.link_up(contact)
         if self._ctx.me.peer < contact.peer:  # one end is enough
@@ -241,6 +288,7 @@ class TopicState:
             self.view.bury(peer)
         else:
             self.view.remove(peer)
+        self.stan.lose(peer)
         if not self.links.lose(peer):
             self.maintain_links()
 
@@ -282,6 +330,7 @@ class TopicState:
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
                 self.quiet = False  # its offer is on the way; if that is lost, ask again soon
+            self.stan.fill()
             self.maintain_links()
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
@@ -291,6 +340,8 @@ class TopicState:
         self.view.on_join_reply(message)
         self.view.welcome(sender)
         self.meet(message.news)
+        if self._ctx.config.stan.enabled and self._ctx.config.stan.period_ms:
+            self.stan.follow(self.popularity)
         self.maintain_links()
 
     def run_cycle(self) -> None:
@@ -303,7 +354,10 @@ class TopicState:
         self.period = rules.next_period(self.period, not self.quiet, longest)
         self.quiet = True
         self.view.exchange(self.news(), [])
+        self.stan.run_cycle(self.popularity, self.links.linked)
         self.maintain_links()
+        if self.tree is not None and self._ctx.config.stan.enabled and not self.tree.busy:
+            self.links.improve(self._ranked(), self.recent.fingerprint(), self._carries)
         self.size.run_cycle(len(self.links.linked))
 
     def leave(self) -> None:

@@ -114,6 +114,18 @@ class Tree:
             # cycle: no need to wait until an announced event does not come.
             self._graft(self._ctx.pick(_REATTACH, list(self.lazy.values())), [])
 
+    @property
+    def busy(self) -> bool:
+        """Whether events came within the last cycle: links shall not move under them."""
+        ctx = self._ctx
+        return self._shaper is not None and (
+            ctx.now - self._shaper_heard < ctx.config.cyclon.cycle_ms
+        )
+
+    def carries(self, peer: PeerId) -> bool:
+        """Whether the tree would lose a branch with this link; before there were events, none."""
+        return self._shaper is not None and peer in self.eager
+
     def _make_eager(self, peer: PeerId) -> None:
         contact = self.lazy.pop(peer, None)
         if contact is not None:
@@ -151,10 +163,14 @@ class Tree:
         eager = self.eager
         if eager:
             message = Payload(self._topic, event, hops + 1)
-            send = self._ctx.send
+            ctx = self._ctx
             for peer, contact in eager.items():
-                if peer != source:
-                    send(contact, message)
+                if peer == source:
+                    continue
+                if event.parts:
+                    ctx.push(contact, message, tree=True)
+                else:
+                    ctx.send(contact, message)
         if self.lazy:
             self._announce_later(event, self._announce)
 

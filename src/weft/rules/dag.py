@@ -36,6 +36,8 @@ REMEMBERED_MAX = 65_536
 """guess: heights kept at hand; older ones are looked up."""
 WAITING_MAX = 4_096
 """guess: events of one stream that wait for parents."""
+WAITING_BYTES_MAX = 32 << 20
+"""guess: and how large they may be together."""
 HEIGHT_BELIEVED = 1 << 40
 CLIMB_BELIEVED = 1 << 20
 """guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
@@ -106,19 +108,25 @@ class Stream:
         lookup: Callable[[Cid], int | None] = lambda cid: None,
         floor: Position = START,
         waiting_max: int = WAITING_MAX,
+        missing: Iterable[Cid] = (),
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
         """`heads` as stored, `lookup` the height of a stored event, `floor` how far the stored
-        stream is pruned."""
+        stream is pruned, `missing` the parents of stored events that are not stored."""
         self.heads: dict[Cid, int] = dict(heads or {})
         self.floor = floor
         self._lookup = lookup
         self._top = max(self.heads.values(), default=0)
+        self._forgotten_top = self._top  # no event that only the store remembers is higher
         self._waiting_max = waiting_max
         # Ordered, since a plain dict slows down when its front is taken repeatedly.
         self._heights = OrderedDict(self.heads)
         self._waiting: dict[Cid, _Waiting] = {}
         self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
-        self._given_up: OrderedDict[Cid, None] = OrderedDict()
+        # Parents that released events name; no heads if they come after all.
+        self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
+        self._waiting_bytes = 0
+        self._waiting_bytes_max = waiting_bytes_max
 
     @property
     def waiting(self) -> int:
@@ -129,14 +137,25 @@ class Stream:
         """The parents that waiting events lack and that have not come themselves, oldest first."""
         return [cid for cid in self._children if cid not in self._waiting]
 
+    def lowest_waiting(self) -> int:
+        """The height of the lowest event that waits; 0 where none does."""
+        return min((waiting.event.height for waiting in self._waiting.values()), default=0)
+
     def height(self, cid: Cid) -> int | None:
         """The height of a released event."""
         known = self._heights.get(cid)
         return known if known is not None else self._lookup(cid)
 
-    def knows(self, cid: Cid) -> bool:
-        """Whether an event has come, released or not."""
-        return cid in self._waiting or self.height(cid) is not None
+    def knows(self, cid: Cid, height: int = 0) -> bool:
+        """Whether an event has come, released or not. Given its height, the store need not be
+        asked about what is higher than anything that is only there."""
+        if cid in self._waiting or cid in self._heights:
+            return True
+        return not height > self._forgotten_top and self._lookup(cid) is not None
+
+    def awaits(self, cid: Cid) -> bool:
+        """Whether an event that was taken in names this one as its parent, and waits for it."""
+        return cid in self._children
 
     def parents(self) -> dict[Cid, int]:
         """The parents of an event published now."""
@@ -144,13 +163,14 @@ class Stream:
 
     # --- adding -------------------------------------------------------------------------------
 
-    def add(self, event: Event) -> Added:
-        """Take in an event that was verified and may be in this stream.
+    def add(self, event: Event, new: bool = False) -> Added:
+        """Take in an event that was verified and may be in this stream. `new`: the caller has
+        just seen that it is not known.
 
         Where there is no room for more that wait, the gap is too deep to be walked back: read the
         stream forwards from its order instead, where every event comes after its parents.
         """
-        if self.knows(event.cid):
+        if not new and self.knows(event.cid, event.height):
             return Added()
         if position(event) <= self.floor:
             added = self.give_up(event.cid)
@@ -164,13 +184,24 @@ class Stream:
             self._release(event, added)
             self._settle([event.cid], added)
             return added
-        if len(self._waiting) >= self._waiting_max:
+        if not self._has_room(event):
             return Added(Reason.NO_ROOM)
         missing = [cid for cid in lacking if cid not in self._children and cid not in self._waiting]
         for parent in lacking:
             self._children.setdefault(parent, []).append(event.cid)
         self._waiting[event.cid] = _Waiting(event, len(lacking))
+        self._waiting_bytes += len(event.block)
         return Added(missing=missing)
+
+    def _has_room(self, event: Event) -> bool:
+        """Whether one more event may wait."""
+        size = self._waiting_bytes + len(event.block)
+        return len(self._waiting) < self._waiting_max and size <= self._waiting_bytes_max
+
+    def _stop_waiting(self, cid: Cid) -> Event:
+        event = self._waiting.pop(cid).event
+        self._waiting_bytes -= len(event.block)
+        return event
 
     def give_up(self, cid: Cid) -> Added:
         """Stop waiting for an event that nobody has any more; what waited for it is released."""
@@ -182,8 +213,18 @@ class Stream:
             self._settle([cid], added)
         return added
 
+    def takes(self, event: Event) -> bool:
+        """Whether there is room for an event, or need not be since nothing is lacking."""
+        if self._has_room(event):
+            return True
+        return all(self._is_settled(event, parent) for parent in event.parents)
+
     def _is_settled(self, event: Event, parent: Cid) -> bool:
-        return self.height(parent) is not None or self._is_gone(event, parent)
+        return self._released_height(parent) is not None or self._is_gone(event, parent)
+
+    def _released_height(self, cid: Cid) -> int | None:
+        """As `height`, without asking the store about what is known not to be there."""
+        return None if cid in self._children or cid in self._waiting else self.height(cid)
 
     def _is_gone(self, event: Event, parent: Cid) -> bool:
         return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
@@ -191,7 +232,7 @@ class Stream:
     def _has_wrong_height(self, event: Event, complete: bool) -> bool:
         """Whether what is known of the parents proves the height wrong. Exact if all are there;
         what is gone has a height that cannot be known."""
-        heights = [self.height(parent) for parent in event.parents]
+        heights = [self._released_height(parent) for parent in event.parents]
         highest = max((height for height in heights if height is not None), default=0)
         if complete and None not in heights:
             return event.height != highest + 1
@@ -207,8 +248,7 @@ class Stream:
                     waiting = self._waiting[child]
                     waiting.lacking -= 1
                     if not waiting.lacking:
-                        del self._waiting[child]
-                        ready.append(waiting.event)
+                        ready.append(self._stop_waiting(child))
             arrived = []
             for event in sorted(ready, key=position):
                 if self._has_wrong_height(event, complete=True):
@@ -224,7 +264,7 @@ class Stream:
         while doomed:
             gone = doomed.pop()
             for child in self._children.pop(gone, ()):
-                event = self._waiting.pop(child).event
+                event = self._stop_waiting(child)
                 for parent in event.parents:
                     others = self._children.get(parent)
                     if others is not None:
@@ -248,7 +288,8 @@ class Stream:
         self._top = max(self._top, event.height)
         self._heights[event.cid] = event.height
         if len(self._heights) > REMEMBERED_MAX:
-            self._heights.popitem(last=False)
+            _, height = self._heights.popitem(last=False)
+            self._forgotten_top = max(self._forgotten_top, height)
 
 
 # --- reading on from an event ---------------------------------------------------------------------

@@ -231,8 +231,17 @@ def open_any(block: bytes, cid: Cid | None = None) -> Event | TopicVersion:
 
 
 def known_event(block: bytes, cid: Cid) -> Event:
-    """The event in a block of which CID and signature were verified before it was stored."""
+    """The event in a block whose CID is known to be right; its signature was verified before it
+    was stored, or is to be verified by `verify_event`."""
     return _read_event(_document(block), cid, block)
+
+
+def verify_event(event: Event) -> Event:
+    """An event that `known_event` read, once its encoding and signature are found right too."""
+    if len(event.block) > BLOCK_BYTES_MAX:
+        raise Refused(Reason.TOO_LARGE, f"{len(event.block)} bytes, over {BLOCK_BYTES_MAX}")
+    _check_sealed(event.block, _SIGNED_EVENT, 6, _event_body(event), event.publisher)
+    return event
 
 
 def _named(block: bytes, cid: Cid | None) -> Cid:

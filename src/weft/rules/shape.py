@@ -6,6 +6,8 @@ with the reason. Exact types are asked for, since a bool is an int to Python and
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from weft.ids import PEER_ID_BYTES, BadId, Cid, PeerId, Topic, is_cid, parse_topic
 from weft.rules.dagcbor import INTEGER_MAX, Scalar
 from weft.rules.refusal import Reason, Refused
@@ -91,11 +93,14 @@ def link(value: object) -> Cid | None:
     return Cid(value)
 
 
+_parsed = lru_cache(maxsize=1_024)(parse_topic)  # streams name the same topic again and again
+
+
 def name(value: object) -> Topic:
     if type(value) is not str:
         raise Refused(Reason.BAD_SHAPE, "a topic's name is text")
     try:
-        return parse_topic(value)
+        return _parsed(value)
     except (BadId, UnicodeEncodeError) as error:
         raise Refused(Reason.BAD_SHAPE, str(error)) from error
 

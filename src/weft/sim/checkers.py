@@ -84,19 +84,19 @@ def _known_events(
                 known[key] = _Known(published[key[0], copy.event.payload], because)
                 break
     for publication in record.publications.values():
-        for key, accepted in _acceptances(publication, lasting):
+        for key, accepted in _acceptances(record, publication, lasting):
             known.setdefault(key, accepted)
     return known
 
 
 def _acceptances(
-    publication: Publication, lasting: dict[Topic, list[Stay]]
+    record: Record, publication: Publication, lasting: dict[Topic, list[Stay]]
 ) -> Iterator[tuple[EventKey, _Known]]:
     """Receipts that name an access point which has stayed subscribed since."""
     for at_ms, answer in publication.answers:
         if answer.outcome != "delivered" or answer.event is None or answer.contact is None:
             continue
-        access_point = peer_number(answer.contact.peer)
+        access_point = record.index_of(answer.contact.peer)
         for stay in lasting.get(publication.topic, ()):
             if stay.peer == access_point and stay.start_ms <= publication.at_ms:
                 because = f"access point {access_point} had accepted it by {at_ms} ms and holds it"

@@ -21,6 +21,8 @@ class TopicState:
     overlay: int
     view: tuple[int, ...] = ()
     links: tuple[int, ...] = ()
+    ranked: tuple[int, ...] = ()  # StaN's view
+    ranked_wanted: int = 0
     recent_events: int = 0
     recent_bytes: int = 0
     streams: int = 0
@@ -55,6 +57,7 @@ def check_bounds(states: Iterable[PeerState], config: Config, at_ms: int) -> lis
             sizes += [
                 (f"view of {topic}", len(part.view), config.cyclon.view_size),
                 (f"links of {topic}", len(part.links), config.links.most),
+                (f"ranked view of {topic}", len(part.ranked), part.ranked_wanted),
                 (f"recent events of {topic}", part.recent_events, spread.recent_events_max),
                 (f"recent bytes of {topic}", part.recent_bytes, spread.recent_bytes_max),
                 (f"publishers of {topic}", part.streams, spread.streams_max),
@@ -62,6 +65,7 @@ def check_bounds(states: Iterable[PeerState], config: Config, at_ms: int) -> lis
             ]
             violations += _judge_view(where, state.peer, part.view, f"its view of {topic}")
             violations += _judge_view(where, state.peer, part.links, f"its links of {topic}")
+            violations += _judge_view(where, state.peer, part.ranked, f"its ranking in {topic}")
         for name, size, most in sizes:
             if size > most:
                 violations.append(f"{where}: {name} holds {size}, more than {most}")
@@ -149,6 +153,33 @@ def components(members: Sequence[int], edges: Mapping[int, Sequence[int]]) -> li
                     waiting.append(other)
         groups.append(sorted(group))
     return sorted(groups, key=lambda group: (-len(group), group))
+
+
+# --- links are shared -------------------------------------------------------------------------
+
+
+def check_ranked(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
+    """StaN's views are as large as wanted, wherever a peer knows so many members."""
+    violations = []
+    for peer, state in states.items():
+        for topic, part in state.topics.items():
+            known = len({*part.view, *part.links, *part.ranked})
+            if len(part.ranked) < min(part.ranked_wanted, known):
+                violations.append(
+                    f"peer {peer} at {at_ms} ms ranks {len(part.ranked)} members of {topic}, "
+                    f"wants {part.ranked_wanted} and knows {known}"
+                )
+    return violations
+
+
+def view_sizes(states: Iterable[PeerState]) -> tuple[int, int]:
+    """Of all peers together: logical links of StaN's views, and the physical ones they need."""
+    logical = physical = 0
+    for state in states:
+        others = [other for part in state.topics.values() for other in part.ranked]
+        logical += len(others)
+        physical += len(set(others))
+    return logical, physical
 
 
 # --- no ghosts --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weft.ids import peer_number
 from weft.protocol import messages as m
 from weft.sim.world import World
 
@@ -15,7 +14,7 @@ def count(world: World) -> dict[str, object]:
     least possible is one copy per delivery.
     """
     record, network = world.record, world.network
-    remote = sum(d.peer != peer_number(d.event.publisher) for d in record.deliveries)
+    remote = sum(d.peer != record.index_of(d.event.publisher) for d in record.deliveries)
     sent = {kind.__name__: number for kind, number in world.sent.items()}
     payload_kinds = {kind.__name__ for kind in m.PAYLOAD_KINDS}
     control = sum(number for kind, number in sent.items() if kind not in payload_kinds)

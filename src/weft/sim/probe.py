@@ -6,7 +6,7 @@ does not hide a table that grew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft.ids import PeerId, peer_number
 from weft.protocol.peer import Peer
@@ -14,33 +14,37 @@ from weft.protocol.topic import TopicState as Topic
 from weft.sim.checkers_state import PeerState, TopicState
 from weft.sim.world import World
 
+IndexOf = Callable[[PeerId], int]
+
 
 def states_of(world: World) -> dict[int, PeerState]:
     """Snapshots of all peers that are up, by index."""
     return {
-        node.index: state_of(node.index, node.machine)
+        node.index: state_of(node.index, node.machine, world.record.index_of)
         for node in world.nodes
         if isinstance(node.machine, Peer)
     }
 
 
-def state_of(index: int, peer: Peer) -> PeerState:
+def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerState:
     return PeerState(
         peer=index,
-        view=_indices(peer.general.peers),
+        view=_indices(peer.general.peers, index_of),
         access_points=len(peer.table),
         pending=peer.publishing.waiting,
-        topics={topic: _topic_state(part) for topic, part in peer.topics.items()},
+        topics={topic: _topic_state(part, index_of) for topic, part in peer.topics.items()},
     )
 
 
-def _topic_state(part: Topic) -> TopicState:
+def _topic_state(part: Topic, index_of: IndexOf) -> TopicState:
     streams = part.recent.streams.values()
     held = [held for stream in streams for held in stream.held.values()]
     return TopicState(
         overlay=part.overlay,
-        view=_indices(part.view.peers),
-        links=_indices(part.links.linked),
+        view=_indices(part.view.peers, index_of),
+        links=_indices(part.links.linked, index_of),
+        ranked=_indices(part.stan.entries, index_of),
+        ranked_wanted=part.stan.wanted,
         recent_events=len(held),
         recent_bytes=sum(len(one.event.payload) for one in held),
         streams=len(streams),
@@ -48,5 +52,5 @@ def _topic_state(part: Topic) -> TopicState:
     )
 
 
-def _indices(peers: Iterable[PeerId]) -> tuple[int, ...]:
-    return tuple(peer_number(peer) for peer in peers)
+def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:
+    return tuple(index_of(peer) for peer in peers)

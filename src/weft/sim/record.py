@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from weft.ids import PeerId, Topic
+from weft.ids import PeerId, Topic, peer_number
 from weft.protocol.messages import Event
 from weft.protocol.seam import Answer
+from weft.rules.descriptor import Event as Described
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
 """Topic, publisher, incarnation, number: what makes an event the same event."""
@@ -54,6 +55,7 @@ class Delivery:
     topic: Topic
     event: Event
     hops: int
+    descriptor: Described | None = None  # with history
 
 
 @dataclass
@@ -88,7 +90,13 @@ class Record:
     deliveries: list[Delivery] = field(default_factory=list)
     parasites: list[Parasite] = field(default_factory=list)
     disconnects: list[tuple[int, int, int, str]] = field(default_factory=list)
+    answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
+    peers: dict[PeerId, int] = field(default_factory=dict)  # which peer has which id
     end_ms: int = 0
+
+    def index_of(self, peer: PeerId) -> int:
+        """Which peer has this id; ids without keys carry it themselves (`sim/identity.py`)."""
+        return self.peers.get(peer, peer_number(peer))
 
     def deliveries_by_event(self) -> dict[EventKey, list[Delivery]]:
         found: dict[EventKey, list[Delivery]] = defaultdict(list)

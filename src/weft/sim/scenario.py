@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from weft.ids import Contact, Topic
-from weft.protocol.config import Config, Dissemination
+from weft.protocol.config import Config, Dissemination, History
 from weft.protocol.peer import Peer
 from weft.protocol.seam import Scheme
-from weft.sim import checkers, checkers_state, probe
+from weft.rules.signing import Signer
+from weft.sim import checkers, checkers_history, checkers_state, probe
 from weft.sim.counts import count
 from weft.sim.dice import Dice
 from weft.sim.faults import (
@@ -30,10 +31,12 @@ from weft.sim.faults import (
     draw_faults,
     draw_timeline,
 )
-from weft.sim.identity import contact_of
+from weft.sim.identity import contact_of, keyed
 from weft.sim.network import Network
 from weft.sim.workload import Workload, draw_workload
 from weft.sim.world import TRUE_CLOCK, Node, World
+from weft.store.memory import MemoryStore
+from weft.store.reader import Since
 from weft.trace import Writer
 
 GHOST_PERCENT_MAX = 2
@@ -57,6 +60,7 @@ class Settings:
     events: int = 120
     scheme: Scheme = "tree"
     calm: bool = False  # no faults at all
+    history: bool = False  # events are signed and stay; stores survive crashes
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -72,7 +76,7 @@ class Settings:
             f"./weft sim --seed {self.seed} --peers {self.peers} --topics {self.topics}",
             f"--events {self.events} --scheme {self.scheme}",
         ]
-        return " ".join(words + ["--calm"] * self.calm)
+        return " ".join(words + ["--calm"] * self.calm + ["--history"] * self.history)
 
 
 @dataclass
@@ -89,6 +93,7 @@ class Result:
             "topics": self.settings.topics,
             "events": self.settings.events,
             "scheme": self.settings.scheme,
+            "history": self.settings.history,
             "faults": self.faults,
             "counts": self.counts,
             "violations": self.violations,
@@ -118,7 +123,8 @@ class Scenario:
         network = Network(settings.seed, self.plan.healed, self.plan.distance_ms_max)
         self.world = World(network, writer=writer)
         self._dice = Dice(settings.seed)
-        self._contacts = [contact_of(settings.seed, peer) for peer in range(settings.peers)]
+        self._identities = [identity_of(settings, peer) for peer in range(settings.peers)]
+        self._contacts = [contact for contact, _ in self._identities]
         self._wanted = [dict.fromkeys(topics) for topics in self.workload.interests]
         self._bound_violations: list[str] = []
         self._add_peers()
@@ -131,11 +137,14 @@ class Scenario:
 
     def _add_peers(self) -> None:
         clocks = self.plan.clocks or (TRUE_CLOCK,) * self.settings.peers
-        for contact, clock in zip(self._contacts, clocks, strict=True):
-            self.world.add(contact, self._maker(contact), clock)
+        for (contact, sign), clock in zip(self._identities, clocks, strict=True):
+            store = MemoryStore() if self.settings.history else None
+            self.world.add(contact, self._maker(contact, sign, store), clock, store)
 
-    def _maker(self, contact: Contact) -> Callable[[], Peer]:
-        return lambda: Peer(contact, self.settings.seed, self.config)
+    def _maker(
+        self, contact: Contact, sign: Signer | None, store: MemoryStore | None
+    ) -> Callable[[], Peer]:
+        return lambda: Peer(contact, self.settings.seed, self.config, store, sign)
 
     def _known_to(self, peer: int) -> list[Contact]:
         """By whom a peer joins: the well-known first peer and two others."""
@@ -151,7 +160,16 @@ class Scenario:
         """Up (again), with nothing but its contacts and the topics its user wants."""
         self.world.start(node, self._known_to(node.index))
         for topic in self._wanted[node.index]:
-            self.world.subscribe(node, topic)
+            self._subscribe(node, topic)
+
+    def _subscribe(self, node: Node, topic: Topic) -> None:
+        since: Since | None = "beginning" if self.wants_past(node.index, topic) else None
+        self.world.subscribe(node, topic, None, since)
+
+    def wants_past(self, peer: int, topic: Topic) -> bool:
+        """With history, half of the subscribers ask for all of the past, always the same ones."""
+        number = self.workload.topics.index(topic)
+        return self.settings.history and self._dice.percent("history.past", 50, peer, number)
 
     def _schedule_workload(self) -> None:
         start_ms = _PUBLISH_FROM_CYCLES * self.cycle_ms
@@ -234,7 +252,7 @@ class Scenario:
             self.world.unsubscribe(node, topic)
         else:
             wanted[topic] = None
-            self.world.subscribe(node, topic)
+            self._subscribe(node, topic)
 
     # --- playing and judging ------------------------------------------------------------------
 
@@ -255,6 +273,7 @@ class Scenario:
         return [  # what explains the rest comes first
             *checkers_state.check_merged(record, states, now_ms),
             *checkers.check_complete(record),
+            *self._judge_history(),
             *checkers.check_only_subscribers(record),
             *checkers.check_once(record),
             *checkers.check_answers(record, settled_ms, patience_ms),
@@ -264,6 +283,23 @@ class Scenario:
             *checkers_state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
         ]
 
+    def _judge_history(self) -> list[str]:
+        if not self.settings.history:
+            return []
+        stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
+        return [
+            *checkers_history.check_same_streams(self.world.record, stores, self.wants_past),
+            *checkers_history.check_order(self.world.record, self.wants_past),
+            *checkers_history.check_answered(self.world.record, stores),
+        ]
+
+
+def identity_of(settings: Settings, peer: int) -> tuple[Contact, Signer | None]:
+    """Who a peer is; only with history it needs a key."""
+    if settings.history:
+        return keyed(settings.seed, peer)
+    return contact_of(settings.seed, peer), None
+
 
 def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config:
     """The default settings of a peer, but for the scheme and one more.
@@ -272,7 +308,8 @@ def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config
     with `recent_ms`, and it is that promise which is judged.
     """
     spread = Dissemination(scheme=settings.scheme, recent_ms=timeline.end_ms)
-    return replace(Config(), dissemination=spread, trace=tracing)
+    history = History(enabled=settings.history)
+    return replace(Config(), dissemination=spread, history=history, trace=tracing)
 
 
 def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:

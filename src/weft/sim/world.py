@@ -22,6 +22,8 @@ from weft.protocol import messages as m
 from weft.protocol import records, seam
 from weft.sim.network import Network, Partition
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
+from weft.store.interface import Batch, Store
+from weft.store.reader import Since
 
 Action: TypeAlias = Callable[[], None]
 _Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
@@ -66,10 +68,17 @@ class Node:
         "make",
         "silent",
         "stays",
+        "store",
+        "storing",
     )
 
     def __init__(
-        self, index: int, contact: Contact, make: Callable[[], seam.Machine], clock: Clock
+        self,
+        index: int,
+        contact: Contact,
+        make: Callable[[], seam.Machine],
+        clock: Clock,
+        store: Store | None,
     ) -> None:
         self.index = index
         self.contact = contact
@@ -84,6 +93,8 @@ class Node:
         self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
         self.held_by: dict[PeerId, Node] = {}
         self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
+        self.store = store  # outlives the peer's lives, as a disk does
+        self.storing: dict[int, seam.Store] = {}  # on their way to the disk, lost in a crash
 
 
 @final
@@ -105,13 +116,16 @@ class World:
         record: Record | None = None,
         writer: trace.Writer | None = None,
         lost_after_ms: int = 1_000,
+        store_ms: int = 5,
     ) -> None:
-        """`lost_after_ms`: how long it takes to notice that a connection cannot be made."""
+        """`lost_after_ms`: how long it takes to notice that a connection cannot be made;
+        `store_ms`: how long a disk takes to make something durable."""
         self.now_ms = 0
         self.network = network
         self.record = record if record is not None else Record()
         self.nodes: list[Node] = []
         self.lost_after_ms = lost_after_ms
+        self.store_ms = store_ms
         self.partition_told = False
         self.handled = 0  # messages handed to machines
         self.facts = 0  # messages, timers, losses and commands handed to machines
@@ -129,12 +143,17 @@ class World:
     # --- peers come and go --------------------------------------------------------------------
 
     def add(
-        self, contact: Contact, make: Callable[[], seam.Machine], clock: Clock = TRUE_CLOCK
+        self,
+        contact: Contact,
+        make: Callable[[], seam.Machine],
+        clock: Clock = TRUE_CLOCK,
+        store: Store | None = None,
     ) -> Node:
         """A new place for a peer; `make` builds its machine at every start."""
-        node = Node(len(self.nodes), contact, make, clock)
+        node = Node(len(self.nodes), contact, make, clock, store)
         self.nodes.append(node)
         self._by_peer[contact.peer] = node
+        self.record.peers[contact.peer] = node.index
         return node
 
     def start(self, node: Node, contacts: Sequence[Contact] = ()) -> None:
@@ -164,6 +183,8 @@ class World:
     def _end(self, node: Node, how: str, silent: bool) -> None:
         for stay in node.stays.values():
             stay.end_ms = self.now_ms
+            if self._writer is not None and how != "left":  # who leaves has said so itself
+                self._trace(node, records.LEAVE, {"topic": stay.topic, "reason": how})
         node.stays.clear()
         for life in reversed(self.record.lives):
             if life.peer == node.index:
@@ -180,6 +201,7 @@ class World:
                 typical_ms = self.network.conditions.latency.typical_ms
                 self._tell_loss(other, node.contact.peer, typical_ms)
         node.losing.clear()
+        node.storing.clear()
 
     def stall(self, node: Node) -> None:
         """The peer stops handling anything; what reaches it meanwhile waits."""
@@ -206,8 +228,14 @@ class World:
 
     # --- commands -----------------------------------------------------------------------------
 
-    def subscribe(self, node: Node, topic: Topic, scheme: seam.Scheme | None = None) -> None:
-        self._command(node, seam.Subscribe(self._next_token(), topic, scheme))
+    def subscribe(
+        self,
+        node: Node,
+        topic: Topic,
+        scheme: seam.Scheme | None = None,
+        since: Since | None = None,
+    ) -> None:
+        self._command(node, seam.Subscribe(self._next_token(), topic, scheme, since))
 
     def unsubscribe(self, node: Node, topic: Topic) -> None:
         self._command(node, seam.Unsubscribe(self._next_token(), topic))
@@ -216,8 +244,24 @@ class World:
         published_ms = max(0, node.clock.local_ms(self.now_ms))
         self._command(node, seam.Publish(self._next_token(), topic, payload, published_ms))
 
+    def publish_together(self, node: Node, topics: Sequence[Topic], payload: bytes) -> None:
+        """One event in several topics."""
+        published_ms = max(0, node.clock.local_ms(self.now_ms))
+        tokens = tuple(self._next_token() for _ in topics)
+        self._command(node, seam.PublishTogether(tokens, tuple(topics), payload, published_ms))
+
+    def collect(self, node: Node) -> None:
+        self._command(node, seam.Collect())
+
     def join(self, node: Node, contacts: Sequence[Contact]) -> None:
         self._command(node, seam.Join(tuple(contacts)))
+
+    def ask(self, node: Node, make: Callable[[int], seam.Command]) -> int:
+        """Any other command, made for its token; its answer comes into the record."""
+        token = self._next_token()
+        self.record.answers[token] = None
+        self._command(node, make(token))
+        return token
 
     def _command(self, node: Node, command: seam.Command) -> None:
         """A user's wish; nobody is there to hear it while the peer is down."""
@@ -237,10 +281,15 @@ class World:
             if stay is not None:
                 stay.end_ms = self.now_ms
         elif isinstance(command, seam.Publish):
-            token = command.token
-            self.record.publications[token] = Publication(
-                token, self.now_ms, node.index, node.life, command.topic, command.payload
-            )
+            self._note_publication(node, command.token, command.topic, command.payload)
+        elif isinstance(command, seam.PublishTogether):
+            for token, topic in zip(command.tokens, command.topics, strict=True):
+                self._note_publication(node, token, topic, command.payload)
+
+    def _note_publication(self, node: Node, token: int, topic: Topic, payload: bytes) -> None:
+        self.record.publications[token] = Publication(
+            token, self.now_ms, node.index, node.life, topic, payload
+        )
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -282,6 +331,8 @@ class World:
         elif type(fact) is seam.PeerLost:
             node.losing.pop(fact.peer, None)
             self._release(node, fact.peer)
+        elif type(fact) is seam.Stored:
+            self._commit(node, fact.token)
         elif type(fact) is not seam.TimerFired:
             self._note(node, fact)
         self.handling = node, fact
@@ -323,7 +374,7 @@ class World:
         self.handled += 1
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
-            self.copies += len(message.events) if isinstance(message, m.Repair) else 1
+            self.copies += m.payloads_in(message)
             routed = isinstance(message, m.RouteEvent)  # a stale access point refuses these
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index
@@ -352,11 +403,24 @@ class World:
     def _carry_out_rarer(self, node: Node, effect: seam.Effect) -> None:
         if isinstance(effect, seam.Deliver):
             delivery = Delivery(
-                self.now_ms, node.index, node.life, effect.topic, effect.event, effect.hops
+                self.now_ms,
+                node.index,
+                node.life,
+                effect.topic,
+                effect.event,
+                effect.hops,
+                effect.descriptor,
             )
             self.record.deliveries.append(delivery)
         elif isinstance(effect, seam.Answer):
             self._on_answer(node, effect)
+        elif isinstance(effect, seam.Store):
+            node.storing[effect.token] = effect
+            self._push(self.now_ms + self.store_ms, node, seam.Stored(effect.token))
+        elif isinstance(effect, seam.Prune):
+            assert node.store is not None
+            dropped = node.store.prune(effect.topic, effect.retention, self.now_ms)
+            self._push(self.now_ms + self.store_ms, node, seam.Pruned(effect.topic, dropped))
         elif isinstance(effect, seam.Hold):
             other = self._by_peer[effect.contact.peer]
             node.holds[other.contact.peer] = other
@@ -368,10 +432,19 @@ class World:
         elif isinstance(effect, seam.Trace) and self._writer is not None:
             self._trace(node, effect.kind, effect.fields)
 
+    def _commit(self, node: Node, token: int) -> None:
+        assert node.store is not None
+        wish = node.storing.pop(token)
+        batch = Batch(self.now_ms, wish.events, wish.topics, wish.records, wish.lost)
+        node.store.commit([batch])
+
     def _on_answer(self, node: Node, answer: seam.Answer) -> None:
         publication = self.record.publications.get(answer.token)
         if publication is not None:
             publication.answers.append((self.now_ms, answer))
+            return
+        if answer.token in self.record.answers:
+            self.record.answers[answer.token] = self.now_ms, answer
             return
         stay = self._joining.pop(answer.token, None)
         if stay is not None:

@@ -17,14 +17,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from weft.store.interface import Batch, Outcome, Store, StoreError
+from weft.ids import Topic
+from weft.store.interface import Batch, Outcome, Retention, Store, StoreError
 
 GROUP_EVENTS_MAX = 256
 GROUP_BYTES_MAX = 4 << 20
 """guess: both; what the loop writes at once, some 10 ms, and enough to make a sync cheap."""
+PRUNED_AT_ONCE = 2_000
+"""guess: events dropped in one go, during which nothing can be written: some 20 ms."""
 PENDING_BYTES_MAX = 16 << 20
 """guess: what may wait for the disk before `put` makes its callers wait."""
 
@@ -47,6 +51,7 @@ class Durable:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "weft-store")
         self._queue: deque[_Waiter] = deque()
+        self._prunes: deque[tuple[Callable[[], int], asyncio.Future[int]]] = deque()
         self._pending_bytes = 0
         self._syncing = False
         self._closed = False
@@ -69,10 +74,22 @@ class Durable:
             self._loop.call_soon(self._write)  # with all that comes in this turn of the loop
         return waiter.future
 
+    def prune(self, topic: Topic, retention: Retention, now_ms: int) -> asyncio.Future[int]:
+        """Drop what need not be kept of a topic, a little at a time; how many were dropped.
+        Takes its turn between two groups of batches."""
+        done: asyncio.Future[int] = self._loop.create_future()
+        if self._closed:
+            done.set_result(0)
+            return done
+        prune = partial(self.store.prune, topic, retention, now_ms, PRUNED_AT_ONCE)
+        self._prunes.append((prune, done))
+        self._loop.call_soon(self._write)
+        return done
+
     async def close(self) -> None:
         """Write what is waiting, then stop; the store itself stays open."""
         self._closed = True
-        while self._queue or self._syncing:
+        while self._queue or self._prunes or self._syncing:
             await self._change()
         self._thread.shutdown(wait=False)
 
@@ -82,7 +99,15 @@ class Durable:
 
     def _write(self) -> None:
         """Put what is waiting into a transaction, and send a thread off to commit it."""
-        if self._syncing or not self._queue:
+        if self._syncing:
+            return
+        if self._prunes:
+            prune, done = self._prunes.popleft()
+            self._syncing = True
+            pruning = self._loop.run_in_executor(self._thread, prune)
+            pruning.add_done_callback(partial(self._pruned, done))
+            return
+        if not self._queue:
             return
         group = self._take()
         try:
@@ -110,10 +135,24 @@ class Durable:
         self._syncing = False
         self._resolve(group, outcomes, sync.exception())
 
+    def _pruned(self, done: asyncio.Future[int], pruning: asyncio.Future[int]) -> None:
+        self._syncing = False
+        error = pruning.exception()
+        if not done.done():
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(pruning.result())
+        self._resolve([], [], error, commits=0)
+
     def _resolve(
-        self, group: list[_Waiter], outcomes: list[list[Outcome]], failure: BaseException | None
+        self,
+        group: list[_Waiter],
+        outcomes: list[list[Outcome]],
+        failure: BaseException | None,
+        commits: int = 1,
     ) -> None:
-        self.commits += failure is None
+        self.commits += commits if failure is None else 0
         for index, waiter in enumerate(group):
             self._pending_bytes -= waiter.bytes
             if waiter.future.done():
@@ -123,5 +162,5 @@ class Durable:
             else:
                 waiter.future.set_result(outcomes[index])
         self._changed.set()
-        if self._queue:
+        if self._queue or self._prunes:
             self._loop.call_soon(self._write)

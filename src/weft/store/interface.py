@@ -63,6 +63,7 @@ class Batch(Struct, frozen=True, gc=False):
     events: tuple[Event, ...] = ()
     topics: tuple[TopicVersion, ...] = ()
     records: tuple[tuple[bytes, bytes], ...] = ()  # name and record; replaces the one held
+    lost: tuple[tuple[Topic, Cid], ...] = ()  # parents that nobody has any more: see `give_up`
 
 
 class Summary(Struct, frozen=True, gc=False):

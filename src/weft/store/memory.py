@@ -58,6 +58,8 @@ class MemoryStore:
                 self._topics[version.cid] = version.block
             self._records.update(batch.records)
             outcomes.append([self._add(event, batch.now_ms) for event in batch.events])
+            for topic, cid in batch.lost:
+                self.give_up(topic, (cid,))
         return outcomes
 
     def _add(self, event: Event, now_ms: int) -> Outcome:

@@ -14,6 +14,7 @@ there is more above; what comes in late further down belongs to live delivery.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from weft.ids import Cid, Topic
@@ -28,8 +29,15 @@ Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]
 class Reader:
     """One reading of one stream."""
 
-    def __init__(self, store: Store, topic: Topic, since: Since = "beginning") -> None:
-        """`NotHeld` if the event to read on from is not in the store (any more)."""
+    def __init__(
+        self,
+        store: Store,
+        topic: Topic,
+        since: Since = "beginning",
+        beside_max: int | None = None,
+    ) -> None:
+        """`NotHeld` if the event to read on from is not in the store (any more). `beside_max`
+        bounds how many positions are searched for what is concurrent with it."""
         self._store = store
         self._topic = topic
         self._since_ms = since if isinstance(since, int) else 0
@@ -44,7 +52,7 @@ class Reader:
             raise NotHeld("the event to read on from is not in the store (any more)")
         if held:
             self._after = max(held)
-            down = store.downwards(topic, self._after)
+            down = islice(store.downwards(topic, self._after), beside_max)
             self._beside = list(not_before((place.cid for place in held), down))
         summary = store.summary(topic)
         self.pruned = self._after < summary.floor and self._since_ms <= summary.floor_ms
@@ -78,7 +86,10 @@ class Reader:
 def stream_of(store: Store, topic: Topic) -> Stream:
     """A topic's stream, to go on from what is stored."""
     return Stream(
-        store.heads(topic), lambda cid: store.height(topic, cid), store.summary(topic).floor
+        store.heads(topic),
+        lambda cid: store.height(topic, cid),
+        store.summary(topic).floor,
+        missing=store.missing(topic),
     )
 
 

@@ -147,11 +147,7 @@ class SqliteStore:
 
     def give_up(self, topic: Topic, cids: Iterable[Cid]) -> None:
         with self._transaction() as database:
-            database.executemany(
-                "UPDATE wanted SET lost = 1 WHERE parent = ? AND topic = "
-                "(SELECT id FROM topics WHERE name = ?)",
-                [(cid, topic) for cid in cids],
-            )
+            tables.give_up(database, [(topic, cid) for cid in cids])
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
         with self._transaction() as database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 from weft.ids import Cid, Topic
@@ -111,7 +112,10 @@ class Writer:
             self._database.executemany(
                 "INSERT OR REPLACE INTO records VALUES (?, ?)", batch.records
             )
-        return [self._add(event, batch.now_ms) for event in batch.events]
+        outcomes = [self._add(event, batch.now_ms) for event in batch.events]
+        if batch.lost:
+            give_up(self._database, batch.lost)
+        return outcomes
 
     def _add(self, event: Event, now_ms: int) -> Outcome:
         execute = self._database.execute
@@ -168,6 +172,15 @@ class Writer:
             "UPDATE topics SET events = events + ?, bytes = bytes + ? WHERE id = ?",
             [(state.events, state.bytes, topic) for topic, state in self._states.items()],
         )
+
+
+def give_up(database: sqlite3.Connection, lost: Iterable[tuple[Topic, Cid]]) -> None:
+    """These parents are not missing any more: nobody has them."""
+    database.executemany(
+        "UPDATE wanted SET lost = 1 WHERE parent = ?2 AND topic = "
+        "(SELECT id FROM topics WHERE name = ?1)",
+        lost,
+    )
 
 
 def prune(

@@ -64,12 +64,13 @@ Handler = Callable[[Contact, Any], None]
 class Place:
     """One location of this peer."""
 
-    __slots__ = ("role", "space", "table")
+    __slots__ = ("refreshed", "role", "space", "table")
 
-    def __init__(self, space: Space, role: Topic, table: Table) -> None:
+    def __init__(self, space: Space, role: Topic, table: Table, refreshed: bool) -> None:
         self.space = space
         self.role = role
         self.table = table
+        self.refreshed = refreshed  # here, and not by whoever settled in it
 
 
 class Kademlia:
@@ -94,18 +95,19 @@ class Kademlia:
         self.operations = Operations(
             ctx, self.calls, self, self.home.table, self.values, self.providers, kinds
         )
+        self.also_provides: Callable[[bytes], bool] = lambda key: False  # without a record of it
         self._refresh_serial = 0
         self._refreshes = 0
         self._pause_ms = ctx.config.dht.refresh_first_ms
 
     # --- places -----------------------------------------------------------------------------------
 
-    def settle(self, space: Space, role: Topic) -> Place:
+    def settle(self, space: Space, role: Topic, refreshed: bool = True) -> Place:
         """Take up the location of a role in a space."""
         own = space.locate(role, self._ctx.me.peer)
         if own is None:
             raise ValueError(f"no role {role!r} in space {space.number}")
-        place = Place(space, role, Table(own, space.bits, self._ctx.config.dht))
+        place = Place(space, role, Table(own, space.bits, self._ctx.config.dht), refreshed)
         self.places[space.number, role] = place
         return place
 
@@ -142,7 +144,8 @@ class Kademlia:
             self._arm_refresh(self._pause_ms)
             self._pause_ms = min(2 * self._pause_ms, self._ctx.config.dht.refresh_ms)
             for place in self.places.values():
-                self.refresh(place)
+                if place.refreshed:
+                    self.refresh(place)
             self._refreshes += 1
             if self._refreshes % _ANEW_EVERY == 0:
                 self._enter_anew()
@@ -161,7 +164,7 @@ class Kademlia:
             since = self._ctx.now - self._ctx.config.dht.bucket_refresh_ms
             thin = [bucket for bucket in place.table.thin() if bucket < complete_from]
             for bucket in sorted({*thin, *place.table.untouched(since)}):
-                self._look_into(place, bucket)
+                self.look_into(place, bucket)
 
         question = Question(place.space, own, sender_role=place.role)
         self.searches.start(Search(question, (place.table,), found, background=True))
@@ -183,7 +186,8 @@ class Kademlia:
             tables = (self.home.table,)
             self.searches.start(Search(question, tables, _nothing, None, True, (entry,), anew=True))
 
-    def _look_into(self, place: Place, bucket: int) -> None:
+    def look_into(self, place: Place, bucket: int) -> None:
+        """Look up a random location of a bucket's range."""
         key = self._ctx.next_key(_TARGET)
         randomness = 0
         for word in range(place.space.bits // 64):
@@ -233,23 +237,24 @@ class Kademlia:
 
     def _note(self, space: Space, table: Table, entry: Entry, news: News) -> None:
         if news == "answered":
-            self._meet(space, table, entry.key, entry.role, entry.contact)
+            self.meet(space, table, entry.key, entry.role, entry.contact)
         elif news == "gone":
             table.remove(entry.key)
         else:
             table.failed(entry.key)
 
-    def _meet(self, space: Space, table: Table, key: int, role: Topic, contact: Contact) -> None:
+    def meet(self, space: Space, table: Table, key: int, role: Topic, contact: Contact) -> None:
         oldest = table.heard(key, role, contact, self._ctx.now)
         if oldest is not None:
-            self._probe(space, table, oldest)
+            self.probe(space, table, oldest)
 
-    def _probe(self, space: Space, table: Table, entry: Entry) -> None:
+    def probe(self, space: Space, table: Table, entry: Entry) -> None:
+        """See whether somebody in a table is still there."""
         self._ctx.counters["dht_probes"] += 1
 
         def report(news: News) -> None:
             if news == "silent" and table.failed(entry.key):
-                self._probe(space, table, entry)
+                self.probe(space, table, entry)
             elif news != "silent":
                 self._note(space, table, entry, news)
 
@@ -291,10 +296,14 @@ class Kademlia:
             if entry.key != asker
         ][:most]
         value = self.values.get(message.key) if message.want == VALUE else None
-        providers = self.providers.get(message.key) if message.want == PROVIDERS else []
+        providers = self._providers_of(message.key) if message.want == PROVIDERS else []
         reply = FindReply(message.request, True, closer, value is not None, value or b"", providers)
         self._ctx.send(sender, reply)
-        self._meet(place.space, place.table, asker, message.sender_role, sender)
+        self.meet(place.space, place.table, asker, message.sender_role, sender)
+
+    def _providers_of(self, key: bytes) -> list[Contact]:
+        known = self.providers.get(key)
+        return [self._ctx.me, *known][:NEIGHBOURS_MAX] if self.also_provides(key) else known
 
     def on_store(self, sender: Contact, message: StoreValue) -> None:
         verdict = self.values.store(sender.peer, message.key, message.value, message.life_ms)

@@ -37,7 +37,7 @@ from weft.protocol.messages_dht import (
     FindRequest,
     Neighbour,
 )
-from weft.rules.prefix import as_bytes
+from weft.rules.prefix import as_bytes, common_prefix
 
 _CANDIDATES_PER_K = 8
 """guess: candidates remembered, in multiples of k; the farthest ones are forgotten."""
@@ -59,7 +59,7 @@ class State(Enum):
 class Question:
     """What a lookup asks along the way."""
 
-    __slots__ = ("key", "sender_role", "space", "target", "want")
+    __slots__ = ("count", "key", "sender_role", "space", "target", "want", "within")
 
     def __init__(
         self,
@@ -68,7 +68,13 @@ class Question:
         want: int = NODES,
         key: bytes = b"",
         sender_role: Topic = GENERAL,
+        within: int = 0,
+        count: int = 0,
     ) -> None:
+        """`within`: only peers that share so many leading bits with the target are asked;
+        `count`: how many of the closest are sought (0: the k of the settings)."""
+        self.within = within
+        self.count = count
         self.space = space
         self.target = target
         self.want = want
@@ -112,6 +118,7 @@ class Lookup:
         self._ctx = ctx
         self._calls = calls
         self._settings = ctx.config.dht
+        self._k = question.count or ctx.config.dht.k
         self.question = question
         self._target = as_bytes(question.target, question.space.bits)
         self._done = done
@@ -131,7 +138,7 @@ class Lookup:
         """Begin with the closest of these tables; `others` help where the tables know nobody."""
         for table in tables:
             table.touch(self.question.target, self._ctx.now)
-            for entry in table.closest(self.question.target, self._settings.k):
+            for entry in table.closest(self.question.target, self._k):
                 self._add(entry.key, entry.role, entry.contact, None)
         for other in others:
             key = self.question.space.locate(other.role, other.contact.peer)
@@ -150,6 +157,9 @@ class Lookup:
             return False
         if contact.peer == self._ctx.me.peer or not contact.address:
             return False
+        within, bits = self.question.within, self.question.space.bits
+        if within and common_prefix(key, self.question.target, bits) < within:
+            return False
         candidate = _Candidate(self, Entry(key, role, contact), teller)
         closer = not self._order or candidate.distance < self._order[0].distance
         self._known[key] = candidate
@@ -167,8 +177,8 @@ class Lookup:
             return
         width = self._settings.alpha
         if self._barren >= self._settings.alpha:
-            width = self._settings.k
-        left = self._settings.k
+            width = self._k
+        left = self._k
         open_ends = False
         for candidate in self._order:
             state = candidate.state
@@ -194,11 +204,11 @@ class Lookup:
     def _ask(self, candidate: _Candidate) -> None:
         self._asking += 1
         candidate.state = State.ASKED
-        self._send(candidate, candidate, self._settings.k)
+        self._send(candidate, candidate, self._k)
 
     def _widen(self) -> bool:
         """Ask the closest again if dead ones took places in what was told; False if not."""
-        k = self._settings.k
+        k = self._k
         answered = [one for one in self._order if one.state is State.ANSWERED][:k]
         range_end = answered[-1].distance if len(answered) == k else None
         failed = sum(
@@ -251,7 +261,7 @@ class Lookup:
         if self._seen is not None and self._seen(candidate.entry, reply):
             self._finish(stopped=True)
             return
-        closer = self._read(candidate, reply, self._settings.k)
+        closer = self._read(candidate, reply, self._k)
         self._barren = 0 if closer else self._barren + 1
         self._advance()
 
@@ -307,7 +317,7 @@ class Lookup:
     def _finish(self, stopped: bool) -> None:
         self.over = True
         answered = [one for one in self._order if one.state is State.ANSWERED]
-        closest = answered[: self._settings.k]
+        closest = answered[: self._k]
         hops = closest[0].hops if closest else 0
         self._done(Outcome([one.entry for one in closest], hops, self.requests, stopped))
 

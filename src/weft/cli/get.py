@@ -1,0 +1,79 @@
+"""`weft get`: any block or field of one, by the CID that leads there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+
+from weft.cli.problem import FAILED, USAGE, Problem
+from weft.cli.settings import home_option, socket_of
+from weft.cli.store import opened, read_option
+
+HELP = "Show an event, a topic version, or a field of one, by its CID"
+DETAILS = """
+A path leads from a CID to any field, over links to other blocks: 'parent' is
+the version before (or an event's first parent), '#' holds sub-topics. Blocks
+come from the store; a running peer with the DHT switched on also fetches them.
+Every block is checked. Links and bytes are printed as dag-json does.
+"""
+EXAMPLES = """
+weft get bafyrei...                        the whole document
+weft get bafyrei.../payload --raw          an event's payload as it is
+weft get bafyrei.../parents/0/publisher
+weft get bafyrei.../#/football             a sub-topic
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="CID[/PATH]", help="where to begin, and where to go")
+    home_option(parser)
+    read_option(parser)
+    parser.add_argument("--raw", action="store_true", help="print bytes and text as they are")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.store is None and socket_of(args).exists():
+        value = asyncio.run(_ask(args))
+    else:
+        value = _resolve(args)
+    if args.raw:
+        sys.stdout.buffer.write(raw(value))
+    else:
+        print(json.dumps(value, indent=2))
+    return 0
+
+
+async def _ask(args: argparse.Namespace) -> object:
+    from weft.net.control import ControlClient
+
+    async with ControlClient(socket_of(args)) as client:
+        return (await client.ask("get", path=args.path))["value"]
+
+
+def _resolve(args: argparse.Namespace) -> object:
+    from weft.net.control import plain
+    from weft.rules.merkle import Unresolved, resolve
+    from weft.rules.refusal import Refused
+
+    with opened(args) as store:
+        try:
+            return plain(resolve(args.path, store.get))
+        except Unresolved as error:
+            raise Problem(str(error)) from error
+        except Refused as error:
+            raise Problem(f"a block on the way is not what it should be: {error}") from error
+
+
+def raw(value: object) -> bytes:
+    """The bytes of a value that is bytes or text."""
+    import base64
+
+    if isinstance(value, str):
+        return value.encode()
+    found = value.get("/") if isinstance(value, dict) and len(value) == 1 else None
+    if isinstance(found, dict) and isinstance(found.get("bytes"), str):
+        text = found["bytes"]
+        return base64.b64decode(text + "=" * (-len(text) % 4))
+    raise Problem("--raw is for bytes and text: this is neither", USAGE if value else FAILED)

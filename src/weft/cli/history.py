@@ -1,0 +1,95 @@
+"""`weft history`: the events that a peer's store holds of a topic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from weft.cli import notes
+from weft.cli.parser import topic, whole
+from weft.cli.problem import USAGE, Problem
+from weft.cli.settings import home_option
+from weft.cli.store import opened, read_option, reading_since, since_option
+from weft.cli.table import table
+
+if TYPE_CHECKING:
+    from weft.rules.descriptor import Event
+    from weft.store.interface import Store
+
+HELP = "Show the events that are stored of a topic"
+DETAILS = """
+Reads the peer's store, whether it runs or not. Events come in the order of the
+stream, which is the same everywhere. Without TOPIC: what is stored of each.
+"""
+EXAMPLES = """
+weft history                                     which topics, and how much
+weft history /sports/football
+weft history /sports/football --since 2h --json
+weft history /sports/football --since bafyrei... --limit 100
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", nargs="?", type=topic, metavar="TOPIC")
+    home_option(parser)
+    read_option(parser)
+    since_option(parser)
+    parser.add_argument("--limit", type=whole(1, 1 << 62), metavar="N", help="at most so many")
+    parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    with opened(args) as store:
+        if args.topic is None:
+            show_topics(store, args.json)
+        else:
+            show_events(store, args)
+    return 0
+
+
+def show_topics(store: Store, as_json: bool) -> None:
+    found = store.topics()
+    if as_json:
+        for name, held in found.items():
+            print(json.dumps({"topic": name, "events": held.events, "bytes": held.bytes}))
+    elif not found:
+        print("nothing is stored")
+    else:
+        rows = [
+            [name, f"{held.events:,}", f"{held.bytes:,}", str(len(store.heads(name)))]
+            for name, held in found.items()
+        ]
+        print(table(["topic", "events", "bytes", "heads"], rows))
+
+
+def show_events(store: Store, args: argparse.Namespace) -> None:
+    from weft.store.interface import NotHeld
+    from weft.store.reader import Reader
+
+    try:
+        reader = Reader(store, args.topic, reading_since(args.since))
+    except NotHeld as error:
+        raise Problem(str(error), USAGE) from error
+    left: int | None = args.limit
+    while page := reader.read(min(1_000, left) if left is not None else 1_000):
+        for event in page:
+            notes.show(fields_of(event), as_json=args.json, with_topic=False)
+        if left is not None:
+            left -= len(page)
+            if not left:
+                return
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    from weft.ids import cid_text, peer_text
+
+    return {
+        "cid": cid_text(event.cid),
+        "topic": event.topic,
+        "payload": event.payload,
+        "publisher": peer_text(event.publisher),
+        "height": event.height,
+        "parents": [cid_text(parent) for parent in event.parents],
+        "published_at": event.created_ms / 1_000,
+    }

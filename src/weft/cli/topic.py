@@ -1,0 +1,110 @@
+"""`weft topic`: topics that have owners, who say who may publish."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from weft.cli.parser import topic
+from weft.cli.problem import FAILED, USAGE, Problem
+from weft.cli.settings import home_option, running_peer
+
+HELP = "Make, show and change topics that have owners"
+DETAILS = """
+A topic with owners has versions, signed by them; the newest says who may
+publish. All but its publishers' events are refused by every peer with a store.
+
+  create TOPIC [PEER...]   make it your own; the peers may publish beside you
+  show TOPIC               its newest version
+  add TOPIC NAME           hang the sub-topic TOPIC/NAME under it
+  allow TOPIC PEER...      let these publish
+  revoke TOPIC PEER...     let them publish no longer; what was published stays
+  restrict TOPIC           only owners and allowed peers publish (--anyone: anyone)
+  follow TOPIC PEER...     these are its owners: believe nobody else
+
+Needs a running peer with a store ('weft peer --store').
+"""
+EXAMPLES = """
+weft topic create /sports 12D3KooW...        that peer may publish, and you
+weft topic create /chat --anyone             owned, but open
+weft topic create /news --owner 12D3KooW...  held together with another peer
+weft topic add /sports football
+weft topic revoke /sports 12D3KooW...
+weft topic show /sports --json
+"""
+ACTIONS = ("create", "show", "add", "allow", "revoke", "restrict", "follow")
+_NEED_PEERS = ("allow", "revoke", "follow")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("topic", type=topic, metavar="TOPIC")
+    parser.add_argument("values", nargs="*", metavar="PEER", help="peer ids, or a sub-topic's name")
+    home_option(parser)
+    parser.add_argument(
+        "--owner",
+        action="append",
+        default=[],
+        metavar="PEER",
+        help="with create: this peer may change the topic, too (repeat for more)",
+    )
+    parser.add_argument("--anyone", action="store_true", help="anyone may publish")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    return asyncio.run(_run(request_of(args), args))
+
+
+def request_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What to ask the running peer for; `Problem` where something is missing or too much."""
+    action, values = args.action, args.values
+    if action in _NEED_PEERS and not values:
+        raise Problem(f"weft topic {action} needs at least one peer id", USAGE)
+    if action == "add" and len(values) != 1:
+        raise Problem("weft topic add needs one name: the last segment of the sub-topic", USAGE)
+    if action in ("show", "restrict") and values:
+        raise Problem(f"weft topic {action} takes nothing but the topic", USAGE)
+    if args.owner and action != "create":
+        raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
+    if args.anyone and action not in ("create", "restrict"):
+        raise Problem("--anyone is for create and restrict", USAGE)
+    request: dict[str, Any] = {"action": action, "topic": args.topic, "anyone": args.anyone}
+    if action == "add":
+        request["segment"] = values[0]
+    elif action == "follow":
+        request["owners"] = values
+    else:
+        request |= {"peers": values, "owners": args.owner}
+    return request
+
+
+async def _run(request: dict[str, Any], args: argparse.Namespace) -> int:
+    async with running_peer(args) as client:
+        info = (await client.ask("topic", **request))["info"]
+    if args.json:
+        print(json.dumps(info))
+    elif info is not None:
+        print(in_words(info))
+    if info is None:
+        if not args.json:
+            print(f"nobody is known to own {args.topic}")
+        return FAILED if args.action == "show" else 0
+    return 0
+
+
+def in_words(info: dict[str, Any]) -> str:
+    publishers = info["publishers"]
+    who = "anyone" if publishers is None else ", ".join(publishers) or "only the owners"
+    rows = [
+        ("topic", info["topic"] + (" (yours to change)" if info["mine"] else "")),
+        ("version", f"{info['cid']}, number {info['sequence']}"),
+        ("before", info["parent"] or "it is the first"),
+        ("owners", ", ".join(info["owners"])),
+        ("publishers", who),
+        ("record", info["record"]),
+    ]
+    rows += [("sub-topic", f"{name}  {cid}") for name, cid in info["sub_topics"].items()]
+    return "\n".join(f"{name:<11} {value}" for name, value in rows)

@@ -1,0 +1,216 @@
+"""History and owned topics of a running peer, for applications: `peer.history`, `peer.owned`.
+
+    cid = await peer.owned.create("/sports", publishers=[other.id])
+    await peer.owned.revoke("/sports", other.id)
+    for event in peer.history.read("/sports", since="beginning", limit=10): ...
+    value = await peer.history.get(f"/{cid}/owners/0")
+
+Both need a store: `Peer.open(store=…)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_peer, parse_topic, peer_text
+from weft.net.dht import Dht
+from weft.net.errors import HistoryError, UsageError
+from weft.net.runtime import Runtime
+from weft.protocol import seam
+from weft.protocol.peer import Peer as Machine
+from weft.rules import merkle, record
+from weft.rules.descriptor import Event, TopicVersion
+from weft.rules.prefix import BLOCK, DIGEST_BYTES
+from weft.rules.refusal import Refused
+from weft.store import car
+from weft.store.interface import Store
+from weft.store.reader import Since, read_all
+
+_FETCHES_MAX = 64
+"""guess: blocks fetched for one path."""
+
+Keys = str | Iterable[str]
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """What is known of an owned topic."""
+
+    topic: str
+    cid: str  # of its newest version
+    owners: tuple[str, ...]
+    publishers: tuple[str, ...] | None  # beside the owners; None: anyone
+    sub_topics: dict[str, str]  # the last segment of each name, and the CID of its version
+    parent: str  # the version before, or empty
+    sequence: int
+    record: str  # the name of its record, as in the DHT
+    mine: bool  # whether this peer may change it
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class Owned:
+    """Topics with owners: made, changed and followed."""
+
+    def __init__(self, runtime: Runtime, machine: Machine) -> None:
+        self._runtime = runtime
+        self._machine = machine
+
+    async def create(
+        self,
+        topic: str,
+        publishers: Keys = (),
+        owners: Keys = (),
+        anyone: bool = False,
+    ) -> str:
+        """Make a topic one's own; the CID of its first version. Owners may publish, and those
+        named in `publishers`, or `anyone`. Further `owners` may change it, too."""
+        allow, others = _keys(publishers), _keys(owners)
+        name = _topic(topic)
+        return await self._change(
+            lambda token: seam.ChangeTopic(
+                token, name, create=True, owners=others, anyone=anyone, allow=allow
+            )
+        )
+
+    async def allow(self, topic: str, publishers: Keys) -> str:
+        """Let others publish; the CID of the new version."""
+        name, keys = _topic(topic), _keys(publishers)
+        return await self._change(lambda token: seam.ChangeTopic(token, name, allow=keys))
+
+    async def revoke(self, topic: str, publishers: Keys) -> str:
+        """Let others publish no longer; what they published so far stays."""
+        name, keys = _topic(topic), _keys(publishers)
+        return await self._change(lambda token: seam.ChangeTopic(token, name, revoke=keys))
+
+    async def restrict(self, topic: str, anyone: bool = False) -> str:
+        """Let only owners and allowed publishers publish from now on, or `anyone` again."""
+        name = _topic(topic)
+        return await self._change(lambda token: seam.ChangeTopic(token, name, anyone=anyone))
+
+    async def add_subtopic(self, topic: str, segment: str) -> str:
+        """Hang `topic/segment` under a topic; it is made where there is none."""
+        name = _topic(topic)
+        _topic(f"{topic}/{segment}")
+        return await self._change(lambda token: seam.ChangeTopic(token, name, sub_topic=segment))
+
+    async def follow(self, topic: str, owners: Keys) -> bool:
+        """Believe these owners (all of them) and nobody else about a topic. Says whether its
+        newest version is known already; subscribers hear of it, others find it in the DHT."""
+        name, holders = _topic(topic), _keys(owners)
+        if not holders:
+            raise UsageError("following a topic needs its owners' peer ids")
+        answer = await self._runtime.ask(lambda token: seam.FollowTopic(token, name, holders))
+        if answer.outcome == "refused":
+            raise HistoryError(answer.reason)
+        return answer.outcome == "found"
+
+    async def _change(self, make: Callable[[int], seam.ChangeTopic]) -> str:
+        answer = await self._runtime.ask(make)
+        if answer.outcome != "stored" or answer.value is None:
+            raise HistoryError(answer.reason or f"the topic was not changed: {answer.outcome}")
+        return cid_text(Cid(answer.value))
+
+    def info(self, topic: str) -> TopicInfo | None:
+        """What is known of a topic, None if nobody is known to own it."""
+        history = self._machine.history
+        if history is None:
+            raise HistoryError("owned topics need a store: open the peer with store=…")
+        version = history.versions.newest(_topic(topic))
+        found = history.ownership.record(_topic(topic))
+        if version is None or found is None:
+            return None
+        return info_of(version, found, self._machine.me.peer)
+
+
+def info_of(version: TopicVersion, found: record.Record, me: PeerId | None) -> TopicInfo:
+    allowed = version.allowed
+    return TopicInfo(
+        topic=version.name,
+        cid=cid_text(version.cid),
+        owners=tuple(map(peer_text, version.owners)),
+        publishers=None if allowed is None else tuple(map(peer_text, allowed)),
+        sub_topics={name: cid_text(cid) for name, cid in version.sub_topics.items()},
+        parent=cid_text(version.parent) if version.parent is not None else "",
+        sequence=found.sequence,
+        record=record.name_text(found.name),
+        mine=me is not None and me in found.holders,
+    )
+
+
+class History:
+    """What a peer's store holds."""
+
+    def __init__(self, store: Store | None, machine: Machine, dht: Dht) -> None:
+        self._store = store
+        self._machine = machine
+        self._dht = dht if machine.dht is not None else None
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            raise HistoryError("history needs a store: open the peer with store=…")
+        return self._store
+
+    def read(
+        self, topic: str, since: Since = "beginning", limit: int | None = None
+    ) -> Iterator[Event]:
+        """Events that are stored here, in the stream's order; see `store.reader` for `since`."""
+        return islice(read_all(self.store, _topic(topic), since), limit)
+
+    async def get(self, path: str) -> object:
+        """What a merkle path leads to: a value, or a whole document. With a DHT, blocks that are
+        not here are fetched; each is checked."""
+        fetched: dict[Cid, bytes] = {}
+        while True:
+            try:
+                return merkle.resolve(path, lambda cid: fetched.get(cid) or self._block(cid))
+            except merkle.Unresolved as problem:
+                missing = problem.missing
+                if missing is None or missing in fetched or self._dht is None:
+                    raise HistoryError(str(problem)) from problem
+                if len(fetched) >= _FETCHES_MAX:
+                    raise HistoryError("the path leads through too many blocks") from problem
+                fetched[missing] = await self._fetch(missing, problem)
+            except Refused as refused:
+                raise HistoryError(f"a block on the way was refused: {refused}") from refused
+            except BadId as error:
+                raise UsageError(str(error)) from error
+
+    def _block(self, cid: Cid) -> bytes | None:
+        """Stored, or on its way to the store."""
+        history = self._machine.history
+        return history.serving.block(cid) if history is not None else self.store.get(cid)
+
+    async def _fetch(self, cid: Cid, problem: Exception) -> bytes:
+        assert self._dht is not None
+        block = await self._dht.get(bytes((BLOCK,)) + cid[-DIGEST_BYTES:])
+        if block is None:
+            raise HistoryError(str(problem)) from problem
+        return block
+
+    def export(self, topic: str, file: BinaryIO | Path, since: Since = "beginning") -> int:
+        """Write a topic's stream as a CAR file; how many bytes."""
+        if isinstance(file, Path):
+            with file.open("wb") as opened:
+                return self.export(topic, opened, since)
+        return sum(file.write(piece) for piece in car.export(self.store, _topic(topic), since))
+
+
+def _topic(text: str) -> Topic:
+    try:
+        return parse_topic(text)
+    except BadId as error:
+        raise UsageError(str(error)) from error
+
+
+def _keys(keys: Keys) -> tuple[PeerId, ...]:
+    try:
+        return tuple(parse_peer(key) for key in ([keys] if isinstance(keys, str) else keys))
+    except BadId as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,201 @@
+"""The baseline that the papers compare with: every event goes to everybody over the general
+overlay (TERA, Section 4; Pulsarcast's naive flood), whether they are subscribed or not.
+
+Deviation: so that history has somebody to ask, subscribers make themselves known by a flood of
+their own, when they subscribe and from time to time. Subscribers remember some of them.
+
+Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass through, and per
+topic `_MEMBERS_MAX` subscribers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ids import GENERAL, Contact, PeerId, Topic
+from weft.protocol import messages as m
+from weft.protocol.context import Context, MemberMet
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.messages_pulsar import FloodMember
+from weft.protocol.recent import Recent
+from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
+from weft.protocol.seam import Answer, Timer
+from weft.protocol.taking import deliver, take_in, trace_event
+
+_TOPICS_MAX = 1_024
+"""guess"""
+_MEMBERS_MAX = 32
+"""guess"""
+_UNSENT_MAX = 256
+"""guess: events kept while this peer knows nobody."""
+_TELL_EVERY_CYCLES = 8
+"""guess: how often subscribers make themselves known again."""
+
+
+class _Known:
+    """What is remembered of one topic."""
+
+    __slots__ = ("members", "recent", "subscribed")
+
+    def __init__(self, recent: Recent) -> None:
+        self.recent = recent
+        self.subscribed = False
+        self.members: dict[PeerId, tuple[Contact, int, int]] = {}  # incarnation and tick
+
+
+class Flooding:
+    """See the module's text."""
+
+    def __init__(self, ctx: Context, general: Cyclon) -> None:
+        self._ctx = ctx
+        self._general = general
+        self._topics: dict[Topic, _Known] = {}
+        self._unsent: list[tuple[Topic, m.Event]] = []
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> list[Topic]:
+        return [topic for topic, known in self._topics.items() if known.subscribed]
+
+    def _known(self, topic: Topic) -> _Known:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _Known(Recent(self._ctx.config.dissemination))
+            passing = [name for name, one in self._topics.items() if not one.subscribed]
+            if len(passing) > _TOPICS_MAX:
+                del self._topics[passing[0]]
+        return known
+
+    def subscribe(self, token: int, topic: Topic, hopeful: bool) -> None:
+        known = self._known(topic)
+        if known.subscribed:
+            self._ctx.out.append(Answer(token, "already"))
+            return
+        known.subscribed = True
+        self._ctx.trace(JOIN, {"topic": topic})
+        self._ctx.out.append(Answer(token, "joined"))
+        self._make_known(topic)
+
+    def unsubscribe(self, token: int, topic: Topic) -> None:
+        known = self._topics.get(topic)
+        if known is None or not known.subscribed:
+            self._ctx.out.append(Answer(token, "already"))
+            return
+        known.subscribed = False
+        self._ctx.trace(LEAVE, {"topic": topic})
+        self._ctx.out.append(Answer(token, "left"))
+
+    def close(self) -> None:
+        for topic in self.subscribed:
+            self._ctx.trace(LEAVE, {"topic": topic})
+
+    def _make_known(self, topic: Topic) -> None:
+        tick = self._ctx.next_serial()
+        message = FloodMember(topic, self._ctx.me, self._ctx.incarnation, tick)
+        for contact in self._general.contacts():
+            self._ctx.send(contact, message)
+
+    def on_member(self, sender: Contact, message: FloodMember) -> None:
+        """A subscriber makes itself known: remember it, pass it on once."""
+        ctx, who = self._ctx, message.member
+        if message.topic == GENERAL or who.peer == ctx.me.peer:
+            return
+        known = self._known(message.topic)
+        before = known.members.get(who.peer)
+        when = (message.incarnation, message.tick)
+        if before is not None and before[1:3] >= when:
+            return
+        known.members.pop(who.peer, None)
+        known.members[who.peer] = (who, *when)
+        if len(known.members) > _MEMBERS_MAX:
+            del known.members[next(iter(known.members))]
+        if before is None and known.subscribed:
+            ctx.tell(MemberMet(message.topic, who))
+        for contact in self._general.contacts():
+            if contact.peer not in (sender.peer, who.peer):
+                ctx.send(contact, message)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+        known = self._known(topic)
+        if known.recent.admit(event, 0, None, self._ctx.now):
+            if known.subscribed and not delivered:
+                deliver(self._ctx, topic, event, 0, None)
+            self._push(topic, event, 0, None)
+        return True
+
+    def on_payload(self, sender: Contact, message: m.Payload) -> None:
+        ctx, topic, event = self._ctx, message.topic, message.event
+        ctx.counters["payloads_received"] += 1
+        if topic == GENERAL:
+            return
+        known = self._known(topic)
+        hops = min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
+        ask = known.members.get(sender.peer)
+        asked = ask[0] if ask is not None else None
+        if take_in(ctx, topic, known.recent, event, hops, sender, known.subscribed, asked):
+            self._push(topic, event, hops, sender.peer)
+        else:
+            ctx.counters["duplicates"] += 1
+            trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)
+
+    def _push(self, topic: Topic, event: m.Event, hops: int, source: PeerId | None) -> None:
+        contacts = self._general.contacts()
+        message = m.Payload(topic, event, hops + 1)
+        for contact in contacts:
+            if contact.peer not in (source, event.publisher):
+                self._ctx.send(contact, message)
+        if not contacts and len(self._unsent) < _UNSENT_MAX:
+            self._unsent.append((topic, event))
+
+    # --- time and losses --------------------------------------------------------------------------
+
+    def on_entered(self) -> None:
+        if self._general.knows_nobody:
+            return
+        unsent, self._unsent = self._unsent, []
+        for topic, event in unsent:
+            self._push(topic, event, 0, None)
+        for topic in self.subscribed:
+            self._make_known(topic)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for known in self._topics.values():
+            known.members.pop(peer, None)
+
+    def on_timer(self, timer: Timer) -> None:
+        """There are none."""
+
+    def run_cycle(self, cycle: int) -> None:
+        for topic, known in self._topics.items():
+            known.recent.purge(self._ctx.now)
+            if known.subscribed and cycle % _TELL_EVERY_CYCLES == 0:
+                self._make_known(topic)
+
+    # --- for upper layers -------------------------------------------------------------------------
+
+    def members(self, topic: Topic) -> list[Contact]:
+        known = self._topics.get(topic)
+        return [one[0] for one in known.members.values()] if known is not None else []
+
+    def alone(self, topic: Topic) -> bool:
+        return not self.members(topic)
+
+    def links(self) -> dict[Topic, list[PeerId]]:
+        return {}
+
+    def status(self) -> dict[str, object]:
+        return {
+            topic: {"subscribed": known.subscribed, "recent_events": len(known.recent)}
+            for topic, known in self._topics.items()
+        }
+
+
+def handlers(ctx: Context, flooding: Flooding | None) -> dict[type, Callable[[Contact, Any], None]]:
+    """Where the messages of a flood go."""
+    if flooding is None:
+        return {FloodMember: lambda sender, message: None}
+    return {FloodMember: flooding.on_member, m.Payload: flooding.on_payload}

@@ -1,0 +1,288 @@
+"""Taking events in: checked, judged, put into their stream, stored, delivered; gaps found.
+
+Whatever brings a block (routing, an answer to a request, a page of a stream), it goes through here.
+An event that waits for a parent vouches for it: it was judged, and it names it by its CID. So what
+fills a gap is judged as history, everything else by the newest version of its topic as well
+(`rules/authority.py`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from weft.ids import Cid, Contact, PeerId, Topic, cid_of
+from weft.protocol.context import Context
+from weft.protocol.history.fetch import Fetch
+from weft.protocol.history.storing import Storing
+from weft.protocol.history.topic_history import TopicHistory
+from weft.protocol.history.versions import Versions
+from weft.protocol.messages import Event as Routed
+from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.seam import Deliver
+from weft.rules.dag import Added
+from weft.rules.descriptor import Event, known_event, verify_event
+from weft.rules.refusal import Reason, Refused
+
+INCARNATION = "incarnation"
+NUMBER = "number"
+_TOLD_MAX = 65_536
+"""guess: events remembered that were delivered but could not be stored."""
+
+
+class Intake:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        topics: dict[Topic, TopicHistory],
+        versions: Versions,
+        fetch: Fetch,
+        storing: Storing,
+        provide: Callable[[Event], None],
+    ) -> None:
+        """`provide` is told of each event that was released, to offer it to others."""
+        self._ctx = ctx
+        self._topics = topics
+        self._versions = versions
+        self._fetch = fetch
+        self._storing = storing
+        self._provide = provide
+        self._told: OrderedDict[Cid, None] = OrderedDict()
+
+    # --- checking ---------------------------------------------------------------------------------
+
+    def open(self, topic: Topic, event: Routed, source: PeerId | None) -> Event | None:
+        """The event in what routing brought; None, and counted, if it is not what it says or its
+        publisher may not, so that it goes no further. What is known already is not verified
+        again."""
+        state = self._topics.get(topic)
+        try:
+            opened = _read(topic, event.payload, cid_of(event.payload))
+            if not _same_event(event, opened):
+                raise Refused(Reason.BAD_SHAPE, "routed under another number or publisher")
+            if state is None or not state.stream.knows(opened.cid, opened.height):
+                if state is not None and state.begun and not state.stream.takes(opened):
+                    self._no_room(state, None)
+                    return None  # it comes with what is missing before it
+                verify_event(opened)
+                self._check_publisher(state, opened)
+            return opened
+        except Refused as refused:
+            self.refuse(topic, refused.reason, source, event)
+            return None
+
+    def _check_publisher(self, state: TopicHistory | None, event: Event) -> None:
+        """As far as the version that the event links to is at hand; else that is fetched later."""
+        if state is not None and self._versions.needed(event) is None:
+            reason = self._versions.judge(event, state.stream.awaits(event.cid))
+            if reason is not None:
+                raise Refused(reason, "its publisher may not")
+
+    def open_block(
+        self, state: TopicHistory, cid: Cid, block: bytes, sender: PeerId
+    ) -> Event | None:
+        """The event in a block that another peer sent, of which this is the CID."""
+        try:
+            event = _read(state.topic, block, cid)
+            return event if state.stream.knows(cid, event.height) else verify_event(event)
+        except Refused as refused:
+            self.refuse(state.topic, refused.reason, sender)
+            return None
+
+    def refuse(
+        self,
+        topic: Topic,
+        reason: Reason,
+        source: PeerId | None = None,
+        event: Routed | None = None,
+    ) -> None:
+        """Count what is not taken, and trace it where it has a name in traces."""
+        ctx = self._ctx
+        ctx.counters[f"history_refused_{reason}"] += 1
+        if ctx.tracing and event is not None:
+            ctx.trace(
+                REJECT_MESSAGE,
+                {
+                    "messageID": message_id(topic, event),
+                    "topic": topic,
+                    "receivedFrom": ctx.name(source if source else ctx.me.peer),
+                    "reason": str(reason),
+                },
+            )
+
+    # --- into the stream --------------------------------------------------------------------------
+
+    def take_in(self, event: Event, source: Contact | None, hops: int) -> None:
+        """An event that routing brought and `open` let through."""
+        state = self._topics.get(event.topic)
+        if state is None:
+            return
+        if not state.begun:
+            state.wait(event, source, hops)
+            return
+        self.add(state, event, source, hops)
+
+    def take_in_early(self, state: TopicHistory) -> None:
+        """The subscription has begun: what waited for that."""
+        for event, source, hops in state.take_early():
+            self.add(state, event, source, hops)
+
+    def add(self, state: TopicHistory, event: Event, source: Contact | None, hops: int) -> bool:
+        """Find an event's place and deliver what that releases; whether it belongs here."""
+        stream = state.stream
+        if stream.knows(event.cid, event.height):
+            self._fetch.forget(event.cid)
+            return True
+        needed = self._versions.needed(event)
+        if needed is not None:
+            self._versions.hold(needed, event, source, hops)
+            self._fetch.want(state.topic, [needed], source)
+            return True
+        vouched = stream.awaits(event.cid)
+        reason = self._versions.judge(event, vouched)
+        if reason is not None:
+            self._fetch.forget(event.cid)
+            self.refuse(event.topic, reason, None, routed(event, b""))
+            return False
+        added = stream.add(event, new=True)
+        self._fetch.forget(event.cid)
+        if added.refused is Reason.NO_ROOM:
+            self._no_room(state, source)
+        elif added.refused is not None:
+            self.refuse(event.topic, added.refused)
+        self._released(state, added, hops)
+        if added.refused is None:
+            self._look_back(state, event, added.missing, source, patient=not vouched)
+        return added.refused is None
+
+    def _no_room(self, state: TopicHistory, source: Contact | None) -> None:
+        """Too much waits for what is missing: whoever is so far behind reads, and does not spend
+        its time on what it cannot take in yet."""
+        self._ctx.counters["history_no_room"] += 1
+        if not state.catch_up.reading:
+            state.catch_up.start_below(source, state.stream.lowest_waiting())
+
+    def _look_back(
+        self,
+        state: TopicHistory,
+        event: Event,
+        missing: list[Cid],
+        source: Contact | None,
+        patient: bool,
+    ) -> None:
+        """Parents that are not there: given up where the past is not wanted, else fetched."""
+        begins = event.cid in state.baseline
+        if begins:
+            del state.baseline[event.cid]
+        if not missing:
+            state.climbed = max(state.climbed, event.height)
+        if not patient:
+            state.walked = state.walked + 1 if missing else 0
+        if begins or event.height <= state.wanted_above:
+            state.wanted_above = min(state.wanted_above, event.height)
+            self.give_up(state, missing)
+        elif missing:
+            self._fill_gap(state, event, missing, source, patient)
+
+    def _fill_gap(
+        self,
+        state: TopicHistory,
+        event: Event,
+        missing: list[Cid],
+        source: Contact | None,
+        patient: bool,
+    ) -> None:
+        """Walk back from the event where the gap is short; read the stream where it is long. (What
+        waits above an older gap does not make a new one longer.) While only a part of the stream
+        is being read, its end shows which gaps there are."""
+        reader, below = state.catch_up, state.climbed
+        state.climbed = max(below, event.height)
+        if state.since is not None or (reader.reading and not reader.whole):
+            return
+        if reader.searching:
+            reader.searching = False  # the page begins too high
+            state.walked = 0
+            return
+        if state.walked > self._ctx.config.history.walk_back_max:
+            state.walked = 0
+            if not reader.reading:
+                reader.start_below(source, event.height)
+                return
+        if event.height - below <= self._ctx.config.history.walk_back_max:
+            self._fetch.want(state.topic, missing, source, patient)
+        elif not reader.reading:
+            reader.start(source, state.behind())
+
+    def give_up(self, state: TopicHistory, cids: Iterable[Cid]) -> None:
+        """These parents will not come: what waits for them is released."""
+        for cid in cids:
+            if state.stream.awaits(cid):
+                self._storing.lose(state.topic, cid)
+                self._released(state, state.stream.give_up(cid), 0)
+
+    def _released(self, state: TopicHistory, added: Added, hops: int) -> None:
+        for event in added.released:
+            self._storing.add(event)
+            self.deliver(event, hops, None)
+            self._provide(event)
+        for event in added.dropped:
+            self._fetch.forget(event.cid)
+            self.refuse(event.topic, Reason.WRONG_HEIGHT)
+
+    # --- to the application -----------------------------------------------------------------------
+
+    def deliver(self, event: Event, hops: int, source: PeerId | None) -> None:
+        if event.cid in self._told:  # delivered before; the store could not take it then
+            del self._told[event.cid]
+            return
+        ctx, topic = self._ctx, event.topic
+        note = routed(event, event.payload)
+        ctx.out.append(Deliver(topic, note, hops, event))
+        if ctx.tracing:
+            ctx.trace(
+                DELIVER_MESSAGE,
+                {
+                    "messageID": message_id(topic, note),
+                    "topic": topic,
+                    "receivedFrom": ctx.name(source if source else ctx.me.peer),
+                    "hops": hops,
+                },
+            )
+
+    def not_stored(self, events: Iterable[Event]) -> None:
+        """These were delivered and not stored: when they come again, they are stored only."""
+        for event in events:
+            self._told[event.cid] = None
+            if len(self._told) > _TOLD_MAX:
+                self._told.popitem(last=False)
+
+
+def routed(event: Event, payload: bytes) -> Routed:
+    """How routing, traces and applications know an event; routing carries its block as payload."""
+    incarnation, number = event.metadata.get(INCARNATION), event.metadata.get(NUMBER)
+    return Routed(
+        event.publisher,
+        incarnation if type(incarnation) is int else 0,
+        number if type(number) is int else event.height,
+        event.created_ms,
+        payload,
+    )
+
+
+def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
+    """What a block says, not verified yet."""
+    event = known_event(block, cid)
+    if event.topic != topic:
+        raise Refused(Reason.WRONG_TOPIC, "belongs to another topic")
+    return event
+
+
+def _same_event(event: Routed, opened: Event) -> bool:
+    """Whether routing names the event as its publisher signed it."""
+    return (event.publisher, event.incarnation, event.number) == (
+        opened.publisher,
+        opened.metadata.get(INCARNATION),
+        opened.metadata.get(NUMBER),
+    )

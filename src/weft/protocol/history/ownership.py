@@ -1,0 +1,406 @@
+"""Owned topics: who may change them, which version is the newest, and how everybody learns of it
+(paper 004, Sections 4.1 and 4.5).
+
+A topic's holders write its versions; a signed record (`rules/record.py`) says which is the newest.
+Whoever adopts a newer record stores it and passes it on to the members it knows, so a change runs
+through the topic like an event; members compare sequences whenever they tell their heads, which
+mends what got lost. With a DHT, holders put record and version there and renew them, and whoever
+follows a topic without being subscribed finds them there.
+
+Whose word counts in a topic?
+
+- whoever is told its holders (`FollowTopic`), or made it, believes these and nobody else;
+- whoever has adopted a record believes the same holders from then on, also after a restart;
+- whoever knows neither believes the first record it hears, unless the stream it has is one that
+  nobody owns: nobody can make a topic theirs that others use already.
+
+Deviation: the paper names a topic by its CID, which fixes its owner. Names are what people share,
+so a name can be taken by whoever comes first; give the holders' keys where that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.ids import GENERAL, Cid, Contact, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.history.fetch import Fetch
+from weft.protocol.history.storing import Storing
+from weft.protocol.history.versions import Versions
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.messages_history import Heads, TopicNews
+from weft.protocol.seam import Answer, ChangeTopic, DhtGet, DhtPut, FollowTopic
+from weft.rules import record as records
+from weft.rules.authority import sub_topic_segment
+from weft.rules.descriptor import TopicVersion, known_event, open_topic, seal_topic
+from weft.rules.prefix import BLOCK, DIGEST_BYTES, TOPIC_RECORD
+from weft.rules.record import Record
+from weft.rules.refusal import Reason, Refused
+from weft.rules.signing import Signer
+from weft.store.interface import Store
+
+TIMER = "history.topics"
+_FOLLOWED_MAX = 4_096
+"""guess: topics of which holders or records are known."""
+
+
+class Ownership:
+    """The records that one peer believes, and the topics it holds."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        library: Store,
+        sign: Signer,
+        versions: Versions,
+        fetch: Fetch,
+        storing: Storing,
+        members: Callable[[Topic], list[Contact]],
+        dht: Kademlia | None,
+    ) -> None:
+        self._ctx = ctx
+        self._library = library
+        self._sign = sign
+        self._versions = versions
+        self._fetch = fetch
+        self._storing = storing
+        self._members = members
+        self._dht = dht
+        self._records: dict[Topic, Record] = {}
+        self._holders: dict[Topic, tuple[PeerId, ...]] = {}  # as its user said
+        self._coming: dict[Cid, tuple[Record, Contact | None]] = {}  # their versions are fetched
+        for encoded in library.records().values():
+            self._remember(records.read_record(encoded))
+
+    def start(self) -> None:
+        self._ctx.set_timer(self._ctx.config.history.topics_every_ms, TIMER, GENERAL)
+
+    def _remember(self, record: Record) -> None:
+        """A record of an earlier life; of two for one topic the later stands."""
+        held = self._records.get(record.topic)
+        version = self._versions.get(record.value)
+        if version is not None and (held is None or held.rank < record.rank):
+            self._records[record.topic] = record
+            self._versions.set_newest(version)
+
+    def record(self, topic: Topic) -> Record | None:
+        return self._records.get(topic)
+
+    def holds(self, topic: Topic) -> bool:
+        """Whether this peer may write the topic's next version."""
+        record = self._records.get(topic)
+        return record is not None and self._ctx.me.peer in record.holders
+
+    # --- changing a topic -------------------------------------------------------------------------
+
+    def change(self, command: ChangeTopic) -> None:
+        """Write the next version, or the first one."""
+        try:
+            versions = self._next_versions(command)
+        except Refused as refused:
+            self._ctx.counters[f"history_refused_{refused.reason}"] += 1
+            self._ctx.answer(Answer(command.token, "refused", reason=str(refused)))
+            return
+        sealed = [(version, self._sealed(version, command)) for version in versions]
+
+        def then(error: str) -> None:
+            if error:
+                self._ctx.answer(Answer(command.token, "failed", reason=error))
+                return
+            for version, record in sealed:
+                self._adopt(record, version, None, stored=True)
+                self._put(record, version)
+            cid = sealed[-1][0].cid
+            self._ctx.answer(Answer(command.token, "stored", value=cid, count=len(sealed)))
+
+        self._storing.publish_topic(versions, [record for _, record in sealed], then)
+
+    def _sealed(self, version: TopicVersion, command: ChangeTopic) -> Record:
+        held = self._records.get(version.name)
+        return records.seal(
+            self._sign,
+            signer=self._ctx.me.peer,
+            holders=held.holders if held is not None else version.owners,
+            topic=version.name,
+            value=version.cid,
+            sequence=held.sequence + 1 if held is not None else 1,
+            now_ms=self._ctx.wall_ms,
+        )
+
+    def _next_versions(self, command: ChangeTopic) -> list[TopicVersion]:
+        """The versions to write, the topic's own last; `Refused` if it cannot be."""
+        topic, me = command.topic, self._ctx.me.peer
+        current = self._versions.newest(topic)
+        if command.create:
+            if current is not None:
+                raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
+            owners: tuple[PeerId, ...] = (me, *command.owners)
+            allowed = None if command.anyone else command.allow
+            return [self._seal(topic, owners, allowed, {}, None)]
+        if current is None:
+            raise Refused(Reason.UNKNOWN_TOPIC, f"no version of {topic} is known here")
+        if not self.holds(topic):
+            raise Refused(Reason.NOT_OWNER, f"another peer holds {topic}")
+        allowed = self._next_allowed(command, current)
+        sub_topics, first = dict(current.sub_topics), []
+        if command.sub_topic:
+            child, made = self._child(topic, command.sub_topic, current)
+            sub_topics[command.sub_topic] = child
+            first = made
+        version = self._seal(topic, current.owners, allowed, sub_topics, current.cid)
+        return [*first, version]
+
+    def _next_allowed(
+        self, command: ChangeTopic, current: TopicVersion
+    ) -> tuple[PeerId, ...] | None:
+        """Who may publish from now on."""
+        allowed = current.allowed
+        if command.anyone:
+            return None
+        if command.anyone is False and allowed is None:
+            allowed = ()
+        if (command.allow or command.revoke) and allowed is None:
+            raise Refused(
+                Reason.BAD_SHAPE, f"anyone may publish in {current.name}: restrict it first"
+            )
+        if allowed is None:
+            return None
+        for peer in command.revoke:
+            if peer in current.owners:
+                raise Refused(Reason.NOT_ALLOWED, "an owner's right to publish cannot be revoked")
+        wanted = dict.fromkeys((*allowed, *command.allow))
+        return tuple(peer for peer in wanted if peer not in command.revoke)
+
+    def _child(
+        self, topic: Topic, segment: str, parent: TopicVersion
+    ) -> tuple[Cid, list[TopicVersion]]:
+        """A sub-topic's version: the newest one known, or a first one made for it."""
+        name = Topic(f"{topic}/{segment}")
+        if sub_topic_segment(topic, name) != segment:
+            raise Refused(Reason.OUTSIDE_PARENT, f"{segment!r} is not one segment of a path")
+        known = self._versions.newest(name)
+        if known is not None:
+            if parent.sub_topics.get(segment) == known.cid:
+                raise Refused(Reason.WRONG_TOPIC, f"{name} hangs there already")
+            return known.cid, []
+        made = self._seal(name, parent.owners, parent.allowed, {}, None)
+        return made.cid, [made]
+
+    def _seal(
+        self,
+        topic: Topic,
+        owners: Sequence[PeerId],
+        allowed: Sequence[PeerId] | None,
+        sub_topics: dict[str, Cid],
+        parent: Cid | None,
+    ) -> TopicVersion:
+        return seal_topic(
+            self._sign,
+            author=self._ctx.me.peer,
+            name=topic,
+            created_ms=max(0, self._ctx.wall_ms),
+            owners=owners,
+            allowed=allowed,
+            sub_topics=sub_topics,
+            parent=parent,
+        )
+
+    # --- hearing of a newer version ---------------------------------------------------------------
+
+    def on_news(self, sender: Contact, message: TopicNews) -> None:
+        """Another peer's record, perhaps a newer one."""
+        try:
+            self._consider(message.topic, message.record, sender)
+        except Refused as refused:
+            self._ctx.counters[f"history_refused_{refused.reason}"] += 1
+
+    def _consider(self, topic: Topic, encoded: bytes, source: Contact | None) -> None:
+        held = self._records.get(topic)
+        if held is not None and held.encoded == encoded:
+            return
+        record = records.read_record(encoded)
+        if record.topic != topic or not self._concerns(topic):
+            raise Refused(Reason.WRONG_TOPIC, "about a topic that is nothing to this peer")
+        if not self._is_trusted(record):
+            raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
+        same = held if held is not None and held.name == record.name else None
+        records.open_record(encoded, record.name, self._ctx.wall_ms, same)
+        version = self._versions.get(record.value)
+        if version is not None:
+            self._adopt(record, version, source)
+            return
+        if len(self._coming) < _FOLLOWED_MAX:
+            self._coming[record.value] = record, source
+            if source is not None:
+                self._fetch.want(topic, [record.value], source, hearsay=True)
+
+    def _concerns(self, topic: Topic) -> bool:
+        return topic in self._records or topic in self._holders or bool(self._members(topic))
+
+    def _is_trusted(self, record: Record) -> bool:
+        holders = self._holders.get(record.topic)
+        if holders is not None:
+            return record.holders == holders
+        held = self._records.get(record.topic)
+        if held is not None:
+            return held.name == record.name
+        return len(self._records) < _FOLLOWED_MAX and not self._is_nobodys(record.topic)
+
+    def _is_nobodys(self, topic: Topic) -> bool:
+        """Whether this peer has events of the topic that were published without an owner."""
+        for cid in self._library.heads(topic):
+            block = self._library.get(cid)
+            if block is not None and known_event(block, cid).link is None:
+                return True
+        return False
+
+    def expects(self, cid: Cid) -> bool:
+        return cid in self._coming
+
+    def on_block(self, cid: Cid, block: bytes) -> None:
+        """The version that a record points at has come."""
+        record, source = self._coming.pop(cid)
+        try:
+            self._adopt(record, open_topic(block, cid), source)
+        except Refused as refused:
+            self._ctx.counters[f"history_refused_{refused.reason}"] += 1
+
+    def give_up(self, cid: Cid) -> None:
+        self._coming.pop(cid, None)
+
+    def _adopt(
+        self, record: Record, version: TopicVersion, source: Contact | None, stored: bool = False
+    ) -> None:
+        """From now on this is the newest version; tell others."""
+        topic = record.topic
+        if version.name != topic:
+            raise Refused(Reason.WRONG_TOPIC, "the record points at another topic's version")
+        if version.author not in record.holders:
+            raise Refused(Reason.NOT_OWNER, "the version's author does not hold the topic")
+        held = self._records.get(topic)
+        if held is not None and held.name == record.name and record.rank <= held.rank:
+            return
+        self._records[topic] = record
+        self._versions.set_newest(version)
+        if not stored:
+            self._storing.add_version(version)
+            self._storing.add_record(record)
+        self._ctx.counters["history_versions_adopted"] += 1
+        news = TopicNews(topic, record.encoded)
+        for contact in self._members(topic):
+            if source is None or contact.peer != source.peer:
+                self._ctx.send(contact, news)
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def compare(self, sender: Contact, message: Heads) -> bool:
+        """Send this peer's record to a member that has an older one, or another; whether it is
+        this peer that should hear."""
+        record = self._records.get(message.topic)
+        if record is None:
+            return message.sequence > 0
+        if message.sequence == record.sequence and message.version == record.value:
+            return False
+        if message.sequence <= record.sequence and record.expires_ms > self._ctx.wall_ms:
+            self._ctx.send(sender, TopicNews(message.topic, record.encoded))
+        return message.sequence > record.sequence
+
+    # --- the DHT ----------------------------------------------------------------------------------
+
+    def follow(self, command: FollowTopic) -> None:
+        """Believe these holders; look their record up where there is a DHT."""
+        topic, holders = command.topic, tuple(sorted(dict.fromkeys(command.holders)))
+        held = self._records.get(topic)
+        if held is not None and held.holders != holders:
+            del self._records[topic]
+            self._versions.forget_newest(topic)
+        if topic not in self._holders and len(self._holders) >= _FOLLOWED_MAX:
+            self._ctx.answer(Answer(command.token, "refused", reason="too many topics followed"))
+            return
+        self._holders[topic] = holders
+        self._look_up(topic, lambda: self._answer_follow(command))
+
+    def _answer_follow(self, command: FollowTopic) -> None:
+        version = self._versions.newest(command.topic)
+        found = version is not None
+        self._ctx.answer(
+            Answer(
+                command.token,
+                "found" if found else "not_found",
+                value=version.cid if version is not None else None,
+            )
+        )
+
+    def _look_up(self, topic: Topic, then: Callable[[], None]) -> None:
+        """Ask the DHT for a topic's record, then for the version it points at."""
+        holders = self._holders.get(topic)
+        if holders is None and topic in self._records:
+            holders = self._records[topic].holders
+        if self._dht is None or holders is None:
+            then()
+            return
+        key = bytes((TOPIC_RECORD,)) + records.name_of(topic, holders)
+
+        def on_record(answer: Answer) -> None:
+            if answer.value is None:
+                then()
+                return
+            try:
+                self._consider(topic, answer.value, None)
+            except Refused as refused:
+                self._ctx.counters[f"history_refused_{refused.reason}"] += 1
+            value = records.read_record(answer.value).value
+            if not self.expects(value):
+                then()
+                return
+            self._get(bytes((BLOCK,)) + value[-DIGEST_BYTES:], lambda found: on_block(value, found))
+
+        def on_block(cid: Cid, answer: Answer) -> None:
+            if answer.value is not None and self.expects(cid):
+                self.on_block(cid, answer.value)
+            then()
+
+        self._get(key, on_record)
+
+    def _get(self, key: bytes, then: Callable[[Answer], None]) -> None:
+        assert self._dht is not None
+        self._dht.operations.get(DhtGet(self._ctx.quietly(then), key))
+
+    def _put(self, record: Record, version: TopicVersion) -> None:
+        """Have the DHT hold a record and the version it points at."""
+        if self._dht is None:
+            return
+        for key, value in (
+            (bytes((BLOCK,)) + version.cid[-DIGEST_BYTES:], version.block),
+            (bytes((TOPIC_RECORD,)) + record.name, record.encoded),
+        ):
+            token = self._ctx.quietly(lambda answer: None)
+            self._dht.operations.put(DhtPut(token, key, value))
+
+    def on_timer(self) -> None:
+        """Renew what this peer holds before it expires; look after what it follows."""
+        self._ctx.set_timer(self._ctx.config.history.topics_every_ms, TIMER, GENERAL)
+        for topic in dict.fromkeys((*self._records, *self._holders)):
+            record = self._records.get(topic)
+            if record is not None and self.holds(topic):
+                if self._ctx.wall_ms >= record.renew_ms:
+                    self._renew(record)
+            else:
+                self._look_up(topic, lambda: None)
+
+    def _renew(self, record: Record) -> None:
+        version = self._versions.get(record.value)
+        if version is None:
+            return
+        renewed = records.seal(
+            self._sign,
+            signer=self._ctx.me.peer,
+            holders=record.holders,
+            topic=record.topic,
+            value=record.value,
+            sequence=record.sequence,
+            now_ms=self._ctx.wall_ms,
+        )
+        self._ctx.counters["history_records_renewed"] += 1
+        self._adopt(renewed, version, None)
+        self._put(renewed, version)

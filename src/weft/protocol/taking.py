@@ -1,0 +1,83 @@
+"""Taking an event in, alike for every routing: once, not forged, opened where there is history."""
+
+from __future__ import annotations
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Arrived, Context
+from weft.protocol.messages import Event
+from weft.protocol.recent import Recent
+from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.seam import Deliver
+
+
+def is_forged(ctx: Context, topic: Topic, event: Event) -> bool:
+    """Nobody else can have an event that this peer has not published yet."""
+    if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
+        return False
+    last = ctx.published.get(topic, 0)
+    if event.incarnation == ctx.incarnation and event.number <= last:
+        return False
+    ctx.counters["forged"] += 1
+    return True
+
+
+def deliver(ctx: Context, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
+    """Hand an event to the application."""
+    ctx.out.append(Deliver(topic, event, hops))
+    trace_event(ctx, DELIVER_MESSAGE, topic, event, source, hops)
+
+
+def take_in(
+    ctx: Context,
+    topic: Topic,
+    recent: Recent,
+    event: Event,
+    hops: int,
+    source: Contact,
+    subscribed: bool,
+    ask: Contact | None,
+) -> bool:
+    """Note an event that came from `source`, and deliver it to a subscriber; says whether it is
+    to be passed on. With history, `ask` has what came before it, if anybody is known to."""
+    if recent.has_seen(event) or is_forged(ctx, topic, event):
+        return False
+    if ctx.open_event is None:
+        recent.admit(event, hops, source.peer, ctx.now)
+        if subscribed:
+            deliver(ctx, topic, event, hops, source.peer)
+    else:
+        opened = ctx.open_event(topic, event, source.peer)
+        if opened is None:
+            return False
+        recent.admit(event, hops, source.peer, ctx.now)
+        if subscribed:
+            ctx.tell(Arrived(opened, ask, hops))
+    if not subscribed:
+        note_parasite(ctx, topic, event, source.peer)
+    return True
+
+
+def note_parasite(ctx: Context, topic: Topic, event: Event, source: PeerId) -> None:
+    """An event came to a peer that has no use for it."""
+    ctx.counters["parasites"] += 1
+    if ctx.tracing:
+        fields = {
+            "messageID": message_id(topic, event),
+            "receivedFrom": ctx.name(source),
+            "reason": "not subscribed",
+            "topic": topic,
+        }
+        ctx.trace(REJECT_MESSAGE, fields)
+
+
+def trace_event(
+    ctx: Context, kind: str, topic: Topic, event: Event, source: PeerId | None, hops: int
+) -> None:
+    if ctx.tracing:
+        fields = {
+            "messageID": message_id(topic, event),
+            "topic": topic,
+            "receivedFrom": ctx.name(source if source else ctx.me.peer),
+            "hops": hops,
+        }
+        ctx.trace(kind, fields)

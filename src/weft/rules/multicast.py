@@ -1,0 +1,98 @@
+"""Multicast trees with several roots: the decisions (Pulsarcast, Section 4, after Scribe).
+
+A topic has an id, the hash of its name. The peers closest to it are its *rendezvous*: the roots of
+its tree, joined to each other. Every other member has one parent and a bounded number of children,
+and knows its ancestors up to a root. An event crosses every link once, whoever publishes it.
+
+Deviation: in Scribe peers on the way to the root become forwarders of topics that are not theirs.
+Here only rendezvous do: whoever subscribes is itself the child of the member it found, so nobody
+but the roots handles events it has no use for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
+
+from weft.ids import Contact, PeerId, Topic
+from weft.rules.draw import absorb
+from weft.rules.prefix import closest
+
+TREE = 3
+"""Kind of a key in the DHT: who answers to it is a member of the topic's tree."""
+PATH_MAX = 32
+"""guess: ancestors a member can have. With two children each this is more than all peers."""
+
+
+def tree_key(topic: Topic) -> bytes:
+    """By what members of a topic's tree are asked for on the way of a lookup."""
+    return bytes((TREE,)) + sha256(topic.encode()).digest()
+
+
+def tree_location(topic: Topic) -> int:
+    """The topic's id, towards which lookups go."""
+    return int.from_bytes(tree_key(topic)[1:], "big")
+
+
+def is_rendezvous(own: int, others: Iterable[int], target: int, count: int) -> bool:
+    """Whether a peer is among the `count` closest to a topic's id."""
+    return own in closest(target, [own, *others], count)
+
+
+def may_join(
+    joiner: PeerId, parent: PeerId | None, path: Iterable[Contact], attached: bool
+) -> bool:
+    """Whether a member may take somebody below it: it is in the tree, and not below the joiner."""
+    return attached and joiner != parent and all(joiner != one.peer for one in path)
+
+
+def has_room(children: int, most: int) -> bool:
+    return children < most
+
+
+def push_down(children: Sequence[Contact], key: int, count: int) -> list[Contact]:
+    """To whom a full member sends a newcomer: to some children, a different choice for each key."""
+    return sorted(children, key=lambda one: absorb(key, int.from_bytes(one.peer[:8], "big")))[
+        :count
+    ]
+
+
+def is_circle(me: PeerId, parent: PeerId, path: Sequence[Contact]) -> bool:
+    """Whether the way up comes back to this member, or is so long that it must."""
+    return parent == me or len(path) >= PATH_MAX or any(one.peer == me for one in path)
+
+
+def repair_order(
+    me: PeerId,
+    path: Sequence[Contact],
+    rendezvous: Sequence[Contact],
+    without: Collection[PeerId],
+) -> list[Contact]:
+    """Whom to ask for a place after the parent is lost: grandparent, its parent, …, other roots."""
+    order: dict[PeerId, Contact] = {}
+    for one in (*path, *rendezvous):
+        if one.peer != me and one.peer not in without:
+            order.setdefault(one.peer, one)
+    return list(order.values())
+
+
+def onward(
+    links: Mapping[PeerId, Contact],
+    source: PeerId | None,
+    told_by_source: Collection[PeerId],
+) -> list[Contact]:
+    """Where an event goes on: over every link but the one it came by. Between rendezvous, not to
+    those that the one it came from is joined to itself."""
+    return [
+        contact for peer, contact in links.items() if peer != source and peer not in told_by_source
+    ]
+
+
+def is_cut_off(heard_cycle: int, cycle: int, patience: int) -> bool:
+    """Whether nothing has come down from a root for so long that the way up must be broken."""
+    return cycle - heard_cycle > patience
+
+
+def is_idle(subscribed: bool, children: int, elsewhere: int) -> bool:
+    """Whether a rendezvous serves nobody: no child of its own, nor any with the others."""
+    return not subscribed and not children and not elsewhere

@@ -1,0 +1,84 @@
+"""Judges of events that stay: what the stores hold in the end, and what was promised of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from weft.ids import Cid, Topic, cid_text
+from weft.sim.record import Record
+from weft.store.interface import Store
+from weft.store.reader import read_all
+
+Wants = Callable[[int, Topic], bool]
+"""Whether a peer has asked for a topic's past."""
+
+
+Stores = Mapping[int, Store]
+
+
+def streams(stores: Stores, topic: Topic, peers: Iterable[int]) -> dict[int, list[Cid]]:
+    """What peers hold of a topic, in its order."""
+    return {peer: [event.cid for event in read_all(stores[peer], topic)] for peer in peers}
+
+
+def check_same_streams(record: Record, stores: Stores, wants: Wants) -> list[str]:
+    """Every subscriber that asked for the past ends with the same stream, and with every event
+    that any subscriber of the topic has."""
+    violations = []
+    for topic, stays in record.stays_by_topic().items():
+        lasting = sorted({stay.peer for stay in stays if stay.end_ms is None})
+        held = streams(stores, topic, lasting)
+        everything = dict.fromkeys(cid for stream in held.values() for cid in stream)
+        for peer in lasting:
+            if not wants(peer, topic):
+                continue
+            has = dict.fromkeys(held[peer])
+            lacks = [cid for cid in everything if cid not in has]
+            if lacks:
+                owner = next(other for other in lasting if lacks[0] in held[other])
+                violations.append(
+                    f"peer {peer} asked for all of {topic} and lacks {len(lacks)} of "
+                    f"{len(everything)} events, first {cid_text(lacks[0])}, which peer {owner} has"
+                )
+    return violations
+
+
+def check_order(record: Record, wants: Wants) -> list[str]:
+    """No application that asked for the past gets an event before those of its parents that it
+    gets at all. (Who did not ask begins somewhere, and what comes from before that comes late.)"""
+    violations = []
+    place: dict[tuple[int, int, Cid], int] = {}
+    for number, delivery in enumerate(record.deliveries):
+        if delivery.descriptor is not None:
+            place[delivery.peer, delivery.life, delivery.descriptor.cid] = number
+    for number, delivery in enumerate(record.deliveries):
+        event = delivery.descriptor
+        if event is None or not wants(delivery.peer, delivery.topic):
+            continue
+        violations += [
+            f"peer {delivery.peer} was handed an event of {delivery.topic} at "
+            f"{delivery.at_ms} ms before its parent {cid_text(parent)}"
+            for parent in event.parents
+            if place.get((delivery.peer, delivery.life, parent), -1) > number
+        ]
+    return violations
+
+
+def check_answered(record: Record, stores: Stores) -> list[str]:
+    """A publish that was answered has its event in the publisher's store, whatever crashed."""
+    violations = []
+    payloads: dict[tuple[int, Topic], set[bytes]] = {}
+    for publication in record.publications.values():
+        outcomes = [answer.outcome for _, answer in publication.answers]
+        if not any(outcome not in ("failed", "refused") for outcome in outcomes):
+            continue
+        key = publication.peer, publication.topic
+        if key not in payloads:
+            store = stores[publication.peer]
+            payloads[key] = {event.payload for event in read_all(store, publication.topic)}
+        if publication.payload not in payloads[key]:
+            violations.append(
+                f"peer {publication.peer} published in {publication.topic} at "
+                f"{publication.at_ms} ms, was told {outcomes[0]} and does not have the event"
+            )
+    return violations

@@ -1,0 +1,110 @@
+"""What `--since` means, and what commands about history say when something is missing."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from weft.cli import get, store, topic
+from weft.cli.main import main
+from weft.cli.problem import FAILED, USAGE, Problem
+from weft.ids import cid_of, cid_text
+from weft.store.sqlite import SqliteStore
+
+
+def test_since() -> None:
+    assert store.since("beginning") == "beginning"
+    cid = cid_text(cid_of(b"block"))
+    assert store.since(cid) == cid
+    assert store.reading_since(store.since(cid)) == cid_of(b"block")
+    ago = store.since("90m")
+    assert isinstance(ago, datetime)
+    assert abs(datetime.now(UTC) - ago - timedelta(minutes=90)) < timedelta(seconds=60)
+    when = store.since("2026-03-01T12:00+00:00")
+    assert store.reading_since(when) == 1_772_366_400_000
+    assert store.reading_since(None) == "beginning"
+    with pytest.raises(argparse.ArgumentTypeError, match="neither 'beginning'"):
+        store.since("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["history"], USAGE, "there is no store at"),
+        (["export", "/a", "a.car"], USAGE, "there is no store at"),
+        (["get", "bafy"], USAGE, "there is no store at"),
+        (["import", "no-such.car"], FAILED, "no-such.car"),
+        (["topic", "show", "/a"], FAILED, "start one with 'weft peer'"),
+        (["topic", "allow", "/a"], USAGE, "at least one peer id"),
+        (["topic", "add", "/a"], USAGE, "one name"),
+        (["topic", "show", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "allow", "/a", "x", "--owner", "y"], USAGE, "--owner is for create"),
+        (["topic", "show", "/a", "--anyone"], USAGE, "--anyone is for"),
+        (["topic", "paint", "/a"], USAGE, "invalid choice"),
+        (["sub", "/a", "--since", "yesterday"], USAGE, "neither 'beginning'"),
+        (["sub", "/a", "--store", "x"], USAGE, "--store goes with --join"),
+    ],
+)
+def test_what_is_missing_is_named(
+    arguments: list[str],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEFT_HOME", str(tmp_path))
+    try:
+        found = main(arguments)
+    except SystemExit as ended:
+        found = int(str(ended.code))
+    captured = capsys.readouterr()
+    assert said in captured.err and "Traceback" not in captured.err
+    assert found == code
+
+
+def test_a_file_that_is_no_store_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to look into" * 40)
+    assert main(["history", "--store", str(path)]) == FAILED
+    assert "is no weft store" in capsys.readouterr().err
+    assert main(["import", str(path), "--store", str(tmp_path / "new.db")]) == FAILED
+    assert "notes.txt" in capsys.readouterr().err
+
+
+def test_an_empty_store_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SqliteStore(path).close()
+    assert main(["history", "--store", str(path)]) == 0
+    assert capsys.readouterr().out == "nothing is stored\n"
+    assert main(["export", "/a", str(tmp_path / "a.car"), "--store", str(path)]) == FAILED
+    assert "nothing is stored of /a" in capsys.readouterr().err
+    assert not list(tmp_path.glob("a.car*"))
+
+
+def test_raw_values() -> None:
+    assert get.raw("text") == b"text"
+    assert get.raw({"/": {"bytes": "AP8"}}) == b"\x00\xff"
+    with pytest.raises(Problem, match="neither"):
+        get.raw({"name": "x"})
+
+
+def test_an_owner_is_described_in_words() -> None:
+    info = {
+        "topic": "/a",
+        "cid": "bafy2",
+        "owners": ["anna"],
+        "publishers": None,
+        "sub_topics": {"b": "bafy3"},
+        "parent": "",
+        "sequence": 1,
+        "record": "bafz",
+        "mine": False,
+    }
+    text = topic.in_words(info)
+    assert "anyone" in text and "it is the first" in text and "b  bafy3" in text

@@ -1,0 +1,183 @@
+"""Events that stay, over real sockets and on real disks: replay, owned topics, paths, archives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from net_kit import until
+
+import weft
+from weft.ids import parse_cid
+from weft.net import replay
+from weft.net.config import Network
+from weft.net.control import ControlClient, ControlServer
+from weft.net.errors import ControlError, HistoryError, UsageError
+from weft.protocol import config as protocol
+from weft.store.car import load
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+T = "/sports"
+
+
+def config(**history: object) -> weft.Config:
+    return weft.Config(
+        network=Network(leave_timeout_ms=1_000),
+        protocol=protocol.Config(
+            cyclon=protocol.Cyclon(cycle_ms=500),
+            history=protocol.History(**history),  # type: ignore[arg-type]
+        ),
+    )
+
+
+@asynccontextmanager
+async def pair(tmp_path: Path) -> AsyncGenerator[tuple[weft.Peer, weft.Peer], None]:
+    """Two subscribed peers with stores."""
+    async with (
+        weft.Peer.open(config=config(), store=tmp_path / "a.db") as a,
+        weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[a.address]) as b,
+    ):
+        await a.subscribe(T)
+        await b.subscribe(T)
+        await until(lambda: b.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+        yield a, b
+
+
+def held(peer: weft.Peer) -> int:
+    return len(list(peer.history.read(T)))
+
+
+async def test_a_latecomer_reads_the_past_and_then_what_comes(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        receipts = await asyncio.gather(*(a.publish(T, b"%d" % n) for n in range(300)))
+        assert {receipt.outcome for receipt in receipts} == {"delivered"}
+        await until(lambda: held(b) == 300, "all events")
+        async with weft.Peer.open(config=config(), store=MemoryStore(), join=[b.address]) as late:
+            subscription = late.subscribe(T, since="beginning")
+            got = [(await anext(subscription)).cid for _ in range(300)]
+            await a.publish(T, b"now")
+            last = await anext(subscription)
+            assert last.payload == b"now"
+            stream = [event.cid for event in a.history.read(T)]
+            assert [parse_cid(cid) for cid in [*got, last.cid]] == stream
+        again = b.subscribe(T, since=got[-1])
+        assert (await anext(again)).payload == b"now"
+
+
+async def test_who_reads_slowly_gets_the_rest_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More comes while the past is read than may wait for the reader."""
+    monkeypatch.setattr(replay, "HELD_MAX", 10)
+    monkeypatch.setattr(replay, "PAGE", 8)
+    settings = weft.Config(network=Network(subscription_events_max=16))
+    async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
+        await (await peer.subscribe(T)).close()
+        for number in range(50):
+            await peer.publish(T, b"%d" % number)
+        slow = await peer.subscribe(T, since="beginning")
+        for number in range(50, 100):
+            await peer.publish(T, b"%d" % number)
+        got = [int((await anext(slow)).payload) for _ in range(100)]
+        assert got == list(range(100))
+        assert slow.dropped == 0
+
+
+async def test_owned_topics(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        cid = await a.owned.create(T)
+        await until(lambda: b.owned.info(T), "news of the owner")
+        assert (await b.publish(T, "mine")).outcome == "refused"
+        await a.owned.allow(T, b.id)
+        await until(lambda: b.owned.info(T).publishers == (b.id,), "leave to publish")  # type: ignore[union-attr]
+        assert (await b.publish(T, "mine")).outcome == "delivered"
+        await a.owned.add_subtopic(T, "football")
+        await until(lambda: b.owned.info(T).sub_topics, "the sub-topic")  # type: ignore[union-attr]
+        info = b.owned.info(T)
+        assert info is not None and info.sequence == 3 and not info.mine
+        assert await b.history.get(f"/{info.cid}/parent/parent/owners/0") == await a.history.get(
+            f"{cid}/author"
+        )
+        with pytest.raises(HistoryError, match="another peer holds"):
+            await b.owned.revoke(T, b.id)
+        with pytest.raises(HistoryError, match="has no 'nowhere'"):
+            await b.history.get(f"{cid}/nowhere")
+        with pytest.raises(UsageError, match="starts with a CID"):
+            await b.history.get("football")
+        await a.owned.revoke(T, b.id)
+        await until(lambda: b.owned.info(T).publishers == (), "the revocation")  # type: ignore[union-attr]
+        assert (await b.publish(T, "mine")).reason.startswith("the owners of /sports")
+        assert "weft_history_refused_not_allowed_total" in b.metrics()
+
+
+async def test_old_events_are_pruned(tmp_path: Path) -> None:
+    settings = config(keep=protocol.Keep(events=10), prune_every_ms=50)
+    async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
+        await peer.subscribe(T)
+        for number in range(40):
+            await peer.publish(T, b"%d" % number)
+        await until(lambda: peer.counters.get("history_pruned") == 30, "pruning")
+        assert held(peer) == 10
+
+
+async def test_exported_streams_can_be_loaded(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+        await peer.subscribe(T)
+        await peer.owned.create(T)
+        for number in range(5):
+            await peer.publish(T, b"%d" % number)
+        assert peer.history.export(T, tmp_path / "t.car") == (tmp_path / "t.car").stat().st_size
+        stream = [event.cid for event in peer.history.read(T)]
+    copy = SqliteStore(tmp_path / "copy.db")
+    with (tmp_path / "t.car").open("rb") as file:
+        loaded = load(copy, file, 0)
+    assert (loaded.events, loaded.topics, loaded.refused) == (5, 1, {})
+    assert [event.cid for event in copy.events(T)] == stream  # type: ignore[arg-type]
+    copy.close()
+
+
+async def test_without_a_store_it_says_so() -> None:
+    async with weft.Peer.open(config=config()) as peer:
+        with pytest.raises(HistoryError, match="store="):
+            await peer.owned.create(T)
+        with pytest.raises(HistoryError, match="store="):
+            peer.history.read(T)
+        with pytest.raises(UsageError, match="store="):
+            peer.subscribe(T, since="beginning")
+
+
+async def test_over_the_control_socket(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+        server = ControlServer(peer, path)
+        await server.open()
+        try:
+            await peer.subscribe(T)
+            async with ControlClient(path) as client:
+                made = await client.ask("topic", action="create", topic=T)
+                assert made["info"]["mine"] and made["cid"] == made["info"]["cid"]
+                await client.publish(T, b"one")
+                value = (await client.ask("get", path=f"{made['cid']}/name"))["value"]
+                assert value == T
+                whole = (await client.ask("get", path=made["cid"]))["value"]
+                assert whole["#"] == {} and "bytes" in whole["author"]["/"]
+                with pytest.raises(ControlError, match="has an owner already"):
+                    await client.ask("topic", action="create", topic=T)
+                assert (await client.ask("topic", action="show", topic="/x"))["info"] is None
+            async with ControlClient(path) as listener:
+                notes = listener.subscribe(T, since="beginning")
+                await anext(notes)
+                note = await anext(notes)
+                assert note["payload"] == b"one" and note["cid"].startswith("bafyrei")
+                await notes.aclose()
+            async with ControlClient(path) as listener:
+                notes = listener.subscribe(T, since_ms=0)
+                await anext(notes)
+                assert (await anext(notes))["payload"] == b"one"
+                await notes.aclose()
+        finally:
+            await server.close()

@@ -1,0 +1,100 @@
+"""A small world with history: peers with true keys, stores that outlive them, virtual time."""
+
+from __future__ import annotations
+
+from weft.ids import Cid, Topic
+from weft.protocol import seam
+from weft.protocol.config import Config, Dht, History
+from weft.protocol.peer import Peer
+from weft.sim.identity import keyed
+from weft.sim.network import Conditions, Latency, Network
+from weft.sim.world import Node, World
+from weft.store.memory import MemoryStore
+from weft.store.reader import Since, read_all
+
+T = Topic("/t")
+
+
+class Town:
+    """Some peers that know each other; `settings` override those of history."""
+
+    def __init__(
+        self,
+        peers: int,
+        *,
+        seed: int = 1,
+        loss_percent: int = 0,
+        latency_ms: int = 10,
+        dht: bool = False,
+        **settings: object,
+    ) -> None:
+        config = Config(
+            history=History(enabled=True, **settings),  # type: ignore[arg-type]
+            dht=Dht(enabled=dht),
+        )
+        conditions = Conditions(latency=Latency(typical_ms=latency_ms), loss_percent=loss_percent)
+        self.world = World(Network(seed, conditions))
+        for index in range(peers):
+            contact, sign = keyed(seed, index)
+            store = MemoryStore()
+
+            def make(contact=contact, sign=sign, store=store) -> Peer:  # type: ignore[no-untyped-def]
+                return Peer(contact, seed, config, store, sign)
+
+            self.world.add(contact, make, store=store)
+        for node in self.nodes:
+            self.world.start(node, [self.nodes[0].contact])
+        self.run(15_000)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.world.nodes
+
+    def run(self, duration_ms: int) -> None:
+        self.world.run_until(self.world.now_ms + duration_ms)
+
+    def subscribe(self, *numbers: int, since: Since | None = None) -> None:
+        for number in numbers:
+            self.world.subscribe(self.nodes[number], T, None, since)
+
+    def publish(self, *numbers: int, every_ms: int = 50, payload: bytes = b"event") -> None:
+        """One event of each named peer, one after another."""
+        for place, number in enumerate(numbers):
+            self.world.publish(self.nodes[number], T, payload + b" %d" % place)
+            self.run(every_ms)
+
+    def stream(self, number: int) -> list[Cid]:
+        store = self.nodes[number].store
+        assert store is not None
+        return [event.cid for event in read_all(store, T)]
+
+    def delivered(self, number: int) -> list[tuple[int, Cid]]:
+        """(life, event) as the application got them."""
+        found = []
+        for delivery in self.world.record.deliveries:
+            if delivery.peer == number:
+                assert delivery.descriptor is not None
+                found.append((delivery.life, delivery.descriptor.cid))
+        return found
+
+    def peer(self, number: int) -> Peer:
+        machine = self.nodes[number].machine
+        assert isinstance(machine, Peer)
+        return machine
+
+    def counter(self, name: str) -> int:
+        return sum(
+            node.machine.counters[name] for node in self.nodes if isinstance(node.machine, Peer)
+        )
+
+    def answers(self) -> list[str]:
+        return [p.answers[-1][1].outcome for p in self.world.record.publications.values()]
+
+
+def hear(town: Town, number: int, sender: int, message: object) -> list[seam.Effect]:
+    """Hand a peer a message as if another had sent it, and see what it wants."""
+    fact = seam.Received(town.nodes[sender].contact, message)  # type: ignore[arg-type]
+    node = town.nodes[number]
+    effects = town.peer(number).handle(fact, node.clock.local_ms(town.world.now_ms))
+    town.world.carry_out(node, effects)
+    return effects

@@ -1,0 +1,157 @@
+"""What is kept, what is given up, and what a restart makes of it."""
+
+from __future__ import annotations
+
+from history_kit import T, Town
+from weft.ids import Topic, cid_of
+from weft.protocol.config import Keep
+from weft.protocol.seam import Deliver, Store, Stored
+from weft.store.interface import Batch
+from weft.store.reader import read_all
+
+
+def test_old_events_are_pruned_and_do_not_come_back() -> None:
+    town = Town(4, keep=Keep(events=20), prune_every_ms=5_000)
+    town.subscribe(0, 1, 2)
+    town.run(20_000)
+    town.publish(*[0, 1] * 30)
+    town.run(40_000)
+    for number in (0, 1, 2):
+        assert len(town.stream(number)) == 20
+        assert town.peer(number).counters["history_pruned"] == 40
+        state = town.peer(number).history.topics[T]  # type: ignore[union-attr]
+        assert state.stream.floor == town.nodes[number].store.summary(T).floor  # type: ignore[union-attr]
+    town.subscribe(3, since="beginning")
+    town.run(30_000)
+    assert town.stream(3) == town.stream(0)
+    town.publish(1)
+    town.run(20_000)
+    assert [len(town.stream(number)) for number in range(4)] == [20] * 4
+
+
+def test_topics_may_be_kept_differently() -> None:
+    keep = {"/t": Keep(events=5)}
+    town = Town(2, keep_topics=keep, prune_every_ms=5_000)
+    other = Topic("/other")
+    town.subscribe(0)
+    town.world.subscribe(town.nodes[0], other)
+    town.run(10_000)
+    for number in range(12):
+        town.world.publish(town.nodes[0], T, b"%d" % number)
+        town.world.publish(town.nodes[0], other, b"%d" % number)
+        town.run(50)
+    town.run(20_000)
+    store = town.nodes[0].store
+    assert store is not None
+    assert len(town.stream(0)) == 5
+    assert len(list(read_all(store, other))) == 12
+
+
+def test_a_block_that_nobody_has_is_given_up_for_good() -> None:
+    """A store holds a child without its parent: that is asked for, and then no longer."""
+    elsewhere = Town(1)
+    elsewhere.subscribe(0)
+    elsewhere.publish(0, 0)
+    parent, child = read_all(elsewhere.nodes[0].store, T)  # type: ignore[arg-type]
+    town = Town(2, seed=2, give_up_ms=20_000, retry_ms=2_000)
+    kept = town.nodes[1].store
+    assert kept is not None
+    kept.commit([Batch(0, (child,))])
+    assert kept.missing(T) == [parent.cid]
+    town.subscribe(0, 1)
+    town.run(60_000)
+    assert town.peer(1).counters["history_given_up"] == 1
+    assert kept.missing(T) == []
+
+
+def test_gaps_in_the_store_are_filled_after_a_restart() -> None:
+    town = Town(3)
+    town.subscribe(0, 1)
+    town.run(20_000)
+    town.publish(*[0, 1] * 5)
+    town.run(5_000)
+    events = list(read_all(town.nodes[0].store, T))  # type: ignore[arg-type]
+    kept = town.nodes[2].store
+    assert kept is not None
+    kept.commit([Batch(0, (*events[:3], *events[5:]))])
+    town.subscribe(2)
+    town.run(30_000)
+    assert town.stream(2) == town.stream(0)
+    assert kept.heads(T) == town.nodes[0].store.heads(T)  # type: ignore[union-attr]
+    state = town.peer(2).history.topics[T]  # type: ignore[union-attr]
+    assert state.stream.heads == kept.heads(T)
+
+
+def test_one_event_in_several_topics() -> None:
+    town = Town(3)
+    other = Topic("/other")
+    town.subscribe(0, 1)
+    town.world.subscribe(town.nodes[1], other)
+    town.run(20_000)
+    town.world.publish_together(town.nodes[0], [T, other], b"both")
+    town.run(5_000)
+    assert town.answers() == ["delivered", "delivered"]
+    store = town.nodes[1].store
+    assert store is not None
+    for topic in (T, other):
+        assert [event.payload for event in read_all(store, topic)] == [b"both"]
+
+
+def test_a_store_that_fails_answers_so_and_nothing_is_delivered_twice() -> None:
+    town = Town(2)
+    town.subscribe(0, 1)
+    town.run(20_000)
+    town.publish(0)
+    town.run(2_000)
+    peer, node = town.peer(1), town.nodes[1]
+    town.world.store_ms = 10_000
+    town.publish(0, every_ms=0)
+    town.run(11_000)  # peer 1 has it, and its disk is still busy with it
+    [token] = node.storing
+    node.storing[token] = Store(token, ())  # which is never written
+    local = node.clock.local_ms(town.world.now_ms)
+    town.world.carry_out(node, peer.handle(Stored(token, "the disk is full"), local))
+    assert peer.counters["history_store_failed"] == 1
+    town.world.store_ms = 5
+    town.run(60_000)
+    assert town.stream(1) == town.stream(0)
+    got = town.delivered(1)
+    assert len(got) == len(set(got)) == 2
+
+
+def test_nobody_hears_of_an_event_before_it_is_durable() -> None:
+    town = Town(2)
+    town.subscribe(0, 1)
+    town.run(20_000)
+    history = town.peer(0).history
+    assert history is not None
+    town.world.store_ms = 5_000
+    town.publish(0, every_ms=100)
+    state = history.topics[T]
+    [cid] = state.stream.heads
+    assert history._heads(state, answer=False).heads == []
+    assert history.serving.block(cid) is None
+    assert town.delivered(0) == []
+
+
+def test_effects_name_what_is_lost() -> None:
+    """What comes before a baseline is noted as lost, so that no restart looks for it."""
+    town = Town(3)
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(*[0] * 10)
+    seen: list[Store] = []
+    carry_out = town.world.carry_out
+
+    def watch(node, effects):  # type: ignore[no-untyped-def]
+        if node.index == 2:
+            seen.extend(e for e in effects if isinstance(e, Store))
+            assert not any(isinstance(e, Deliver) for e in effects) or seen
+        carry_out(node, effects)
+
+    town.world.carry_out = watch  # type: ignore[method-assign]
+    town.subscribe(2)
+    town.run(30_000)
+    assert [cid for store in seen for _, cid in store.lost] == [town.stream(0)[-2]]
+    assert town.nodes[2].store.missing(T) == []  # type: ignore[union-attr]
+    assert cid_of(b"nothing") not in town.stream(2)
