@@ -1,0 +1,12 @@
+"""The topic-aware DHT as state machines that do no I/O (Baehni, Guerraoui, Handurukande, Jurca,
+Koldehofe 2004, Section 4; the decisions are in `rules/roles.py`).
+
+From below: `space` says where a peer lies in a topic, `state` is what a peer remembers of one
+topic, `routing` finds forwarders, `changing` makes this peer a forwarder or stops it being one,
+`serving` answers others' operations, `operating` initiates this peer's own, `stabilising` is
+Algorithm 1, `sampling` random routing and Algorithm 2, `topic_dht` composes.
+
+Invariants, once no operation is under way and no message is lost (Lemma 4.2): a peer is forwarder
+or child of a topic if and only if it is subscribed; every child is at its closest forwarder; no
+forwarder has more than k children.
+"""

@@ -1,0 +1,175 @@
+"""Random routing (Lemma 4.7) and views of random members kept by it (Algorithm 2).
+
+A member is drawn in two steps: a forwarder from a random region of the topic (`rules.Region`),
+then a seat with it, its own or a child's. An empty seat means to draw anew. Every subscriber is
+equally likely while no forwarder has more than k children and no region as many as `dht.k` members.
+How large regions are is settled before, from how densely some random places are settled.
+
+Deviation: the paper takes whoever is closest to a random value, which favours those with empty
+space around them (`rules.closest_weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.ids import Contact, Topic
+from weft.protocol.context import Context
+from weft.protocol.kademlia.table import Entry
+from weft.protocol.messages_topic_dht import SEAT, RoleReply, RoleRequest
+from weft.protocol.topic_dht.routing import Routing
+from weft.protocol.topic_dht.serving import Serving
+from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.space import TOPIC_BITS, TOPICS
+from weft.protocol.topic_dht.state import Role, Roles
+from weft.protocol.topic_dht.talking import Talking
+from weft.rules import roles as rules
+from weft.rules.draw import absorb, below, chance, stream_of
+from weft.rules.prefix import BITS, common_prefix
+
+_TARGET = stream_of("topic_dht.random")
+_SEAT = stream_of("topic_dht.seat")
+_ROUND = stream_of("topic_dht.round")
+_ESTIMATES = 4
+"""guess: random places whose density is looked at."""
+_ANEW_EVERY = 64
+"""guess: rounds after which the size of regions is settled anew: topics grow and shrink."""
+
+Drawn = Callable[[Contact | None], None]
+
+
+class Sampling:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        roles: Roles,
+        routing: Routing,
+        talking: Talking,
+        serving: Serving,
+        settings: Settings,
+    ) -> None:
+        self._ctx = ctx
+        self._roles = roles
+        self._routing = routing
+        self._talking = talking
+        self._serving = serving
+        self._settings = settings
+        self._rounds = 0
+
+    # --- one random member ------------------------------------------------------------------------
+
+    def draw(self, topic: Topic, then: Drawn) -> None:
+        """A random subscriber of a topic in which this peer has a role; None if none was found."""
+        role = self._roles.by_topic.get(topic)
+        if role is None:
+            then(None)
+        else:
+            self._draw(role, then, self._settings.draws_max)
+
+    def _draw(self, role: Role, then: Drawn, left: int) -> None:
+        target, most = self._random_target(role.topic), self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            spots = {entry.key: entry.contact for entry in entries}
+            if left <= 1:
+                then(None)
+            elif len(entries) < most:  # that is the whole topic: one region, no empty seats
+                self._add_self(role, spots)
+                everybody = [spots[key] for key in sorted(spots)]
+                chosen = self._ctx.pick(_SEAT, everybody) if everybody else None
+                self._sit(role, chosen, then, left - 1)
+            elif role.region_bits is None:
+                self._calibrate(role, target, list(spots))
+                self._draw(role, then, left - 1)
+            else:
+                self._add_self(role, spots)
+                depth = TOPIC_BITS + role.region_bits
+                inside = [k for k in spots if common_prefix(k, target, TOPICS.bits) >= depth]
+                region = rules.Region(tuple(spots[key] for key in sorted(inside)), most)
+                if region.is_whole:
+                    chosen = region.on(below(self._ctx.bits(_SEAT), most))
+                    self._sit(role, chosen, then, left - 1)
+                else:
+                    self._ctx.counters["topic_dht_regions_full"] += 1
+                    role.region_bits += 1
+                    self._draw(role, then, left - 1)
+
+        gates = role.child.known() if role.child is not None else []
+        self._routing.find(role.topic, target, found, most, gates)
+
+    def _add_self(self, role: Role, spots: dict[int, Contact]) -> None:
+        """A lookup finds only others."""
+        if role.forwarder is not None:
+            spots[role.forwarder.place.table.own] = self._roles.me
+
+    def _calibrate(self, role: Role, target: int, found: list[int]) -> None:
+        """Learn how many forwarders there are before any region is used."""
+        role.estimates.append(rules.forwarders_estimate(target, found, BITS))
+        if len(role.estimates) >= _ESTIMATES:
+            mean = sum(role.estimates) / len(role.estimates)
+            role.region_bits = rules.region_bits(mean, self._ctx.config.dht.k)
+            role.estimates.clear()
+
+    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int) -> None:
+        """Draw a seat with a forwarder."""
+        seat = below(self._ctx.bits(_SEAT), self._settings.children_max + 1)
+
+        def seated(member: Contact | None) -> None:
+            if member is None:
+                self._draw(role, then, left)
+            else:
+                then(member)
+
+        def answered(reply: RoleReply | None) -> None:
+            seated(reply.member if reply is not None else None)
+
+        if chosen is None:
+            seated(None)
+        elif chosen.peer == self._roles.me.peer:
+            seated(self._serving.seat(role.topic, seat))
+        else:
+            self._talking.ask(
+                chosen,
+                lambda number: RoleRequest(number, role.topic, SEAT, seat=seat),
+                answered,
+            )
+
+    def _random_target(self, topic: Topic) -> int:
+        key = self._ctx.next_key(_TARGET)
+        low = 0
+        for word in range(BITS // 64):
+            low = low << 64 | absorb(key, word)
+        return self._roles.own(topic) >> BITS << BITS | low
+
+    # --- views ------------------------------------------------------------------------------------
+
+    def on_period(self, role: Role) -> None:
+        """One round of Algorithm 2."""
+        settings = self._settings
+        placed = role.forwarder is not None or role.child is not None
+        if not settings.view_percent or not placed or not role.wanted:
+            return
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            role.region_bits = None
+        if not role.view:
+            wanted = settings.view_max
+        elif chance(self._ctx.bits(_ROUND), settings.view_percent, 100):
+            wanted = settings.view_fanout
+        else:
+            wanted = 0
+
+        def drawn(member: Contact | None) -> None:
+            if member is not None and member.peer != self._roles.me.peer:
+                self._see(role, member)
+
+        for _ in range(wanted):
+            self._draw(role, drawn, settings.draws_max)
+
+    def _see(self, role: Role, member: Contact) -> None:
+        role.view.pop(member.peer, None)
+        role.view[member.peer] = member
+        if len(role.view) > self._settings.view_max:
+            del role.view[next(iter(role.view))]

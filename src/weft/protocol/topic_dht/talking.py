@@ -1,0 +1,51 @@
+"""Sending this protocol's messages, and waiting for answers (by the DHT's own calls)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from weft.ids import Contact
+from weft.protocol.context import Context
+from weft.protocol.kademlia.calls import Calls, Reply
+from weft.protocol.messages import AnyMessage
+from weft.protocol.messages_topic_dht import RoleReply, TopicDhtMessage
+
+Answered = Callable[[RoleReply | None], None]
+"""Told of the answer, or None if there was none."""
+
+
+class Talking:
+    """See the module's text."""
+
+    def __init__(self, ctx: Context, calls: Calls) -> None:
+        self._ctx = ctx
+        self._calls = calls
+
+    def send(self, to: Contact, message: TopicDhtMessage) -> None:
+        self._ctx.counters["topic_dht_messages"] += 1
+        self._ctx.send(to, cast(AnyMessage, message))
+
+    def ask(self, to: Contact, make: Callable[[int], TopicDhtMessage], then: Answered) -> None:
+        """Send the message that `make` makes for a request's number; it is repeated while it is
+        not answered, so whoever gets it may get it twice."""
+        self._ctx.counters["topic_dht_messages"] += 1
+        self._calls.ask(to, cast(Callable[[int], AnyMessage], make), _Asking(then))
+
+
+class _Asking:
+    __slots__ = ("_then",)
+    expects = RoleReply
+
+    def __init__(self, then: Answered) -> None:
+        self._then = then
+
+    def answered(self, reply: Reply) -> None:
+        assert isinstance(reply, RoleReply)
+        self._then(reply)
+
+    def slow(self) -> None:
+        pass
+
+    def failed(self) -> None:
+        self._then(None)

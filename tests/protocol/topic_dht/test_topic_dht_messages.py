@@ -1,0 +1,54 @@
+"""The messages go over a wire and come back as they were; too long ones do not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from weft.ids import Topic
+from weft.protocol import messages as m
+from weft.protocol import messages_topic_dht as t
+from weft.sim.identity import contact_of
+
+A = Topic("/a")
+ONE, TWO = contact_of(1, 1), contact_of(1, 2)
+SAID: list[t.TopicDhtMessage] = [
+    t.RoleRequest(7, A, t.SPLIT, 2, 9),
+    t.RoleRequest(8, A, t.SEAT, seat=3),
+    t.RoleReply(7, t.ACCEPTED, [ONE, TWO], 4, 2, 9),
+    t.RoleReply(8, t.ACCEPTED, member=ONE),
+    t.RoleDone(A, 7, True),
+    t.Invite(A, t.MAKECHILD),
+    t.Appeared(9, A),
+    t.Vanished(A),
+    t.Rejoin(10, A, [ONE]),
+    t.Forget(A),
+    t.RouteParent(A),
+    t.IsParent(A, ONE),
+    t.IsChild(A, [TWO]),
+]
+decode = msgspec.msgpack.Decoder(t.TopicDhtMessage).decode
+
+
+@pytest.mark.parametrize("message", SAID, ids=lambda one: type(one).__name__)
+def test_there_and_back(message: t.TopicDhtMessage) -> None:
+    assert decode(msgspec.msgpack.encode(message)) == message
+
+
+def test_every_message_is_among_them() -> None:
+    kinds = set(t.TopicDhtMessage.__args__)  # type: ignore[attr-defined]
+    assert {type(one) for one in SAID} == kinds
+
+
+def test_no_tag_is_used_twice() -> None:
+    together = msgspec.msgpack.Decoder(m.AnyMessage | t.TopicDhtMessage)
+    assert together.decode(msgspec.msgpack.encode(SAID[0])) == SAID[0]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [t.IsChild(A, [ONE] * (t.CONTACTS_MAX + 1)), t.RoleRequest(1, A, 6), t.RoleReply(1, 4)],
+)
+def test_what_is_out_of_bounds_is_refused(message: t.TopicDhtMessage) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode(msgspec.msgpack.encode(message))

@@ -1,0 +1,214 @@
+"""Each operation of Section 4.2: what it assumes and what holds after it."""
+
+from __future__ import annotations
+
+import pytest
+from topic_dht_kit import A, Group
+
+from weft.ids import Topic
+from weft.protocol.messages_topic_dht import SPLIT
+from weft.protocol.topic_dht.state import Lock
+
+
+@pytest.fixture
+def group() -> Group:
+    """Twelve subscribers of one topic, the first of them its only forwarder."""
+    one = Group(12)
+    assert one.forwarders() == [0] and len(one.children()) == 11
+    one.right()
+    return one
+
+
+def split_some(group: Group, *peers: int) -> None:
+    for peer in peers:
+        group.done(peer, "split", group.parent(peer))
+
+
+def test_split_makes_a_forwarder_beside_the_closest_one(group: Group) -> None:
+    split_some(group, 5)
+    assert group.forwarders() == [0, 5]
+    split_some(group, 7, 2)
+    assert group.forwarders() == [0, 2, 5, 7]
+    assert group.counted("topic_dht_promotions") == 12 + 1 + 3
+    assert all(group.parent(one) == group.closest(one, [0, 2, 5, 7]) for one in group.children())
+
+
+def test_split_with_one_that_is_not_the_closest_is_aborted(group: Group) -> None:
+    split_some(group, 5, 7)
+    child = group.children()[0]
+    wrong = next(one for one in group.forwarders() if one != group.parent(child))
+    before = group.counted("topic_dht_aborts")
+    group.done(child, "split", wrong)
+    assert group.counted("topic_dht_aborts") == before + 1
+    assert group.forwarders() == [0, 5, 7] and child in group.children()
+
+
+def test_split_with_one_that_does_not_forward_changes_nothing(group: Group) -> None:
+    group.done(3, "split", 4)
+    assert group.forwarders() == [0]
+
+
+def test_a_join_at_the_wrong_forwarder_is_sent_on(group: Group) -> None:
+    split_some(group, 5, 7, 2)
+    child = group.children()[0]
+    operating, role = group.machine(child).operating, group.role(child)
+    right = group.parent(child)
+    wrong = next(one for one in group.forwarders() if one != right)
+    operating._join_at(role, operating.begin(role), group.contact(wrong))
+    group.run.flush(child)
+    group.rest()
+    group.right()
+    assert group.parent(child) == right
+
+
+def test_a_child_knows_its_parent_and_others(group: Group) -> None:
+    split_some(group, 5, 7, 2)
+    limit = group.machine(0).settings.alternatives_max
+    late = Topic("/late")
+    group.run.unsubscribe(11, [A])
+    group.rest()
+    group.run.subscribe(11, [A, late])
+    group.rest()
+    child = group.role(11).child
+    assert child is not None
+    known = [group.number(one) for one in child.known()]
+    assert known[0] == group.closest(11, group.forwarders())
+    assert 1 < len(known) <= limit + 1 and set(known) <= set(group.forwarders())
+
+
+def test_leave_sends_the_children_to_their_closest(group: Group) -> None:
+    split_some(group, 5, 7)
+    group.run.unsubscribe(5, [A])
+    group.rest()
+    group.right()
+    assert not group.has_role(5) and group.forwarders() == [0, 7]
+
+
+def test_the_last_forwarder_hands_over_to_a_child(group: Group) -> None:
+    heir = group.closest(0, group.children())
+    group.run.unsubscribe(0, [A])
+    group.rest()
+    group.right()
+    assert group.forwarders() == [heir] and not group.has_role(0)
+
+
+def test_a_forwarder_without_children_just_goes() -> None:
+    group = Group(2)
+    group.run.unsubscribe(1, [A])
+    group.rest()
+    group.run.unsubscribe(0, [A])
+    group.rest()
+    group.right()
+    assert group.forwarders() == [] and not group.has_role(0)
+
+
+def test_makechild_turns_a_forwarder_into_a_child(group: Group) -> None:
+    split_some(group, 5, 7)
+    parent = group.closest(5, [0, 7])
+    group.done(5, "makechild", parent)
+    assert group.forwarders() == [0, 7] and group.parent(5) == parent
+
+
+def test_makechild_of_one_that_is_not_the_closest_is_aborted(group: Group) -> None:
+    split_some(group, 5, 7)
+    wrong = next(one for one in (0, 7) if one != group.closest(5, [0, 7]))
+    group.done(5, "makechild", wrong)
+    assert group.forwarders() == [0, 5, 7]
+
+
+def test_reassign_swaps_child_and_forwarder(group: Group) -> None:
+    group.done(5, "reassign", 0)
+    assert group.forwarders() == [5] and group.parent(0) == 5
+
+
+def test_replace_for_fairness_leaves_the_replaced_one_a_child(group: Group) -> None:
+    group.run.subscribe(0, [Topic(f"/more/{number}") for number in range(8)])
+    group.run.subscribe(4, [Topic("/own/5"), Topic("/own/6")])
+    group.rest()
+    load, other = group.machine(0).roles.load(), group.machine(4).roles.load()
+    assert (load.locations - 1) / load.topics > (other.locations + 1) / other.topics
+    group.done(4, "replace", 0)
+    assert group.forwarders() == [4] and group.parent(0) == 4
+
+
+def test_replace_of_one_that_does_no_more_than_its_share_is_aborted(group: Group) -> None:
+    group.done(4, "replace", 0)
+    assert group.forwarders() == [0]
+
+
+def test_newcomers_replace_who_does_more_than_its_share(group: Group) -> None:
+    """The fairness test is made on subscription too."""
+    group.run.unsubscribe(4, [A])
+    group.run.subscribe(0, [Topic(f"/more/{number}") for number in range(8)])
+    group.run.subscribe(4, [Topic("/own/5"), Topic("/own/6"), Topic("/own/7")])
+    group.rest()
+    group.run.subscribe(4, [A])
+    group.rest()
+    group.right()
+    assert group.forwarders() == [4]
+
+
+def test_a_newcomer_without_location_splits_where_there_are_most_children() -> None:
+    group = Group(10)
+    for peer in (8, 9):
+        group.run.unsubscribe(peer, [A, Topic(f"/own/{peer}")])
+    group.run.subscribe(1, [Topic("/own/2")])
+    group.rest()
+    assert group.machine(9).roles.load().locations == 0
+    group.run.subscribe(9, [Topic("/own/2"), A])
+    group.rest()
+    group.right()
+    assert group.forwarders() == [0, 9]  # seven children here, one there
+
+
+def test_two_splits_at_once_one_is_told_to_wait(group: Group) -> None:
+    group.do(5, "split", 0)
+    group.do(7, "split", 0)
+    group.rest()
+    group.right()
+    assert group.counted("topic_dht_aborts") == 1
+    assert len(group.forwarders()) == 2
+
+
+def test_all_at_once_ends_well(group: Group) -> None:
+    for peer in (2, 3, 4, 5, 6, 7):
+        group.do(peer, "split", 0)
+    group.run.unsubscribe(8, [A])
+    group.run.unsubscribe(0, [A])
+    group.rest()
+    group.rest()
+    group.right()
+
+
+def test_an_operation_that_is_never_closed_ends_with_its_lease(group: Group) -> None:
+    lease = group.machine(0).settings.lease_ms
+    role, now = group.role(0), group.run.world.now_ms
+    role.lock = Lock(group.contact(5).peer, 1, SPLIT, now + lease)
+    group.do(7, "split", 0)
+    group.run.run(1_000)
+    assert group.forwarders() == [0]
+    group.run.run(lease)
+    group.done(7, "split", 0)
+    assert group.forwarders() == [0, 7]
+
+
+def test_too_many_children_make_one_of_them_split() -> None:
+    for k in (1, 2, 4):
+        group = Group(14, k)
+        group.right()
+        assert len(group.forwarders()) >= 14 / (k + 1)
+
+
+def test_unsubscribing_while_subscribing_leaves_nothing(group: Group) -> None:
+    topic = Topic("/short")
+    group.run.subscribe(3, [topic])
+    group.run.run(15)
+    group.run.unsubscribe(3, [topic])
+    group.rest()
+    group.right()
+    group.run.subscribe(3, [topic])
+    group.run.unsubscribe(3, [topic])
+    group.run.subscribe(3, [topic])
+    group.rest()
+    group.right()
+    assert group.machine(3).roles.forwarding(topic) is not None

@@ -1,0 +1,113 @@
+"""Random routing: every subscriber equally likely, and nobody outside the topic is asked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.ids import Contact, Topic
+from weft.protocol.config import Dht
+from weft.protocol.topic_dht.settings import Settings as TopicSettings
+from weft.sim.topic_dht import Run, Settings
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "rules"))
+
+from chi_square import chi_square_p
+
+T, OTHER = Topic("/t"), Topic("/other")
+MEMBERS, STRANGERS, DRAWS = 24, 12, 960
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """Twenty-four subscribers of one topic, forwarders and children, among strangers."""
+    settings = TopicSettings(children_max=2, period_ms=10**9, view_percent=0)
+    few = Dht(enabled=True, k=6)  # so that the topic has several regions
+    one = Run(Settings(seed=3, peers=MEMBERS + STRANGERS, topics=settings, dht=few))
+    one.start()
+    for peer in range(MEMBERS + STRANGERS):
+        one.subscribe(peer, [OTHER] if peer % 2 or peer >= MEMBERS else [Topic(f"/own/{peer}")])
+    one.run(20_000)
+    for peer in range(MEMBERS):
+        one.subscribe(peer, [T])
+        one.run(1_000)
+    one.run(20_000)
+    assert one.check().all == []
+    return one
+
+
+def draw(run: Run, peer: int, count: int) -> list[Contact]:
+    drawn: list[Contact | None] = []
+    machine = run.machine(peer)
+    assert machine is not None
+    while len(drawn) < count:
+        before = len(drawn)
+        for _ in range(40):
+            machine.topics.draw(T, drawn.append)
+        run.flush(peer)
+        while len(drawn) < before + 40:
+            run.run(50)
+    assert None not in drawn
+    return [one for one in drawn if one is not None][:count]
+
+
+def roles(run: Run) -> tuple[list[int], list[int]]:
+    forwarders, children = [], []
+    for peer in range(MEMBERS):
+        machine = run.machine(peer)
+        assert machine is not None
+        forwards = machine.topics.roles.forwarding(T) is not None
+        (forwarders if forwards else children).append(peer)
+    return forwarders, children
+
+
+def test_every_subscriber_is_equally_likely_and_no_stranger_is_asked(run: Run) -> None:
+    forwarders, children = roles(run)
+    assert len(forwarders) > 6 and len(children) > 6  # several regions, several seats
+    before = run.world.outside
+    for asker in (forwarders[0], children[0]):
+        counts = {run.world.nodes[peer].contact.peer: 0 for peer in range(MEMBERS)}
+        for member in draw(run, asker, DRAWS):
+            counts[member.peer] += 1
+        assert chi_square_p(list(counts.values())) > 0.001, counts
+    assert run.world.outside == before, "a request for a place in the topic left the topic"
+    assert run.world.inside > 5_000 and run.world.parasites == 0
+
+
+def test_the_bound_on_draws_ends_a_draw_in_vain(run: Run) -> None:
+    forwarders, _ = roles(run)
+    machine = run.machine(forwarders[0])
+    assert machine is not None
+    drawn: list[Contact | None] = []
+    sampling, role = machine.topics.sampling, machine.topics.roles.by_topic[T]
+    sampling._draw(role, drawn.append, 1)
+    run.flush(forwarders[0])
+    run.run(10_000)
+    assert drawn == [None]
+    machine.topics.draw(Topic("/nowhere"), drawn.append)
+    assert drawn == [None, None]
+
+
+def test_views_fill_and_the_oldest_goes() -> None:
+    """Algorithm 2."""
+    settings = TopicSettings(children_max=3, period_ms=2_000, view_max=5, view_percent=50)
+    run = Run(Settings(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6)))
+    run.start()
+    for peer in range(10):
+        run.subscribe(peer, [T])
+    run.run(20_000)
+    views = []
+    for peer in range(10):
+        machine = run.machine(peer)
+        assert machine is not None
+        views.append(dict(machine.topics.roles.by_topic[T].view))
+        assert len(views[-1]) == 5 and machine.ctx.me.peer not in views[-1]
+    run.run(30_000)
+    changed = 0
+    for peer in range(10):
+        machine = run.machine(peer)
+        assert machine is not None
+        changed += list(machine.topics.roles.by_topic[T].view) != list(views[peer])
+    assert changed > 5
