@@ -4,8 +4,8 @@ overlay (TERA, Section 4; Pulsarcast's naive flood), whether they are subscribed
 Deviation: so that history has somebody to ask, subscribers make themselves known by a flood of
 their own, when they subscribe and from time to time. Subscribers remember some of them.
 
-Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass through, and per
-topic `_MEMBERS_MAX` subscribers.
+Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass through, per topic
+`_MEMBERS_MAX` subscribers, and `_HEARD_MAX` words of subscribers in all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _TOPICS_MAX = 1_024
 """guess"""
 _MEMBERS_MAX = 32
 """guess"""
+_HEARD_MAX = 4_096
+"""guess: subscribers, over all topics, whose latest word is remembered, to be passed on once."""
 _UNSENT_MAX = 256
 """guess: events kept while this peer knows nobody."""
 _TELL_EVERY_CYCLES = 8
@@ -41,7 +43,9 @@ class _Known:
     def __init__(self, recent: Recent) -> None:
         self.recent = recent
         self.subscribed = False
-        self.members: dict[PeerId, tuple[Contact, int, int]] = {}  # incarnation and tick
+        self.members: dict[
+            PeerId, Contact
+        ] = {}  # other subscribers, those heard of last at the end
 
 
 class Flooding:
@@ -52,6 +56,9 @@ class Flooding:
         self._general = general
         self._topics: dict[Topic, _Known] = {}
         self._unsent: list[tuple[Topic, m.Event]] = []
+        # Who made itself known lately: incarnation, tick, and the cycle it was heard in.
+        self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
+        self._cycle = 0
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -102,17 +109,21 @@ class Flooding:
         ctx, who = self._ctx, message.member
         if message.topic == GENERAL or who.peer == ctx.me.peer:
             return
-        known = self._known(message.topic)
-        before = known.members.get(who.peer)
-        when = (message.incarnation, message.tick)
-        if before is not None and before[1:3] >= when:
+        key, when = (message.topic, who.peer), (message.incarnation, message.tick)
+        before = self._heard.get(key)
+        if before is not None and before[:2] >= when:
             return
-        known.members.pop(who.peer, None)
-        known.members[who.peer] = (who, *when)
-        if len(known.members) > _MEMBERS_MAX:
-            del known.members[next(iter(known.members))]
-        if before is None and known.subscribed:
-            ctx.tell(MemberMet(message.topic, who))
+        if before is None and len(self._heard) >= _HEARD_MAX:
+            return  # what is not remembered must not be passed on: it would never end
+        self._heard[key] = (*when, self._cycle)
+        known = self._known(message.topic)
+        if known.subscribed:
+            if who.peer not in known.members:
+                ctx.tell(MemberMet(message.topic, who))
+            known.members.pop(who.peer, None)
+            known.members[who.peer] = who
+            if len(known.members) > _MEMBERS_MAX:
+                del known.members[next(iter(known.members))]
         for contact in self._general.contacts():
             if contact.peer not in (sender.peer, who.peer):
                 ctx.send(contact, message)
@@ -135,8 +146,7 @@ class Flooding:
         known = self._known(topic)
         hops = min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
         ask = known.members.get(sender.peer)
-        asked = ask[0] if ask is not None else None
-        if take_in(ctx, topic, known.recent, event, hops, sender, known.subscribed, asked):
+        if take_in(ctx, topic, known.recent, event, hops, sender, known.subscribed, ask):
             self._push(topic, event, hops, sender.peer)
         else:
             ctx.counters["duplicates"] += 1
@@ -170,6 +180,10 @@ class Flooding:
         """There are none."""
 
     def run_cycle(self, cycle: int) -> None:
+        self._cycle = cycle
+        old = cycle - 2 * _TELL_EVERY_CYCLES
+        for key in [key for key, heard in self._heard.items() if heard[2] < old]:
+            del self._heard[key]
         for topic, known in self._topics.items():
             known.recent.purge(self._ctx.now)
             if known.subscribed and cycle % _TELL_EVERY_CYCLES == 0:
@@ -179,7 +193,7 @@ class Flooding:
 
     def members(self, topic: Topic) -> list[Contact]:
         known = self._topics.get(topic)
-        return [one[0] for one in known.members.values()] if known is not None else []
+        return list(known.members.values()) if known is not None else []
 
     def alone(self, topic: Topic) -> bool:
         return not self.members(topic)

@@ -1,0 +1,88 @@
+"""How events spread in a tree: over every link once.
+
+An event of a member goes over all its links, and each member passes it on over all of its own but
+the one it came by. A member that is without a parent for the moment keeps what should go up; so
+does a root that has found no other yet.
+"""
+
+from __future__ import annotations
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol import messages as m
+from weft.protocol.context import Context
+from weft.protocol.messages_pulsar import TreeLeave
+from weft.protocol.pulsar.branch import Branch
+from weft.protocol.pulsar.joining import Joining
+from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
+from weft.rules.multicast import onward
+
+_UNSENT_MAX = 256
+"""guess: events kept while there is no parent."""
+
+
+class Spreading:
+    """The events of one peer's trees."""
+
+    def __init__(self, ctx: Context, trees: dict[Topic, Branch], joining: Joining) -> None:
+        self._ctx = ctx
+        self._trees = trees
+        self._joining = joining
+
+    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+        """Spread an event of this peer's own, if it is in the tree or about to be."""
+        branch = self._trees.get(topic)
+        if branch is None:
+            return False
+        if branch.recent.admit(event, 0, None, self._ctx.now):
+            if branch.subscribed and not delivered:
+                deliver(self._ctx, topic, event, 0, None)
+            self._push(branch, event, 0, None)
+        return True
+
+    def on_payload(self, sender: Contact, message: m.Payload) -> None:
+        ctx, event = self._ctx, message.event
+        ctx.counters["payloads_received"] += 1
+        branch = self._trees.get(message.topic)
+        linked = branch is not None and sender.peer in branch.watched
+        if not linked and not self._joining.has_asked(message.topic, sender.peer):
+            ctx.send(sender, TreeLeave(message.topic))  # so that it stops
+        if branch is None:
+            ctx.counters["not_subscribed"] += 1
+            note_parasite(ctx, message.topic, event, sender.peer)
+            return
+        hops = min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
+        if not self._accept(branch, event, hops, sender):
+            ctx.counters["duplicates"] += 1
+            trace_event(ctx, DUPLICATE_MESSAGE, message.topic, event, sender.peer, hops)
+
+    def on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
+        """Somebody outside hands an event to the tree."""
+        event = message.event
+        self._ctx.counters["routed_received"] += 1
+        branch = self._trees.get(message.topic)
+        taken = False
+        if branch is not None and branch.attached and not message.again:
+            self._accept(branch, event, 1, sender)
+            taken = branch.recent.has_seen(event)
+        result = m.RouteResult(message.topic, event.incarnation, event.number, taken)
+        self._ctx.send(sender, result)
+
+    def _accept(self, branch: Branch, event: m.Event, hops: int, sender: Contact) -> bool:
+        ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
+        taken = take_in(
+            self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
+        )
+        if taken:
+            self._push(branch, event, hops, sender.peer)
+        return taken
+
+    def _push(self, branch: Branch, event: m.Event, hops: int, source: PeerId | None) -> None:
+        fellow = branch.fellows.get(source) if source is not None else None
+        told = fellow.joined_to if fellow is not None else ()
+        message = m.Payload(branch.topic, event, hops + 1)
+        for contact in onward(branch.links(), source, told):
+            self._ctx.send(contact, message)
+        young_root = branch.rendezvous and not branch.fellows
+        if (young_root or not branch.attached) and len(branch.unsent) < _UNSENT_MAX:
+            branch.unsent.append(event)

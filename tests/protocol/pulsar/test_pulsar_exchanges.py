@@ -1,0 +1,326 @@
+"""Trees message by message: one peer, and what it answers."""
+
+from __future__ import annotations
+
+from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
+
+from weft.ids import Topic
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.config import Config, Cyclon, Pulsar
+from weft.protocol.messages_dht import PROVIDERS, FindReply, FindRequest
+from weft.protocol.messages_pulsar import (
+    RendezvousSync,
+    TreeFamily,
+    TreeJoin,
+    TreeJoinReply,
+    TreeLeave,
+)
+from weft.protocol.pulsar.branch import Branch
+from weft.protocol.pulsar.pulsar import Pulsar as Trees
+from weft.rules.multicast import tree_key, tree_location
+from weft.rules.prefix import location_of
+
+# Cycles so short that pings are not due when something is to be seen after some of them.
+CONFIG = Config(routing="pulsarcast", pulsar=Pulsar(children_max=2), cyclon=Cyclon(cycle_ms=2_000))
+
+
+def branch_of(rig: Rig, topic: Topic = T) -> Branch:
+    assert isinstance(rig.peer.routing, Trees)
+    return rig.peer.routing.trees[topic]
+
+
+def trees_of(rig: Rig) -> dict[Topic, Branch]:
+    assert isinstance(rig.peer.routing, Trees)
+    return rig.peer.routing.trees
+
+
+def child_of(parent: int, *above: int, roots: tuple[int, ...] = ()) -> Rig:
+    """A subscriber below `parent`, which is below the others."""
+    rig = Rig(1, CONFIG)
+    rig.meet(parent)
+    asked = rig.subscribe()
+    request = sent(asked, FindRequest)[0][1]
+    joins = rig.hear(parent, FindReply(request.request, True, providers=[contact(parent)]))
+    assert sent(joins, TreeJoin) == [(parent, TreeJoin(T, True, False))]
+    done = rig.hear(parent, TreeJoinReply(T, True, True))
+    assert answers(done) == [(1, "joined")]
+    rig.hear(parent, family(above, roots))
+    return rig
+
+
+def family(
+    above: tuple[int, ...] = (), roots: tuple[int, ...] = (), beat: int = 1, age: int = 0
+) -> TreeFamily:
+    path, rendezvous = [contact(one) for one in above], [contact(one) for one in roots]
+    return TreeFamily(T, beat, age, True, path, rendezvous, [])
+
+
+def sync(*roots: int, answer: bool = False, children: int = 1) -> RendezvousSync:
+    return RendezvousSync(T, 1, True, children, [contact(one) for one in roots], [], answer)
+
+
+def test_the_first_of_all_is_a_rendezvous() -> None:
+    rig = Rig(1, CONFIG)
+    assert answers(rig.subscribe()) == [(1, "instantiated")]
+    assert branch_of(rig).rendezvous
+    assert delivered(rig.publish(b"x")) == [(1, 1)]
+
+
+def test_the_lookup_asks_for_members_on_the_way() -> None:
+    rig = Rig(1, CONFIG)
+    rig.meet(2)
+    request = sent(rig.subscribe(), FindRequest)[0][1]
+    assert (request.want, request.key) == (PROVIDERS, tree_key(T))
+
+
+def test_members_answer_to_lookups() -> None:
+    rig = Rig(1, CONFIG)
+    request = FindRequest(5, 0, Topic(""), Topic(""), tree_key(T)[1:], PROVIDERS, tree_key(T))
+    assert sent(rig.hear(3, request), FindReply)[0][1].providers == []
+    rig.do(seam.Subscribe(1, T))
+    rig.wait(60_000)  # what else it waits for has failed by then
+    assert sent(rig.hear(3, request), FindReply)[0][1].providers == [contact(1)]
+
+
+def test_nobody_in_the_tree_and_another_is_closer() -> None:
+    """With one rendezvous per tree, the closer of the two is asked to be it."""
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
+    rig.meet(closer)
+    request = sent(rig.subscribe(), FindRequest)[0][1]
+    joins = rig.hear(closer, FindReply(request.request, True))
+    assert sent(joins, TreeJoin) == [(closer, TreeJoin(T, True, True))]
+
+
+def _distance(number: int) -> int:
+    return location_of(contact(number).peer) ^ tree_location(T)
+
+
+def test_who_is_asked_as_rendezvous_begins_a_tree() -> None:
+    rig = Rig(1, CONFIG)
+    effects = rig.hear(2, TreeJoin(T, True, root=True))
+    assert sent(effects, TreeJoinReply) == [(2, TreeJoinReply(T, True, False))]
+    assert branch_of(rig).rendezvous and not branch_of(rig).subscribed
+    assert rig.peer.subscribed == []
+    forwarded = rig.hear(2, m.Payload(T, event(2, 1), 1))
+    assert delivered(forwarded) == []
+    assert rig.peer.counters["parasites"] == 1
+
+
+def test_who_is_asked_as_a_member_and_is_none_refuses() -> None:
+    rig = Rig(1, CONFIG)
+    assert sent(rig.hear(2, TreeJoin(T, True)), TreeJoinReply) == [(2, TreeJoinReply(T, False))]
+    assert trees_of(rig) == {}
+
+
+def test_children_are_bounded_and_newcomers_sent_on() -> None:
+    rig = child_of(9)
+    for number in (2, 3):
+        assert sent(rig.hear(number, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+    refused = sent(rig.hear(4, TreeJoin(T, True)), TreeJoinReply)[0][1]
+    assert not refused.accepted
+    assert sorted(one.address for one in refused.instead) == [
+        contact(2).address,
+        contact(3).address,
+    ]
+    assert sent(rig.hear(2, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted  # it is one already
+
+
+def test_a_newcomer_follows_where_it_is_sent() -> None:
+    rig = Rig(1, CONFIG)
+    rig.meet(2)
+    request = sent(rig.subscribe(), FindRequest)[0][1]
+    rig.hear(2, FindReply(request.request, True, providers=[contact(2)]))
+    effects = rig.hear(2, TreeJoinReply(T, False, False, [contact(5), contact(6)]))
+    assert sent(effects, TreeJoin) == [(5, TreeJoin(T, True, False))]
+    late = rig.wait(3_000)  # no answer: the next one
+    assert sent(late, TreeJoin)[0] == (6, TreeJoin(T, True, False))
+    assert answers(rig.hear(5, TreeJoinReply(T, True, True))) == [(1, "joined")]  # late, but fine
+    assert sent(rig.hear(6, TreeJoinReply(T, True, True)), TreeLeave) == [(6, TreeLeave(T))]
+
+
+def test_an_event_goes_up_and_down_once() -> None:
+    rig = child_of(9)
+    rig.hear(2, TreeJoin(T, True))
+    rig.hear(3, TreeJoin(T, True))
+    assert told(rig.publish(b"own"), m.Payload) == [2, 3, 9]
+    from_child = rig.hear(2, m.Payload(T, event(7, 1), 4))
+    assert delivered(from_child) == [(7, 1)]
+    assert told(from_child, m.Payload) == [3, 9]
+    assert sent(from_child, m.Payload)[0][1].hops == 5
+    again = rig.hear(9, m.Payload(T, event(7, 1), 4))
+    assert told(again, m.Payload) == [] and delivered(again) == []
+    assert rig.peer.counters["duplicates"] == 1
+
+
+def test_who_is_not_linked_is_told_to_stop() -> None:
+    rig = child_of(9)
+    effects = rig.hear(5, m.Payload(T, event(7, 1), 1))
+    assert delivered(effects) == [(7, 1)]
+    assert sent(effects, TreeLeave) == [(5, TreeLeave(T))]
+    other = rig.hear(5, m.Payload(Topic("/other"), event(7, 1), 1))
+    assert sent(other, TreeLeave) == [(5, TreeLeave(Topic("/other")))]
+
+
+def test_an_orphan_asks_the_levels_above() -> None:
+    rig = child_of(9, 8, 7, roots=(7, 6))
+    assert sent(rig.lose(9), TreeJoin) == [(8, TreeJoin(T, True, False))]
+    assert sent(rig.lose(8), TreeJoin) == [(7, TreeJoin(T, True, False))]
+    assert sent(rig.hear(7, TreeJoinReply(T, False)), TreeJoin) == [(6, TreeJoin(T, True, False))]
+    own = rig.publish(b"meanwhile")
+    assert delivered(own) == [(1, 1)] and told(own, m.Payload) == []
+    back = rig.hear(6, TreeJoinReply(T, True, True))
+    assert [(to, one.event.payload) for to, one in sent(back, m.Payload)] == [(6, b"meanwhile")]
+
+
+def test_a_parent_that_leaves_says_where_to_go() -> None:
+    rig = child_of(9, roots=(7,))
+    effects = rig.hear(9, TreeLeave(T, [contact(5)]))
+    assert sent(effects, TreeJoin) == [(5, TreeJoin(T, True, False))]
+
+
+def test_who_unsubscribes_hands_its_children_on() -> None:
+    rig = child_of(9, roots=(7,))
+    rig.hear(2, TreeJoin(T, True))
+    effects = rig.do(seam.Unsubscribe(3, T))
+    assert answers(effects) == [(3, "left")]
+    assert sorted(sent(effects, TreeLeave), key=lambda one: one[0]) == [
+        (2, TreeLeave(T, [contact(9), contact(7)])),
+        (9, TreeLeave(T)),
+    ]
+    assert trees_of(rig) == {}
+    assert sorted(e.peer for e in effects if isinstance(e, seam.Release)) == [
+        contact(2).peer,
+        contact(9).peer,
+    ]
+
+
+def test_the_family_is_passed_down_when_it_changes() -> None:
+    rig = child_of(9)
+    rig.hear(2, TreeJoin(T, True))
+    passed = sent(rig.hear(9, family((8,), (8,), beat=2)), TreeFamily)
+    assert [(to, one.path, one.rendezvous) for to, one in passed] == [
+        (2, [contact(9), contact(8)], [contact(8)])
+    ]
+    assert sent(rig.hear(9, family((8,), (8,), beat=2)), TreeFamily) == []
+
+
+def test_a_circle_is_left() -> None:
+    rig = child_of(9)
+    effects = rig.hear(9, family((8, 1, 9)))
+    assert sent(effects, TreeLeave) == [(9, TreeLeave(T))]
+    assert branch_of(rig).parent is None
+
+
+def test_a_joiner_above_is_refused() -> None:
+    rig = child_of(9, 8, 7)
+    for above in (9, 8, 7):
+        assert not sent(rig.hear(above, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+    assert sent(rig.hear(6, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+
+
+def test_without_a_beat_the_way_up_is_broken() -> None:
+    rig = child_of(9)
+    patience = rig.peer.config.pulsar.patience_cycles
+    for _ in range(patience):
+        rig.cycle()
+    assert branch_of(rig).parent is not None
+    assert not sent(rig.hear(6, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+    assert told(rig.cycle(), TreeLeave) == [9]
+    assert branch_of(rig).parent is None
+
+
+def test_a_stale_beat_does_not_help() -> None:
+    """Members that lost all roots must not take each other's old beats for new ones."""
+    rig = child_of(9)
+    patience = rig.peer.config.pulsar.patience_cycles
+    for beat in range(patience):
+        rig.cycle()
+        rig.hear(9, family(beat=beat + 2, age=beat + 1))
+    assert told(rig.cycle(), TreeLeave) == [9]
+
+
+def test_rendezvous_are_joined_to_each_other() -> None:
+    rig = Rig(1, CONFIG)
+    rig.subscribe()
+    effects = rig.hear(2, sync(answer=True))
+    assert sent(effects, RendezvousSync)[0][0] == 2
+    rig.hear(3, sync(2))
+    assert list(branch_of(rig).fellows) == [contact(2).peer, contact(3).peer]
+    assert told(rig.publish(b"x"), m.Payload) == [2, 3]
+    # 3 is joined to 2 and has sent it there itself; 2 has not said so of 3.
+    assert told(rig.hear(3, m.Payload(T, event(7, 1), 1)), m.Payload) == []
+    assert told(rig.hear(2, m.Payload(T, event(7, 2), 1)), m.Payload) == [3]
+
+
+def test_a_rendezvous_names_its_fellows_to_its_children() -> None:
+    rig = Rig(1, CONFIG)
+    rig.subscribe()
+    rig.hear(2, sync())
+    told_child = sent(rig.hear(4, TreeJoin(T, True)), TreeFamily)
+    assert [(to, one.path, one.rendezvous) for to, one in told_child] == [
+        (4, [], [contact(1), contact(2)])
+    ]
+
+
+def test_a_rendezvous_that_serves_nobody_lets_go() -> None:
+    rig = Rig(1, CONFIG)
+    rig.hear(2, TreeJoin(T, True, root=True))
+    rig.hear(2, TreeLeave(T))
+    for _ in range(rig.peer.config.pulsar.patience_cycles):
+        rig.cycle()
+        assert T in trees_of(rig)
+    rig.cycle()
+    assert trees_of(rig) == {}
+
+
+def test_from_outside_an_event_is_taken_by_members_only() -> None:
+    rig = Rig(1, CONFIG)
+    refused = sent(rig.hear(5, m.RouteEvent(T, event(5, 1))), m.RouteResult)
+    assert refused == [(5, m.RouteResult(T, 1, 1, False))]
+    rig.subscribe()
+    taken = rig.hear(5, m.RouteEvent(T, event(5, 1)))
+    assert sent(taken, m.RouteResult) == [(5, m.RouteResult(T, 1, 1, True))]
+    assert delivered(taken) == [(5, 1)]
+
+
+def test_outside_the_tree_a_publisher_looks_for_a_member() -> None:
+    rig = Rig(1, CONFIG)
+    rig.meet(2)
+    request = sent(rig.publish(b"x"), FindRequest)[0][1]
+    routed = rig.hear(2, FindReply(request.request, True, providers=[contact(2)]))
+    assert told(routed, m.RouteEvent) == [2]
+    assert answers(rig.hear(2, m.RouteResult(T, 1, 1, True))) == [(9, "delivered")]
+
+
+def test_where_there_is_no_tree_a_publisher_is_told() -> None:
+    rig = Rig(1, CONFIG)
+    rig.meet(2)
+    request = sent(rig.publish(b"x"), FindRequest)[0][1]
+    assert answers(rig.hear(2, FindReply(request.request, True))) == [(9, "no_subscriber")]
+
+
+def test_links_that_one_end_believes_in_are_settled() -> None:
+    rig = child_of(9)
+    effects = rig.hear(9, m.LinkList([Topic("/other")], True))
+    assert sent(effects, TreeLeave) == [(9, TreeLeave(Topic("/other")))]
+    assert branch_of(rig).parent is None  # 9 does not think that it is the parent
+
+
+def test_peers_that_route_otherwise_say_so() -> None:
+    rig = Rig(1)
+    assert sent(rig.hear(2, TreeJoin(T, True, True)), TreeJoinReply) == [
+        (2, TreeJoinReply(T, False))
+    ]
+    assert sent(rig.hear(2, sync()), TreeLeave) == [(2, TreeLeave(T))]
+    assert rig.hear(2, TreeLeave(T)) == []
+
+
+def test_who_subscribes_again_does_not_get_the_same_events() -> None:
+    rig = child_of(9)
+    rig.hear(9, m.Payload(T, event(7, 1), 1))
+    rig.do(seam.Unsubscribe(2, T))
+    rig.subscribe(token=3)
+    assert delivered(rig.hear(9, m.Payload(T, event(7, 1), 1))) == []
+    assert delivered(rig.hear(9, m.Payload(T, event(7, 2), 1))) == [(7, 2)]

@@ -1,0 +1,74 @@
+"""The flood: everybody handles everything."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_kit import Rig, T, answers, contact, delivered, event, told
+from wood import Wood
+
+from weft.ids import GENERAL
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.config import Config
+from weft.protocol.messages_pulsar import FloodMember
+
+FLOOD = Config(routing="flood")
+
+
+def test_an_event_goes_on_to_all_neighbours_but_where_it_came_from() -> None:
+    rig = Rig(1, FLOOD)
+    rig.meet(2, 3, 4)
+    passing = rig.hear(2, m.Payload(T, event(4, 1), 1))
+    assert told(passing, m.Payload) == [3]  # nor to its publisher
+    assert delivered(passing) == []
+    assert rig.peer.counters["parasites"] == 1
+    assert answers(rig.subscribe()) == [(1, "joined")]
+    taken = rig.hear(3, m.Payload(T, event(4, 2), 1))
+    assert delivered(taken) == [(4, 2)] and told(taken, m.Payload) == [2]
+    again = rig.hear(2, m.Payload(T, event(4, 2), 1))
+    assert delivered(again) == [] and told(again, m.Payload) == []
+
+
+def test_an_event_waits_for_neighbours() -> None:
+    rig = Rig(1, FLOOD)
+    rig.publish(b"x")
+    met = rig.hear(2, m.JoinRequest(GENERAL))
+    assert told(met, m.Payload) == [2]
+
+
+def test_subscribers_are_known_and_passed_on_once() -> None:
+    rig = Rig(1, FLOOD)
+    rig.meet(2, 3)
+    rig.subscribe()
+    member = FloodMember(T, contact(5), 1, 7)
+    assert told(rig.hear(2, member), FloodMember) == [3]
+    assert told(rig.hear(3, member), FloodMember) == []
+    assert rig.peer.members(T) == [contact(5)]
+    rig.do(seam.PeerLost(contact(5).peer))
+    assert rig.peer.members(T) == []
+
+
+def test_more_subscribers_than_are_remembered_do_not_go_round_for_ever() -> None:
+    rig = Rig(1, FLOOD)
+    rig.meet(2, 3)
+    rig.subscribe()
+    words = [FloodMember(T, contact(number), 1, 7) for number in range(10, 110)]
+    assert all(told(rig.hear(2, word), FloodMember) == [3] for word in words)
+    assert not any(told(rig.hear(3, word), FloodMember) for word in words)
+    assert len(rig.peer.members(T)) == 32
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_everybody_gets_everything(history: bool) -> None:
+    wood = Wood(20, routing="flood", history=history, loss_percent=5)
+    subscribers = range(10)
+    wood.subscribe(*subscribers)
+    wood.run(30_000)
+    wood.publish(*range(20))
+    wood.run(60_000)
+    assert {len(wood.delivered(number)) for number in subscribers} == {20}
+    parasites = [wood.machine(number).counters["parasites"] for number in range(10, 20)]
+    assert all(parasites) and max(parasites) <= 20  # one for each event, but their own
+    if history:
+        streams = [wood.stream(number) for number in subscribers]
+        assert streams == [streams[0]] * len(streams)

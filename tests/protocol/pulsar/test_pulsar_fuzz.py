@@ -1,0 +1,117 @@
+"""Trees and floods under any messages in any order; `protocol_kit.check` runs after every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from arbitrary import MESSAGES, random_message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_kit import Rig
+from test_protocol_bounds import sizes
+from test_protocol_fuzz import TINY, Script, next_step, play, steps
+
+from weft.ids import Topic
+from weft.protocol import config as c
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.messages_pulsar import (
+    FloodMember,
+    RendezvousSync,
+    TreeFamily,
+    TreeJoin,
+    TreeJoinReply,
+    TreeLeave,
+)
+from weft.protocol.pulsar.pulsar import Pulsar
+
+TREES = replace(
+    TINY,
+    routing="pulsarcast",
+    dht=c.Dht(k=4, spare=2, alpha=2),
+    pulsar=c.Pulsar(rendezvous=2, children_max=2, patience_cycles=2, trees_max=4),
+)
+FLOOD = replace(TINY, routing="flood")
+OWN = (TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync, FloodMember)
+
+
+def ready(config: c.Config) -> Rig:
+    rig = Rig(1, config)
+    rig.subscribe(Topic("/a"))
+    rig.subscribe(Topic("/b"))
+    rig.meet(2, 3)
+    rig.hear(2, TreeJoin(Topic("/a"), True))
+    rig.hear(3, RendezvousSync(Topic("/a"), 1, True, 1, [], [], True))
+    return rig
+
+
+def check_trees(rig: Rig) -> None:
+    routing = rig.peer.routing
+    if not isinstance(routing, Pulsar):
+        return
+    settings = rig.peer.config.pulsar
+    for branch in routing.trees.values():
+        assert len(branch.children) <= settings.children_max
+        assert len(branch.fellows) <= 2 * settings.rendezvous
+        assert not (branch.rendezvous and branch.parent is not None)
+        assert branch.rendezvous or not branch.fellows
+        assert not branch.children.keys() & branch.fellows.keys()
+        assert branch.parent is None or branch.parent.peer not in branch.children
+        assert branch.watched.keys() == branch.links().keys()
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_no_message_hurts(config: c.Config, kind: type, data: st.DataObject) -> None:
+    rig = ready(config)
+    for _ in range(4):
+        sender = data.draw(st.integers(2, 6))
+        rig.hear(sender, data.draw(MESSAGES[kind]))
+        check_trees(rig)
+    rig.wait(50_000)
+    check_trees(rig)
+
+
+@pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
+@settings(max_examples=100)
+@given(script=st.lists(steps, max_size=40))
+def test_no_order_of_things_hurts(config: c.Config, script: Script) -> None:
+    rig = ready(config)
+    play(rig, script)
+    check_trees(rig)
+    rig.wait(100_000)
+    check_trees(rig)
+
+
+@pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_conversation_hurts(config: c.Config, seed: int) -> None:
+    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
+    rng = Random(seed)
+    rig = ready(config)
+    said: list[m.AnyMessage] = []
+    for _ in range(600):
+        effects = next_step(rig, rng, said)
+        check_trees(rig)
+        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
+    assert rig.peer.status()["cycle"]
+
+
+@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.RouteEvent], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
+def test_no_flood_makes_a_peer_grow(config: c.Config, kind: type) -> None:
+    rig = ready(config)
+    rng = Random(kind.__name__)
+    for _ in range(500):
+        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
+        rig.hear(sender, random_message(kind, rng, "/a"))
+        rig.wait(1)
+    bounds = {"Flooding._heard": 4 * 4_096}
+    large = {
+        where: size for where, size in sizes(rig.peer).items() if size > bounds.get(where, 400)
+    }
+    assert large == {}

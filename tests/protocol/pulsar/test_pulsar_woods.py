@@ -1,0 +1,154 @@
+"""Trees in the simulator: 30 peers, loss, crashes of a third of them, all rendezvous but one at
+once."""
+
+from __future__ import annotations
+
+import pytest
+from wood import Wood
+
+from weft.protocol.config import Pulsar
+
+PEERS = 30
+SUBSCRIBERS = range(3, PEERS)
+
+
+def grown(**options: object) -> Wood:
+    """A tree that all but three peers are in."""
+    wood = Wood(PEERS, **options)  # type: ignore[arg-type]
+    wood.subscribe(*SUBSCRIBERS)
+    wood.run(40_000)
+    return wood
+
+
+def doomed(wood: Wood) -> list[int]:
+    """All rendezvous but one, and others up to 30 % of all peers."""
+    *first, last = wood.closest(wood.config.pulsar.rendezvous)
+    others = [number for number in range(2, PEERS, 3) if number not in (*first, last)]
+    return [*first, *others[: PEERS * 3 // 10 - len(first)]]
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_tree_grows_and_carries_each_event_once(seed: int) -> None:
+    wood = grown(seed=seed)
+    assert sorted(wood.roots()) == sorted(wood.closest(3))
+    wood.check_tree()
+    before = wood.world.copies
+    wood.publish(5, 17, 0)  # 0 is not subscribed
+    wood.run(3_000)
+    assert [len(wood.delivered(number)) for number in SUBSCRIBERS] == [3] * len(SUBSCRIBERS)
+    # Each event came once to each member but its publisher; the one from outside was handed over.
+    members = len(wood.branches())
+    assert wood.world.copies - before == 2 * (members - 1) + members
+    assert {len(one.answers) for one in wood.world.record.publications.values()} == {1}
+
+
+def test_few_children_make_a_deep_tree() -> None:
+    wood = grown(settings=Pulsar(children_max=2))
+    wood.check_tree()
+    assert max(len(branch.path) for branch in wood.branches().values()) >= 2
+    wood.publish(9)
+    wood.run(3_000)
+    assert all(len(wood.delivered(number)) == 1 for number in SUBSCRIBERS)
+
+
+def test_only_rendezvous_handle_what_they_have_no_use_for() -> None:
+    wood = Wood(PEERS)
+    wood.subscribe(*range(20, PEERS))
+    wood.run(30_000)
+    wood.publish(25, 26)
+    wood.run(3_000)
+    outside = [n for n in range(20) if wood.machine(n).counters["payloads_received"]]
+    assert set(outside) <= set(wood.roots())
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_losing_all_rendezvous_but_one_does_not_stop_delivery(silent: bool) -> None:
+    wood = grown(seed=2)
+    lost = wood.closest(3)[:2]
+    wood.crash(*lost, silent=silent)
+    wood.run(60_000 if silent else 10_000)  # silence is noticed by pings and missing beats
+    alive = [number for number in SUBSCRIBERS if number not in lost]
+    since_ms = wood.world.now_ms
+    wood.publish(*alive[:5])
+    wood.run(3_000)
+    assert {len(wood.delivered(number, since_ms)) for number in alive} == {5}
+    wood.run(60_000)
+    wood.check_tree()
+    assert sorted(wood.roots()) == sorted(wood.closest(3))
+
+
+def test_even_without_any_rendezvous_the_tree_comes_back() -> None:
+    wood = grown(seed=3)
+    lost = wood.closest(3)
+    wood.crash(*lost)
+    wood.run(120_000)
+    alive = [number for number in SUBSCRIBERS if number not in lost]
+    wood.check_tree()
+    since_ms = wood.world.now_ms
+    wood.publish(alive[0], alive[-1])
+    wood.run(3_000)
+    assert {len(wood.delivered(number, since_ms)) for number in alive} == {2}
+
+
+def test_crashes_and_loss_without_history() -> None:
+    """Nothing brings back what was lost, but the tree heals and most of it arrives."""
+    wood = grown(seed=1, loss_percent=2)
+    lost = doomed(wood)
+    alive = [number for number in SUBSCRIBERS if number not in lost]
+    wood.crash(*lost)
+    wood.run(90_000)
+    wood.check_tree()
+    since_ms = wood.world.now_ms
+    wood.publish(*alive)
+    wood.run(5_000)
+    arrived = sum(len(wood.delivered(number, since_ms)) for number in alive)
+    assert arrived > 0.85 * len(alive) ** 2  # a lossless tree has all of them
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_with_history_all_survivors_have_the_same_stream(silent: bool) -> None:
+    """30 % crash while events are published, among them all rendezvous but one."""
+    wood = grown(seed=1, loss_percent=5, history=True)
+    wood.publish(*SUBSCRIBERS)
+    lost = doomed(wood)
+    alive = [number for number in SUBSCRIBERS if number not in lost]
+    wood.crash(*lost, silent=silent)
+    wood.publish(*alive, every_ms=200)
+    wood.run(90_000)
+    wood.publish(*alive)
+    wood.run(60_000)
+    streams = [wood.stream(number) for number in alive]
+    assert streams == [streams[0]] * len(alive)
+    assert len(streams[0]) >= 2 * len(alive) + len(SUBSCRIBERS) - len(lost)
+    for number in alive:
+        assert len(wood.delivered(number)) == len(streams[0])
+
+
+def test_members_leave_and_the_tree_closes_behind_them() -> None:
+    wood = grown(settings=Pulsar(children_max=2))
+    leaving = [n for n, branch in wood.branches().items() if branch.children][:6]
+    for number in leaving:
+        wood.world.unsubscribe(wood.nodes[number], wood.branch(number).topic)
+    wood.run(30_000)
+    wood.check_tree()
+    staying = [number for number in SUBSCRIBERS if number not in leaving]
+    since_ms = wood.world.now_ms
+    wood.publish(staying[0])
+    wood.run(3_000)
+    assert {len(wood.delivered(number, since_ms)) for number in staying} == {1}
+    assert not any(wood.delivered(number, since_ms) for number in leaving)
+
+
+def test_a_tree_without_subscribers_goes_away() -> None:
+    wood = grown()
+    for number in SUBSCRIBERS:
+        wood.world.unsubscribe(wood.nodes[number], wood.branch(number).topic)
+    wood.run(120_000)
+    assert wood.branches() == {}
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = grown(loss_percent=5), grown(loss_percent=5)
+    assert first.world.handled == second.world.handled
+    status = [wood.machine(7).status() for wood in (first, second)]
+    assert status[0] == status[1]
