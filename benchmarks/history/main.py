@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
 import sys
 
-from benchmarks.goals import Goal, measures_of, summary, table
-from benchmarks.peer import worker
+from benchmarks.command import run
+from benchmarks.goals import Goal
 
 TIMEOUT_S = 3_600
 
@@ -23,38 +20,10 @@ GOALS = (
     Goal("receipted_lost", "kills", "receipted events lost", most=0),
     Goal("corrupted", "kills", "kills after which the store was damaged", most=0),
 )
-MEASURES = measures_of(GOALS)
-
-
-def some_of(text: str) -> list[str]:
-    """Names of measures with commas between them."""
-    names = text.split(",")
-    for name in names:
-        if name not in MEASURES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(MEASURES)}")
-    return names
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="weft bench history", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--only", type=some_of, default=list(MEASURES), metavar="NAMES", help=",".join(MEASURES)
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="smaller and shorter; not for comparison"
-    )
-    parser.add_argument("--measure-here", choices=MEASURES, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    if args.measure_here:
-        module = importlib.import_module(f"benchmarks.history.{args.measure_here}")
-        print(json.dumps(module.measure(args.quick)))
-        return 0
-    found = worker.measures("benchmarks.history.main", args.only, args.quick, TIMEOUT_S)
-    result = summary(GOALS, found, args.quick)
-    print(json.dumps(result, indent=2) if args.json else table(GOALS, result))
-    failed = any("error" in figures for figures in result["measures"].values())
-    return 1 if failed else 0
+    return run("history", GOALS, TIMEOUT_S, __doc__ or "", argv)
 
 
 if __name__ == "__main__":

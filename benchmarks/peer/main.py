@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
 import sys
 
-from benchmarks.goals import Goal, measures_of, summary, table
-from benchmarks.peer import worker
+from benchmarks.command import run
+from benchmarks.goals import Goal
 
 TIMEOUT_S = 1_800
-
 
 GOALS = (
     Goal("cpu_us_per_notification", "compare", "CPU µs per delivered notification, 10 peers"),
@@ -24,33 +20,10 @@ GOALS = (
     Goal("payload_copies_per_delivery", "copies", "payload copies per delivery", most=1.05),
     Goal("payload_copies_per_delivery_healing", "copies", "the same while healing", most=1.2),
 )
-MEASURES = measures_of(GOALS)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--only", action="append", choices=MEASURES, help="run this measure (can be repeated)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="smaller and shorter; not for comparison"
-    )
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="weft bench peer", description=__doc__)
-    add_arguments(parser)
-    parser.add_argument("--measure-here", choices=MEASURES, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    if args.measure_here:
-        module = importlib.import_module(f"benchmarks.peer.{args.measure_here}")
-        print(json.dumps(module.measure(args.quick)))
-        return 0
-    found = worker.measures("main", args.only or list(MEASURES), args.quick, TIMEOUT_S)
-    result = summary(GOALS, found, args.quick)
-    print(json.dumps(result, indent=2) if args.json else table(GOALS, result))
-    failed = any("error" in figures for figures in result["measures"].values())
-    return 1 if failed else 0
+    return run("peer", GOALS, TIMEOUT_S, __doc__ or "", argv)
 
 
 if __name__ == "__main__":

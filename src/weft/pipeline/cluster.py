@@ -10,7 +10,7 @@ All that is known of a cluster is in its folder:
     DIR/cluster.json   its address, its size and the mark its processes carry (see `marked`)
     DIR/conf/          Spark's settings for the daemons and for drivers, the secret among them
     DIR/*.log          what master and workers said last; the only thing that `down` leaves
-    DIR/work/          what the workers keep for running jobs
+    DIR/work           what the workers keep for running jobs
 
 The description is written before the first process starts, so a start that is killed can still be
 cleaned up after.
