@@ -6,9 +6,12 @@ Every default says where it comes from: `paper`, `measured` or `guess`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from weft.ids import BadId
 from weft.protocol.seam import Millis, Scheme
+from weft.protocol.topic_dht.settings import Settings as TopicDht
+from weft.rules.hierarchy import parse_root
 from weft.store.interface import Retention
 
 
@@ -123,7 +126,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Stan:
-    """Which members a peer ranks first, alike in all its topics (protocol/stan.py)."""
+    """Which members a peer ranks first, alike in all its topics (protocol/tera/stan.py)."""
 
     enabled: bool = False  # measured: see docs/protocols/stan.md, what speaks against it so far
     view_size: int = 0  # paper: 0 stands for ln n + 4.6, by the estimate of the topic's size
@@ -258,9 +261,11 @@ class History:
     requests_max: int = 8  # guess: requests for blocks at once
     blocks_per_request: int = 64  # guess
     page_bytes_max: int = 256 << 10  # guess: of blocks in one message
+    serve_bytes_per_s: int = 16 << 20  # guess: of blocks, to each peer that asks for the past
     walk_back_max: int = 64  # guess: a longer gap is read in the stream's order
     early_max: int = 1_024  # guess: events that wait until a subscription has begun
     held_max: int = 1_024  # guess: events that wait for their topic's version
+    publishers_max: int = 1_024  # guess: of whom a topic's members know what they have had
     outside_max: int = 1_024  # guess: topics published to without a subscription
     waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
     wants_max: int = 4_096  # guess: missing blocks that are looked for at once
@@ -283,8 +288,10 @@ class History:
         return self.keep_topics.get(topic, self.keep).retention()
 
 
-Routing: TypeAlias = Literal["tera", "flood", "pulsarcast"]
-"""How events find their subscribers: topic overlays, the whole network, or multicast trees."""
+Routing: TypeAlias = Literal["tera", "flood", "pulsarcast", "topic-dht"]
+"""How events find their subscribers: topic overlays, the whole network, multicast trees, or a DHT
+in which the subscribers of a topic lie side by side."""
+_ON_THE_DHT = ("pulsarcast", "topic-dht")
 
 
 @dataclass(frozen=True)
@@ -307,7 +314,7 @@ class Pulsar:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of one peer's state machines. Trees need the DHT, so they switch it on."""
+    """All settings of one peer's state machines. Two routings need the DHT and switch it on."""
 
     routing: Routing = "tera"
     cyclon: Cyclon = field(default_factory=Cyclon)
@@ -319,10 +326,17 @@ class Config:
     dht: Dht = field(default_factory=Dht)
     history: History = field(default_factory=History)
     pulsar: Pulsar = field(default_factory=Pulsar)
+    topic_dht: TopicDht = field(default_factory=TopicDht)
+    hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py), "/": of all
     trace: bool = False  # produce Trace effects
 
     def __post_init__(self) -> None:
-        known = ("tera", "flood", "pulsarcast")
+        known = get_args(Routing)
         _require(self.routing in known, f"routing: one of {', '.join(known)}")
-        if self.routing == "pulsarcast" and not self.dht.enabled:
+        for root in self.hierarchies:
+            try:
+                parse_root(root)
+            except BadId as error:
+                raise ValueError(f"hierarchies: {error}") from error
+        if self.routing in _ON_THE_DHT and not self.dht.enabled:
             object.__setattr__(self, "dht", replace(self.dht, enabled=True))

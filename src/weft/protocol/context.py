@@ -17,6 +17,7 @@ from weft.protocol.config import Config
 from weft.protocol.messages import AnyMessage, Event, Payload
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
 from weft.protocol.twins import Twins
+from weft.rules import hierarchy
 from weft.rules.descriptor import Event as Described
 from weft.rules.draw import absorb, below
 
@@ -88,6 +89,10 @@ OpenEvent: TypeAlias = Callable[[Topic, Event, PeerId | None], Described | None]
 """Opens the block that routing brought; None if it is not what it says."""
 
 
+Levels: TypeAlias = Callable[[Topic], list[Topic]]
+"""The topics that an event of a topic counts in: itself, then those above it in its hierarchy."""
+
+
 class Context:
     """One per peer, shared by all its layers."""
 
@@ -98,6 +103,7 @@ class Context:
         "config",
         "counters",
         "incarnation",
+        "levels",
         "me",
         "now",
         "number",
@@ -123,6 +129,7 @@ class Context:
         self.wall_offset_ms: Millis = 0  # from `now` to the wall clock
         self.out: list[Effect] = []
         self.open_event: OpenEvent | None = None  # set where there is history
+        self.levels: Levels = lambda topic: hierarchy.above(topic, config.hierarchies)
         self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
@@ -136,6 +143,13 @@ class Context:
     def wall_ms(self) -> Millis:
         """The wall clock, for what peers tell each other about dates."""
         return self.now + self.wall_offset_ms
+
+    def origin(self, topic: Topic, event: Event) -> Topic | None:
+        """Where an event that counts in several topics was published, if not in this one."""
+        if not event.parts:
+            return None
+        found = hierarchy.origin(topic, (part.topic for part in event.parts), self.levels)
+        return None if found == topic else found
 
     # --- wishes -------------------------------------------------------------------------------
 

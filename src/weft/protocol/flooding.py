@@ -10,9 +10,6 @@ Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.context import Context, MemberMet
@@ -20,7 +17,8 @@ from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages_pulsar import FloodMember
 from weft.protocol.recent import Recent
 from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
-from weft.protocol.seam import Answer, Timer
+from weft.protocol.routing import Due, Handlers, Routing
+from weft.protocol.seam import Answer, Scheme
 from weft.protocol.taking import deliver, take_in, trace_event
 
 _TOPICS_MAX = 1_024
@@ -48,11 +46,11 @@ class _Known:
         ] = {}  # other subscribers, those heard of last at the end
 
 
-class Flooding:
+class Flooding(Routing):
     """See the module's text."""
 
     def __init__(self, ctx: Context, general: Cyclon) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._general = general
         self._topics: dict[Topic, _Known] = {}
         self._unsent: list[tuple[Topic, m.Event]] = []
@@ -60,11 +58,18 @@ class Flooding:
         self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
         self._cycle = 0
 
+    def handlers(self) -> Handlers:
+        return {FloodMember: self.on_member, m.Payload: self.on_payload}
+
     # --- subscriptions ----------------------------------------------------------------------------
 
     @property
     def subscribed(self) -> list[Topic]:
         return [topic for topic, known in self._topics.items() if known.subscribed]
+
+    def is_subscribed(self, topic: Topic) -> bool:
+        known = self._topics.get(topic)
+        return known is not None and known.subscribed
 
     def _known(self, topic: Topic) -> _Known:
         known = self._topics.get(topic)
@@ -75,7 +80,7 @@ class Flooding:
                 del self._topics[passing[0]]
         return known
 
-    def subscribe(self, token: int, topic: Topic, hopeful: bool) -> None:
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
         known = self._known(topic)
         if known.subscribed:
             self._ctx.out.append(Answer(token, "already"))
@@ -176,10 +181,7 @@ class Flooding:
         for known in self._topics.values():
             known.members.pop(peer, None)
 
-    def on_timer(self, timer: Timer) -> None:
-        """There are none."""
-
-    def run_cycle(self, cycle: int) -> None:
+    def run_cycle(self, cycle: int, due: Due) -> None:
         self._cycle = cycle
         old = cycle - 2 * _TELL_EVERY_CYCLES
         for key in [key for key, heard in self._heard.items() if heard[2] < old]:
@@ -188,6 +190,8 @@ class Flooding:
             known.recent.purge(self._ctx.now)
             if known.subscribed and cycle % _TELL_EVERY_CYCLES == 0:
                 self._make_known(topic)
+        for topic in self.subscribed:
+            due(topic)
 
     # --- for upper layers -------------------------------------------------------------------------
 
@@ -202,14 +206,21 @@ class Flooding:
         return {}
 
     def status(self) -> dict[str, object]:
-        return {
-            topic: {"subscribed": known.subscribed, "recent_events": len(known.recent)}
-            for topic, known in self._topics.items()
-        }
+        topics = {topic: _status(known) for topic, known in self._topics.items()}
+        return {"topics": {topic: topics[topic] for topic in self.subscribed}, "routing": topics}
 
 
-def handlers(ctx: Context, flooding: Flooding | None) -> dict[type, Callable[[Contact, Any], None]]:
-    """Where the messages of a flood go."""
-    if flooding is None:
-        return {FloodMember: lambda sender, message: None}
-    return {FloodMember: flooding.on_member, m.Payload: flooding.on_payload}
+def _status(known: _Known) -> dict[str, object]:
+    return {
+        "scheme": "flood",
+        "members_estimate": 1 + len(known.members) if known.subscribed else None,
+        "logical_links": 0,  # events go over the general overlay
+        "shared_links": 0,
+        "subscribed": known.subscribed,
+        "recent_events": len(known.recent),
+    }
+
+
+def refusals(ctx: Context) -> Handlers:
+    """What a peer says that routes otherwise: nothing."""
+    return {FloodMember: lambda sender, message: None}

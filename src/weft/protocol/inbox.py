@@ -1,31 +1,19 @@
-"""Where messages of other peers go: each kind to the layer it belongs to.
+"""Where messages of other peers go: those about the general overlay are handled here, all others
+by the tables of the layers they belong to.
 
-Messages about a topic this peer is not subscribed to are refused in a way that makes the sender
-stop: it learns that this peer is not a member.
+View exchanges and joins are spoken in the general overlay and, by some routings, in overlays of
+topics; the topic in the message says which is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from weft.ids import GENERAL, Contact, OverlayId, Topic
+from weft.ids import GENERAL, Contact
 from weft.protocol import messages as m
-from weft.protocol import messages_stan as ms
-from weft.protocol import tree
-from weft.protocol.access_points import AccessPoints
-from weft.protocol.context import Context, NeighboursFound, PeerGone, SubscriptionsChanged
+from weft.protocol.context import Context, NeighboursFound, PeerGone
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.liveness import Liveness
-from weft.protocol.lookup import Lookup
-from weft.protocol.publishing import Publishing
-from weft.protocol.records import REJECT_MESSAGE, message_id
+from weft.protocol.routing import Handlers, Routing
 from weft.protocol.seam import Received
-from weft.protocol.subscribing import Subscribing
-from weft.protocol.topic import TopicState
-
-Handler = Callable[[Contact, Any], None]
-TopicHandler = Callable[[TopicState, Contact, Any], None]
 
 
 class Inbox:
@@ -34,43 +22,28 @@ class Inbox:
     def __init__(
         self,
         ctx: Context,
-        topics: dict[Topic, TopicState],
         general: Cyclon,
-        table: AccessPoints,
         liveness: Liveness,
-        lookup: Lookup,
-        subscribing: Subscribing,
-        publishing: Publishing,
-        dht_handlers: dict[type, Handler],
+        routing: Routing,
+        handlers: Handlers,
     ) -> None:
         self._ctx = ctx
-        self._topics = topics
         self._general = general
-        self._table = table
         self._liveness = liveness
-        self._lookup = lookup
-        self._subscribing = subscribing
-        self._handlers: dict[type, Handler] = {
+        self._routing = routing
+        self._handlers: Handlers = {
+            **handlers,
+            m.Ping: liveness.on_ping,
+            m.Pong: liveness.on_pong,
+        }
+        self._in_general: Handlers = {
             m.ShuffleRequest: self._on_shuffle_request,
             m.ShuffleReply: self._on_shuffle_reply,
             m.JoinRequest: self._on_join_request,
             m.JoinReply: self._on_join_reply,
-            m.JoinWalk: self._on_join_walk,
-            m.JoinGift: self._on_join_gift,
-            m.LeaveNotice: self._on_leave_notice,
-            m.Advertisement: self._on_advertisement,
-            m.Hint: self._on_hint,
-            m.TableCopy: lambda sender, message: table.on_copy(message),
-            m.LookupWalk: self._on_lookup_walk,
-            m.LookupHit: lambda sender, message: lookup.on_hit(message),
-            m.LookupMiss: lambda sender, message: lookup.on_miss(message),
-            m.RouteEvent: self._on_route_event,
-            m.RouteResult: publishing.on_result,
-            m.Again: self._on_again,
-            m.Ping: liveness.on_ping,
-            m.Pong: liveness.on_pong,
-            m.LinkList: self._on_link_list,
-            **dht_handlers,
+            m.JoinWalk: lambda sender, message: general.on_join_walk(message),
+            m.JoinGift: lambda sender, message: general.on_join_gift(message),
+            m.LeaveNotice: lambda sender, message: ctx.tell(PeerGone(sender.peer)),
         }
 
     def on_received(self, fact: Received) -> None:
@@ -79,225 +52,25 @@ class Inbox:
         self._liveness.heard_from(sender.peer)
         if sender.peer == self._ctx.me.peer:
             return
-        if kind is m.Payload:  # by far the most frequent
-            state = self._topics.get(message.topic)  # type: ignore[union-attr]
-            if state is not None:
-                if state.tree is not None and sender.peer not in state.links.linked:
-                    state.links.adopt(sender)
-                waiting = self._note_twins(sender, message.event)  # type: ignore[union-attr]
-                state.on_payload(sender, message)  # type: ignore[arg-type]
-                for other, again in waiting:
-                    self._on_again(other, again)
-                return
-        handler = self._handlers.get(kind)
-        if handler is not None:
+        if kind in self._in_general and message.topic == GENERAL:  # type: ignore[union-attr]
             was_isolated = self._general.knows_nobody
-            handler(sender, message)
+            self._in_general[kind](sender, message)
             if was_isolated and not self._general.knows_nobody:
                 self._ctx.tell(NeighboursFound())
-            return
-        topic: Topic = message.topic  # type: ignore[union-attr]
-        state = self._topics.get(topic)
-        if state is not None:
-            _ON_TOPIC_MESSAGE[kind](state, sender, message)
         else:
-            self._refuse(sender, message)
-
-    def _refuse(self, sender: Contact, message: Any) -> None:
-        """A message for a topic this peer is not subscribed to: say so, so that it stops."""
-        ctx = self._ctx
-        ctx.counters["not_subscribed"] += 1
-        if isinstance(message, m.Payload):
-            ctx.counters["parasites"] += 1
-            if ctx.tracing:
-                fields = {
-                    "messageID": message_id(message.topic, message.event),
-                    "receivedFrom": ctx.name(sender.peer),
-                    "reason": "not subscribed",
-                    "topic": message.topic,
-                }
-                ctx.trace(REJECT_MESSAGE, fields)
-        if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
-            ctx.send(sender, m.LeaveNotice(message.topic))
-
-    def _overlay(self, sender: Contact, message: Any) -> Cyclon | None:
-        """The view a message is about, or None after refusing it."""
-        if message.topic == GENERAL:
-            return self._general
-        state = self._topics.get(message.topic)
-        if state is None:
-            self._refuse(sender, message)
-            return None
-        return state.view
+            self._handlers[kind](sender, message)
 
     def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
-        if message.topic == GENERAL:
-            self._general.on_request(sender, message, m.NO_NEWS)
-            self._table.on_sample(message.topics_sample)
-            return
-        state = self._topics.get(message.topic)
-        if state is None:
-            self._ctx.counters["not_subscribed"] += 1
-            reply = m.ShuffleReply(message.topic, message.tick, [], m.NO_NEWS, False)
-            self._ctx.send(sender, reply)
-        else:
-            state.on_shuffle_request(sender, message)
+        self._general.on_request(sender, message, m.NO_NEWS)
+        self._routing.on_sample(message.topics_sample)
 
     def _on_shuffle_reply(self, sender: Contact, message: m.ShuffleReply) -> None:
-        if message.topic == GENERAL:
-            self._general.on_reply(sender, message)
-            return
-        state = self._topics.get(message.topic)
-        if state is None:
-            return
-        if message.member:
-            state.on_shuffle_reply(sender, message)
-        else:
-            state.lose(sender.peer, left=True)
+        self._general.on_reply(sender, message)
 
     def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
-        if message.topic == GENERAL:
-            self._general.on_join_request(sender, m.NO_NEWS, [])
-            for page in self._table.copy():
-                self._ctx.send(sender, page)
-            return
-        state = self._topics.get(message.topic)
-        if state is None:
-            self._ctx.counters["not_subscribed"] += 1
-            self._ctx.send(sender, m.JoinReply(message.topic, False))
-        else:
-            state.view.on_join_request(sender, state.news(), state.recent.seen())
-            state.maintain_links()
+        self._general.on_join_request(sender, m.NO_NEWS, [])
+        self._routing.welcome(sender)
 
     def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
-        if message.topic == GENERAL:
-            self._general.on_join_reply(message)
-            self._general.add(sender)
-        else:
-            self._subscribing.on_join_reply(sender, message)
-            self._ctx.tell(SubscriptionsChanged())
-
-    def _on_join_walk(self, sender: Contact, message: m.JoinWalk) -> None:
-        view = self._overlay(sender, message)
-        if view is not None:
-            view.on_join_walk(message)
-
-    def _on_join_gift(self, sender: Contact, message: m.JoinGift) -> None:
-        view = self._overlay(sender, message)
-        if view is not None:
-            view.on_join_gift(message)
-
-    def _on_leave_notice(self, sender: Contact, message: m.LeaveNotice) -> None:
-        if message.topic == GENERAL:
-            self._ctx.tell(PeerGone(sender.peer))
-            return
-        self._table.forget_entry(message.topic, sender.peer)
-        state = self._topics.get(message.topic)
-        if state is not None:
-            state.lose(sender.peer, left=True)
-
-    def _on_advertisement(self, sender: Contact, message: m.Advertisement) -> None:
-        for advert in message.adverts:
-            self._table.on_advert(sender, advert)
-            state = self._topics.get(advert.topic)
-            if state is not None:
-                state.on_advert(sender, OverlayId(advert.overlay))
-
-    def _on_hint(self, sender: Contact, message: m.Hint) -> None:
-        state = self._topics.get(message.topic)
-        if state is None:
-            self._refuse(sender, message)
-        elif message.overlay != state.overlay:
-            self._ctx.counters["partitions_found"] += 1
-            state.exchange_with(message.member)
-
-    def _on_lookup_walk(self, sender: Contact, message: m.LookupWalk) -> None:
-        self._lookup.on_walk(message, message.topic in self._topics)
-
-    def _on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
-        state = self._topics.get(message.topic)
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
-        found = self._ctx.twins.resolve_routed(message) if message.again else event
-        if state is not None and found is not None:
-            waiting = [] if message.again else self._note_twins(sender, found)
-            state.accept(found, 1, sender if self._ctx.open_event is not None else None)
-            for other, again in waiting:
-                self._on_again(other, again)
-        # With history an event may be refused, by whoever it is asked to spread it.
-        taken = state is not None and found is not None and state.recent.has_seen(found)
-        result = m.RouteResult(message.topic, event.incarnation, event.number, taken)
-        self._ctx.send(sender, result)
-
-    def _note_twins(self, sender: Contact, event: m.Event) -> list[tuple[Contact, m.Again]]:
-        """What waited for the payload of an event of several topics."""
-        return self._ctx.twins.arrived(event, sender.peer) if event.parts else []
-
-    def _on_again(self, sender: Contact, message: m.Again) -> None:
-        """An event that came in another of its topics is pushed in this one, too."""
-        state = self._topics.get(message.topic)
-        if state is None:
-            self._refuse(sender, message)
-            return
-        self._ctx.counters["agains_received"] += 1
-        if state.tree is not None and sender.peer not in state.links.linked:
-            state.links.adopt(sender)
-        event = self._ctx.twins.resolve(sender, message)
-        if event is not None:
-            state.on_pushed(sender, event, message.hops)
-            return
-        span = m.Span(message.publisher, message.incarnation, message.number, message.number)
-        _ON_TOPIC_MESSAGE[m.IHave](state, sender, m.IHave(message.topic, [span]))
-
-    def _on_link_list(self, sender: Contact, message: m.LinkList) -> None:
-        """Settle which links both ends believe in (see `liveness.py`)."""
-        mine = self._liveness.topics_with(sender.peer)
-        theirs = set(message.topics)
-        for topic in message.topics:
-            state = self._topics.get(topic)
-            if state is not None:
-                state.links.adopt(sender)
-            elif topic != GENERAL:
-                self._ctx.send(sender, m.LeaveNotice(topic))
-        if len(message.topics) < m.LIST_MAX:
-            for topic in mine:
-                if topic not in theirs:
-                    self._topics[topic].links.lose(sender.peer)
-        if message.first:
-            self._liveness.send_list(sender, first=False)
-
-
-def _over_link(
-    handle: Callable[[Any, Contact, Any], None], without_tree: TopicHandler | None = None
-) -> TopicHandler:
-    """Tree messages travel over links: adopt or refuse the link first."""
-
-    def on_message(state: TopicState, sender: Contact, message: Any) -> None:
-        if state.tree is None:
-            if without_tree is not None:
-                without_tree(state, sender, message)
-        elif state.links.adopt(sender):
-            handle(state.tree, sender, message)
-
-    return on_message
-
-
-_ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
-    m.SampleWalk: lambda state, sender, message: state.size.on_walk(message),
-    m.SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
-    m.LinkRequest: lambda state, sender, message: state.links.on_request(
-        sender, message, state.recent.fingerprint()
-    ),
-    m.LinkReply: TopicState.on_link_reply,
-    m.Unlink: lambda state, sender, message: state.links.on_unlink(sender),
-    m.IHave: _over_link(tree.Tree.on_ihave, TopicState.on_ihave),
-    m.Graft: _over_link(tree.Tree.on_graft, TopicState.on_want),
-    m.Prune: _over_link(lambda state, sender, message: state.on_prune(sender)),
-    ms.CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
-    ms.CollectReply: lambda state, sender, message: state.on_collect_reply(sender, message),
-    ms.AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
-    ms.LinkRelease: lambda state, sender, message: state.on_link_release(sender),
-    m.Offer: TopicState.on_offer,
-    m.Want: TopicState.on_want,
-    m.Repair: TopicState.on_repair,
-}
+        self._general.on_join_reply(message)
+        self._general.add(sender)

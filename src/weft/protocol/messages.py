@@ -17,59 +17,26 @@ from weft.protocol import messages_dht as dht
 from weft.protocol import messages_history as history
 from weft.protocol import messages_pulsar as pulsar
 from weft.protocol import messages_stan as stan
+from weft.protocol import messages_topic_dht as topic_dht
+from weft.protocol.messages_event import (
+    HOPS_MAX,
+    LIST_MAX,
+    PARTS_MAX,
+    PAYLOAD_BYTES_MAX,
+    Event,
+    Hops,
+    Part,
+    Span,
+    Spans,
+)
+from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.wire import Counter, Message
 
-LIST_MAX = 512
-"""guess: no list in one message is longer; whatever is longer is paged."""
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
-PAYLOAD_BYTES_MAX = 1 << 20
-"""guess: 1 MiB, as libp2p's default."""
-
-HOPS_MAX = 1 << 16
-Hops: TypeAlias = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 MEMBERS_MAX = (1 << 32) - 1
 Members: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
 """How many peers a topic has; what is heard of it is said again in adverts."""
-
-
-# --- events and what is known of them -------------------------------------------------------
-
-
-PARTS_MAX = 16
-"""guess: topics that one event can be published in at once."""
-
-
-class Part(Struct, frozen=True, array_like=True, gc=False):
-    """One of the topics of an event that was published in several, and its number there."""
-
-    topic: WireTopic
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-
-
-class Event(Struct, frozen=True, array_like=True, gc=False):
-    """One published event. A publisher numbers its events in a topic 1, 2, 3, …; the
-    incarnation (set when the publisher starts) keeps the numbers of two lives apart."""
-
-    publisher: WirePeerId
-    incarnation: Counter
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-    published_ms: Counter
-    payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
-    # All its topics where it was published in several (protocol/twins.py).
-    parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)] = ()
-
-
-class Span(Struct, frozen=True, array_like=True, gc=False):
-    """Events `first` … `last` (inclusive) of one publisher's incarnation in one topic."""
-
-    publisher: WirePeerId
-    incarnation: Counter
-    first: Counter
-    last: Counter
-
-
-Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
 
 
 # --- overlays: view exchange, joining, leaving (protocol/cyclon.py) --------------------------
@@ -145,7 +112,7 @@ class LeaveNotice(Message, frozen=True, tag=7):
     topic: WireTopic
 
 
-# --- size estimation (protocol/size.py) ------------------------------------------------------
+# --- size estimation (protocol/tera/size.py) ------------------------------------------------------
 
 
 class SampleWalk(Message, frozen=True, tag=8):
@@ -227,7 +194,7 @@ class RouteResult(Message, frozen=True, tag=15):
     accepted: bool  # False: not subscribed (any more), choose another access point
 
 
-# --- stable links (protocol/links.py, protocol/liveness.py) ----------------------------------
+# --- stable links (protocol/tera/links.py, protocol/liveness.py) ----------------------------------
 
 
 class LinkRequest(Message, frozen=True, tag=16):
@@ -263,7 +230,7 @@ class LinkList(Message, frozen=True, tag=21):
     first: bool  # False: an answer, not to be answered again
 
 
-# --- inner-cluster dissemination (protocol/tree.py, flood.py, gossip.py) and repair -----------
+# --- inner-cluster dissemination (protocol/tera: tree.py, spread.py) and repair -----------------
 
 
 class Payload(Message, frozen=True, tag=22):
@@ -358,9 +325,10 @@ AnyMessage: TypeAlias = Union[
     stan.StanMessage,
     history.HistoryMessage,
     pulsar.PulsarMessage,
+    topic_dht.TopicDhtMessage,
 ]
 
-PAYLOAD_KINDS = (Payload, Repair, RouteEvent)
+PAYLOAD_KINDS = (Payload, Cast, Repair, RouteEvent)
 """Messages that carry events; all others are control."""
 
 
@@ -370,7 +338,20 @@ def payloads_in(message: AnyMessage) -> int:
         return len(message.events)
     if isinstance(message, RouteEvent):
         return 0 if message.again else 1
-    return 1 if isinstance(message, Payload) else 0
+    return 1 if isinstance(message, Payload | Cast) else 0
 
 
-__all__ = ["AnyMessage", "PeerId", "Topic"]
+__all__ = [
+    "HOPS_MAX",
+    "LIST_MAX",
+    "PARTS_MAX",
+    "PAYLOAD_BYTES_MAX",
+    "AnyMessage",
+    "Cast",
+    "Event",
+    "Part",
+    "PeerId",
+    "Span",
+    "Spans",
+    "Topic",
+]

@@ -10,11 +10,13 @@ from typing import Annotated, TypeAlias, Union
 
 from msgspec import Meta, Struct
 
-from weft.ids import WireCid, WireTopic
+from weft.ids import WireCid, WirePeerId, WireTopic
 from weft.protocol.wire import Counter, Message
 
 HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
+SEEN_MAX = 256
+"""guess: publishers of whom a new subscriber is told what came before it."""
 BLOCKS_MAX = 256
 """guess: blocks asked for or sent in one message."""
 BLOCK_BYTES_MAX = 1 << 20
@@ -34,6 +36,14 @@ class Head(Struct, frozen=True, array_like=True, gc=False):
     height: Counter
 
 
+class Had(Struct, frozen=True, array_like=True, gc=False):
+    """The highest number that the sender has had of one life of a publisher."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    number: Counter
+
+
 class Heads(Message, frozen=True, tag=60):
     """Where the sender's copy of a stream ends, and which topic record it holds."""
 
@@ -42,6 +52,7 @@ class Heads(Message, frozen=True, tag=60):
     answer: bool  # the sender would like to know the receiver's
     sequence: Counter = 0  # of the record; 0: none
     version: WireCid | None = None  # what the record points at
+    seen: Annotated[list[Had], Meta(max_length=SEEN_MAX)] | None = None  # to a new subscriber
 
 
 class BlocksRequest(Message, frozen=True, tag=61):

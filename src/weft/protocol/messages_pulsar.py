@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias, Union
 from msgspec import Meta
 
 from weft.ids import Contact, WireTopic
+from weft.protocol.messages_event import Spans
 from weft.protocol.wire import Counter, Message
 
 FAMILY_MAX = 16
@@ -29,6 +30,7 @@ class TreeJoin(Message, frozen=True, tag=70):
     topic: WireTopic
     subscribed: bool  # False: a former rendezvous that has children still
     root: bool = False  # you are among the closest to the topic's id: begin a tree if need be
+    fresh: bool = False  # a new subscriber, that does not want what came before
 
 
 class TreeJoinReply(Message, frozen=True, tag=71):
@@ -36,6 +38,8 @@ class TreeJoinReply(Message, frozen=True, tag=71):
     accepted: bool
     subscribed: bool = False  # whether the new parent is
     instead: Contacts = []  # not accepted for want of room: try these children of mine
+    recent: Counter = 0  # fingerprint of what the new parent has seen
+    seen: Spans = []  # to a new subscriber: what was published before
 
 
 class TreeFamily(Message, frozen=True, tag=72):
@@ -50,6 +54,7 @@ class TreeFamily(Message, frozen=True, tag=72):
     ]  # above the parent, nearest first
     rendezvous: Contacts
     siblings: Contacts  # some subscribers near by
+    recent: Counter = 0  # fingerprint of what the parent has seen
 
 
 class TreeLeave(Message, frozen=True, tag=73):
@@ -69,6 +74,7 @@ class RendezvousSync(Message, frozen=True, tag=74):
     rendezvous: Contacts  # those that the sender is joined to
     members: Contacts  # some of the sender's children that are subscribed
     answer: bool  # whether one is wanted
+    recent: Counter = 0  # fingerprint of what the sender has seen
 
 
 class FloodMember(Message, frozen=True, tag=75):

@@ -1,4 +1,4 @@
-"""What peers say to each other about whom they link to (protocol/stan.py, protocol/links.py)."""
+"""What peers say to each other about whom they link to (protocol/tera: stan.py, links.py)."""
 
 from __future__ import annotations
 

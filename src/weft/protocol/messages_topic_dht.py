@@ -3,7 +3,11 @@
 Every message names its topic. An operation between two peers is a `RoleRequest` of the initiator,
 answered by a `RoleReply`, and for those that take several steps closed by a `RoleDone`. Whoever
 changes the set of forwarders tells those around it (`Appeared`, `Vanished`) and sends its children
-on (`Rejoin`). The last four messages are those of the paper's Algorithm 1.
+on (`Rejoin`). `RouteParent` to `IsChild` are those of the paper's Algorithm 1.
+
+Events go down trees by `Cast`, and by `messages.Payload` in gossip and from a forwarder to its
+children. A subscriber that begins asks what was published before (`SeenRequest`). `Beat` is said
+over links from time to time: the two ends compare what they have seen.
 """
 
 from __future__ import annotations
@@ -12,8 +16,11 @@ from typing import Annotated, Literal, TypeAlias, Union
 
 from msgspec import Meta
 
-from weft.ids import Contact, WireTopic
+from weft.ids import Contact, WirePeerId, WireTopic
+from weft.protocol.messages_event import Event, Hops, Spans
 from weft.protocol.wire import Counter, Message
+from weft.rules.prefix import BITS
+from weft.rules.treecast import ROOTS_MAX
 
 CONTACTS_MAX = 32
 """guess: forwarders named in one message."""
@@ -127,6 +134,38 @@ class IsChild(Message, frozen=True, tag=90):
     forwarders: Contacts = []
 
 
+class Cast(Message, frozen=True, tag=91):
+    """An event, for all members that share the receiver's first `charge` bits."""
+
+    topic: WireTopic
+    event: Event
+    hops: Hops
+    charge: Annotated[int, Meta(ge=0, le=BITS)]
+    tree: Annotated[int, Meta(ge=0, le=ROOTS_MAX - 1)] = 0  # of the trees it goes out by
+    roots: Annotated[list[WirePeerId], Meta(max_length=ROOTS_MAX)] = []  # of several trees
+
+
+class SeenRequest(Message, frozen=True, tag=92):
+    """What was published in the topic so far?"""
+
+    request: Counter
+    topic: WireTopic
+
+
+class SeenReply(Message, frozen=True, tag=93):
+    request: Counter
+    member: bool  # False: the asked peer is not subscribed
+    seen: Spans = []
+
+
+class Beat(Message, frozen=True, tag=94):
+    """The sender has a link to the receiver and has seen events with this fingerprint."""
+
+    topic: WireTopic
+    recent: Counter  # as in OverlayNews
+    fresh: bool = False  # a new link: nothing is on its way over it, so compare at once
+
+
 TopicDhtMessage: TypeAlias = Union[
     RoleRequest,
     RoleReply,
@@ -139,4 +178,8 @@ TopicDhtMessage: TypeAlias = Union[
     RouteParent,
     IsParent,
     IsChild,
+    Cast,
+    SeenRequest,
+    SeenReply,
+    Beat,
 ]

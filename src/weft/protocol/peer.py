@@ -1,12 +1,11 @@
 """One peer: all its layers put together, one `handle` for the driver.
 
-From below: the general overlay (`cyclon`), liveness of linked peers, the access point table and
-lookups, advertisements, subscriptions, one `TopicState` per subscribed topic, and publishing.
-This file only routes: inputs to the layer they belong to (messages by way of `inbox.py`), signals
-of lower layers to upper ones.
+From below: the general overlay (`cyclon`), entering it (`entering`), liveness of linked peers,
+the DHT, one routing (`routing.py`: TERA's topic overlays, or another), publishing from outside of
+a topic, and history. This file only hands on: inputs to the layer they belong to (messages by way
+of `inbox.py`), signals of lower layers to upper ones.
 
-Time goes in cycles. One timer drives the general overlay, the topics that are due, and the
-advertisements, so a peer in very many topics has no timer per topic.
+Time goes in cycles: one timer drives the general overlay and the routing.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import entering, flooding, liveness, lookup, publishing, subscribing, tree
+from weft.protocol import entering, liveness, publishing, routings
 from weft.protocol import messages as m
-from weft.protocol.access_points import AccessPoints
-from weft.protocol.advertising import Advertising
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -29,26 +26,18 @@ from weft.protocol.context import (
     MemberMet,
     NeighboursFound,
     PeerGone,
-    Signal,
-    SubscriptionsChanged,
 )
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.entering import Entering
-from weft.protocol.flooding import Flooding
 from weft.protocol.history import history, wiring
 from weft.protocol.history.history import History
 from weft.protocol.inbox import Inbox
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness
-from weft.protocol.lookup import Lookup
 from weft.protocol.publishing import Publishing
-from weft.protocol.pulsar import pulsar
-from weft.protocol.pulsar import wiring as pulsar_wiring
-from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.records import PUBLISH_MESSAGE, message_id
-from weft.protocol.routing import Routing
-from weft.protocol.schedule import Schedule
+from weft.protocol.routing import NO_LINKS, Signals, Timers
 from weft.protocol.seam import (
     Answer,
     Collect,
@@ -64,23 +53,18 @@ from weft.protocol.seam import (
     Received,
     Started,
     Subscribe,
+    Timer,
     TimerFired,
     Unsubscribe,
 )
-from weft.protocol.status import link_counts, topics_status
-from weft.protocol.subscribing import Subscribing
-from weft.protocol.topic import TopicState
+from weft.protocol.tera.tera import Tera
+from weft.rules import hierarchy
 from weft.rules.draw import below, stream_of
 from weft.rules.signing import Signer
 from weft.store.interface import Store
 
 CYCLE = "cycle"
-NEW_TOPICS = "new_topics"
 _PHASE = stream_of("peer.phase")
-_FEW_TOPICS = 64
-"""guess: up to so many topics are looked through when a peer is lost."""
-_NEW_TOPICS_MS = 20
-"""guess: new subscriptions gathered into one advertisement for so long."""
 
 
 class Peer:
@@ -98,50 +82,31 @@ class Peer:
         self._ctx = ctx = Context(me, seed, config or Config())
         self.config = ctx.config
         self.me = me
-        self.topics: dict[Topic, TopicState] = {}
+        self.cycle = 0
+        self.running = False
         self.general = Cyclon(ctx, GENERAL)
-        self.table = AccessPoints(ctx)
+        self._entering = Entering(ctx, self.general)
         self.liveness = Liveness(ctx)
-        ctx.twins.linked_in = self.liveness.topics_with
-        self.lookup = Lookup(ctx, self.table, self.general)
-        self.advertising = Advertising(ctx, self.general, self.topics)
-        self.subscribing = Subscribing(ctx, self.topics, self.table, self.lookup, self.advertising)
         self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
-        trees = flood = None
-        if ctx.config.routing == "pulsarcast" and self.dht is not None:
-            trees = Pulsar(ctx, self.dht, self.liveness)
-        elif ctx.config.routing == "flood":
-            flood = Flooding(ctx, self.general)
-        self.routing: Routing | None = trees or flood  # None: TERA's
-        if trees is not None:
-            self.publishing = Publishing(ctx, trees.finding, trees.finding)
-        else:
-            self.publishing = Publishing(ctx, self.table, self.lookup)
+        self.routing = routings.make(ctx, self.general, self.liveness, self.dht)
+        self.publishing = Publishing(ctx, self.routing)
         self.history: History | None = None
         if ctx.config.history.enabled:
             if library is None or sign is None:
                 raise ValueError("history needs a store and a key to sign with")
-            self.history = History(ctx, library, sign, self.members, self._route, self.dht)
+            members = self.routing.members
+            self.history = History(ctx, library, sign, members, self._route, self.dht)
             ctx.open_event = self.history.intake.open
-        self._schedule = Schedule()
-        self._entering = Entering(ctx, self.general)
-        self._new_topics_armed = False
-        self.cycle = 0
-        self.running = False
         self._inbox = Inbox(
             ctx,
-            self.topics,
             self.general,
-            self.table,
             self.liveness,
-            self.lookup,
-            self.subscribing,
-            self.publishing,
+            self.routing,
             {
+                **routings.handlers(ctx, self.routing),
                 **kademlia.handlers(ctx, self.dht),
                 **wiring.handlers(ctx, self.history),
-                **pulsar_wiring.handlers(ctx, trees),
-                **flooding.handlers(ctx, flood),
+                m.RouteResult: self.publishing.on_result,
             },
         )
         self._inputs: dict[type, Callable[[Any], None]] = {
@@ -153,10 +118,38 @@ class Peer:
             Unsubscribe: self._on_unsubscribe,
             Publish: self._on_publish,
             PublishTogether: self._on_publish_together,
-            Collect: self._on_collect,
+            Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
             **kademlia.commands(ctx, self.dht),
             **wiring.commands(ctx, self.history),
+        }
+        self._timers = self._all_timers()
+        self._signals = self._all_signals()
+
+    def _all_timers(self) -> Timers:
+        timers: Timers = {
+            CYCLE: lambda timer: self._run_cycle(),
+            liveness.TIMER: self._on_liveness_timer,
+            entering.TIMER: self._on_entering_timer,
+            publishing.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
+            **self.routing.timers(),
+        }
+        if self.dht is not None:
+            timers.update(dict.fromkeys(kademlia.TIMERS, self.dht.on_timer))
+        if self.history is not None:
+            timers.update(dict.fromkeys(history.TIMERS, self.history.on_timer))
+        return timers
+
+    def _all_signals(self) -> Signals:
+        return {
+            LinkUp: self._on_link_up,
+            LinkDown: self._on_link_down,
+            LookupDone: self._on_lookup_done,
+            PeerGone: self._on_peer_gone,
+            NeighboursFound: lambda signal: self._on_neighbours(),
+            MemberMet: self._on_member_met,
+            Arrived: self._on_arrived,
+            **self.routing.signals(),
         }
 
     # --- for drivers and users ------------------------------------------------------------------
@@ -173,7 +166,22 @@ class Peer:
     @property
     def subscribed(self) -> list[Topic]:
         """The topics this peer is subscribed to."""
-        return list(self.topics) if self.routing is None else self.routing.subscribed
+        return self.routing.subscribed
+
+    @property
+    def tera(self) -> Tera:
+        """TERA's layers, of a peer that routes by them."""
+        assert isinstance(self.routing, Tera)
+        return self.routing
+
+    def members(self, topic: Topic) -> list[Contact]:
+        """Members of a topic that this peer knows, linked ones first."""
+        return self.routing.members(topic)
+
+    def levels(self, topic: Topic) -> list[Topic]:
+        """The topics that an event of `topic` counts in: itself, then those above it in its
+        hierarchy. Whoever drives this peer publishes in all of them (`PublishTogether`)."""
+        return self._ctx.levels(topic)
 
     def handle(self, fact: Input, now: Millis) -> list[Effect]:
         """Take one fact in; returns what the driver shall do."""
@@ -186,7 +194,8 @@ class Peer:
         elif self.running or kind is Started:
             self._inputs[kind](fact)
         while ctx.signals:
-            self._on_signal(ctx.signals.popleft())
+            signal = ctx.signals.popleft()
+            self._signals[type(signal)](signal)
         if self.history is not None:
             self.history.storing.flush()
         effects, ctx.out = ctx.out, []
@@ -200,12 +209,12 @@ class Peer:
             "cycle": self.cycle,
             "view": [contact_text(contact) for contact in self.general.contacts()],
             "linked_peers": len(self.liveness.watched),
-            "links": link_counts(self.topics.values()),
-            "access_points": len(self.table),
-            "topics_active_estimate": self.table.topics_active(),
+            "links": NO_LINKS,
+            "access_points": 0,
+            "topics_active_estimate": 0,
             "publishes_waiting": self.publishing.waiting,
-            "topics": topics_status(self.topics),
-            **({"routing": self.routing.status()} if self.routing is not None else {}),
+            "topics": {},
+            **self.routing.status(),
             **({"dht": self.dht.status()} if self.dht is not None else {}),
             **({"history": self.history.status()} if self.history is not None else {}),
         }
@@ -223,6 +232,7 @@ class Peer:
         self.liveness.start()
         if self.dht is not None:
             self.dht.start()
+        self.routing.start()
         if self.history is not None:
             self.history.start()
         self._entering.enter(fact.contacts)
@@ -235,19 +245,14 @@ class Peer:
         if not self.isolated:
             self._entering.on_neighbours()
             self.publishing.on_neighbours()
-            self.subscribing.on_entered(isolated=False)
             if self.dht is not None:
                 self.dht.on_neighbours()
-            if self.routing is not None:
-                self.routing.on_entered()
-            self._flush_new_topics_soon()
-            few = len(self.topics) <= _FEW_TOPICS
-            for topic, state in self.topics.items():
-                if state.alone:
-                    state.alone_period = 1
-                    self._schedule.put(topic, self.cycle + 1)
-                    if few:
-                        self.subscribing.seek_others(topic)
+            self.routing.on_entered()
+
+    def _on_entering_timer(self, timer: Timer) -> None:
+        self._entering.on_timer(timer.serial)
+        if self.isolated and not self._entering.hopeful:
+            self.routing.on_entered()
 
     def _on_leave(self, fact: Leave) -> None:
         ctx = self._ctx
@@ -258,26 +263,32 @@ class Peer:
         for contact in told.values():
             ctx.send(contact, notice)
         self.publishing.close()
-        self.subscribing.close()
-        if self.routing is not None:
-            self.routing.close()
+        self.routing.close()
         if self.dht is not None:
             self.dht.close()
         self.running = False
 
-    def _on_peer_lost(self, fact: PeerLost) -> None:
-        self._peer_gone(fact.peer)
+    # --- losing peers ---------------------------------------------------------------------------
 
-    def _peer_gone(self, peer: PeerId) -> None:
+    def _on_peer_lost(self, fact: PeerLost) -> None:
+        self._lose(fact.peer)
+
+    def _on_peer_gone(self, signal: PeerGone) -> None:
+        self._lose(signal.peer)
+        if self.dht is not None:
+            self.dht.forget(signal.peer)
+
+    def _on_liveness_timer(self, timer: Timer) -> None:
+        for contact in self.liveness.on_timer():
+            self._ctx.counters["peers_silent"] += 1
+            self._ctx.out.append(Disconnect(contact.peer, "no answer to pings"))
+            self._lose(contact.peer)
+
+    def _lose(self, peer: PeerId) -> None:
         was_isolated = self.isolated
         self.general.remove(peer)
-        self.table.forget_peer(peer)
-        for topic in self._topics_with(peer):
-            self.topics[topic].lose(peer)
-        self.subscribing.on_peer_lost(peer)
+        self.routing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
-        if self.routing is not None:
-            self.routing.on_peer_lost(peer)
         if self.dht is not None:
             self.dht.on_peer_lost(peer)
         if self.history is not None:
@@ -286,48 +297,37 @@ class Peer:
         if self.isolated and not was_isolated:
             self._entering.ask()
 
-    def _topics_with(self, peer: PeerId) -> list[Topic]:
-        """Where a lost peer matters. In very many topics only the links do: a view drops the
-        peer by itself when its turn to be asked comes."""
-        few = len(self.topics) <= _FEW_TOPICS
-        return list(self.topics) if few else self.liveness.topics_with(peer)
-
     # --- commands -------------------------------------------------------------------------------
 
     def _on_subscribe(self, fact: Subscribe) -> None:
-        hopeful = self._entering.hopeful
-        if self.routing is not None:
-            self.routing.subscribe(fact.token, fact.topic, hopeful)
-        elif self.subscribing.subscribe(
-            fact.token, fact.topic, fact.scheme, self.isolated, hopeful
-        ):
-            self._schedule.put(fact.topic, self.cycle + 1)
+        self.routing.subscribe(fact.token, fact.topic, fact.scheme, self._entering.hopeful)
         if self.history is not None:
             self.history.subscribe(fact.topic, fact.since)
 
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
         if self.history is not None:
             self.history.unsubscribe(fact.topic)
-        (self.routing or self.subscribing).unsubscribe(fact.token, fact.topic)
-
-    def _on_collect(self, fact: Collect) -> None:
-        for state in self.topics.values():
-            state.stan.collect(state.popularity)
+        self.routing.unsubscribe(fact.token, fact.topic)
 
     def _on_publish_together(self, fact: PublishTogether) -> None:
-        """With history each topic describes the event by itself, so there is nothing to share;
-        other routings than TERA's do not share."""
-        commands = zip(fact.tokens, fact.topics, strict=True)
-        numbers = [self._ctx.published.get(topic, 0) + 1 for topic in fact.topics]
-        parts = tuple(m.Part(*part) for part in zip(fact.topics, numbers, strict=True))
-        alike = self.history is None and self.routing is None
-        shared = parts if alike and len(parts) > 1 else ()
-        for token, topic in commands:
-            self._on_publish(Publish(token, topic, fact.payload, fact.published_ms), shared)
+        """With history each topic describes the event by itself, so there is nothing to share.
+        Else it names its topics where references to it are sent, or where it climbs."""
+        topics, levels = fact.topics, self._ctx.levels
+        origins = [hierarchy.origin(topic, topics, levels) for topic in topics]
+        climbed = [o if o != topic else None for o, topic in zip(origins, topics, strict=True)]
+        numbers = [self._ctx.published.get(topic, 0) + 1 for topic in topics]
+        parts = tuple(m.Part(*part) for part in zip(topics, numbers, strict=True))
+        named = self.history is None and (self.routing.shares_events or any(climbed))
+        shared = parts if named and len(parts) > 1 else ()
+        for token, topic, origin in zip(fact.tokens, topics, climbed, strict=True):
+            self._on_publish(Publish(token, topic, fact.payload, fact.published_ms), shared, origin)
 
-    def _on_publish(self, fact: Publish, parts: tuple[m.Part, ...] = ()) -> None:
+    def _on_publish(
+        self, fact: Publish, parts: tuple[m.Part, ...] = (), origin: Topic | None = None
+    ) -> None:
+        """`origin`: the sub-topic that the event climbs from."""
         ctx, topic = self._ctx, fact.topic
-        if self.history is not None and self.history.refuses(fact):
+        if self.history is not None and self.history.refuses(fact, origin):
             return
         number = ctx.published.get(topic, 0) + 1
         ctx.published[topic] = number
@@ -337,142 +337,56 @@ class Peer:
             ctx.trace(PUBLISH_MESSAGE, {"messageID": message_id(topic, event), "topic": topic})
         ctx.counters["published"] += 1
         if self.history is not None:
-            self.history.publish(fact, number)  # stored first, then routed
+            self.history.publish(fact, number, origin)  # stored first, then routed
         else:
-            self._route(fact.token, topic, event)
+            self._route(fact.token, topic, event, origin is not None)
 
-    def _route(self, token: int, topic: Topic, event: m.Event) -> None:
-        """Spread an event of this peer's own."""
-        state = self.topics.get(topic)
-        delivered = self.history is not None
-        if self.routing is not None and self.routing.publish(topic, event, delivered):
-            self._ctx.out.append(Answer(token, "delivered", self.me, event))
-        elif state is not None:
-            state.publish(event, delivered)
+    def _route(self, token: int, topic: Topic, event: m.Event, climbs: bool) -> None:
+        """Spread an event of this peer's own; with history it has been delivered here."""
+        if self.routing.publish(topic, event, delivered=self.history is not None):
             self._ctx.out.append(Answer(token, "delivered", self.me, event))
         else:
-            self.publishing.publish(token, topic, event, self.isolated)
-
-    def members(self, topic: Topic) -> list[Contact]:
-        """Members of a topic that this peer knows, linked ones first."""
-        if self.routing is not None:
-            return self.routing.members(topic)
-        state = self.topics.get(topic)
-        if state is None:
-            return []
-        known = dict(state.links.linked)
-        known.update((contact.peer, contact) for contact in state.view.contacts())
-        return list(known.values())
+            self.publishing.publish(token, topic, event, self.isolated, climbs)
 
     # --- timers and signals ---------------------------------------------------------------------
 
     def _on_timer_fired(self, fact: TimerFired) -> None:
-        timer = fact.timer
-        kind = timer.kind
-        if kind == CYCLE:
-            self._run_cycle()
-        elif kind == liveness.TIMER:
-            for contact in self.liveness.on_timer():
-                self._ctx.counters["peers_silent"] += 1
-                self._ctx.out.append(Disconnect(contact.peer, "no answer to pings"))
-                self._peer_gone(contact.peer)
-        elif kind in (tree.LAZY, tree.MISSING):
-            state = self.topics.get(timer.topic)
-            if state is not None and state.tree is not None:
-                if kind == tree.LAZY:
-                    state.tree.on_lazy_timer()
-                else:
-                    state.tree.on_missing_timer()
-        elif kind == lookup.TIMER:
-            self.lookup.on_timer(timer.serial)
-        elif kind == publishing.TIMER:
-            self.publishing.on_timer(timer.serial)
-        elif kind == subscribing.TIMER:
-            self.subscribing.on_timer(timer.topic, timer.serial)
-        elif kind == entering.TIMER:
-            self._entering.on_timer(timer.serial)
-            if self.isolated and not self._entering.hopeful:
-                self.subscribing.on_entered(isolated=True)
-                if self.routing is not None:
-                    self.routing.on_entered()
-        elif kind == NEW_TOPICS:
-            self._new_topics_armed = False
-            self.advertising.flush_new()
-        elif kind in pulsar.TIMERS and self.routing is not None:
-            self.routing.on_timer(timer)
-        elif kind in kademlia.TIMERS and self.dht is not None:
-            self.dht.on_timer(timer)
-        elif kind in history.TIMERS and self.history is not None:
-            self.history.on_timer(timer)
+        on_timer = self._timers.get(fact.timer.kind)
+        if on_timer is not None:
+            on_timer(fact.timer)
 
     def _run_cycle(self) -> None:
         ctx = self._ctx
         self.cycle += 1
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
-        self.general.exchange(m.NO_NEWS, self.table.sample())
+        self.general.exchange(m.NO_NEWS, self.routing.sample())
         if self.isolated:
             self._entering.ask()
         self._entering.run_cycle(self.cycle)
-        for topic in self._schedule.take(self.cycle, ctx.config.cyclon.exchanges_per_cycle_max):
-            state = self.topics.get(topic)
-            if state is not None:
-                self._run_topic(topic, state)
-        self.advertising.run_cycle(self.cycle)
+        self.routing.run_cycle(self.cycle, self._on_topic_due)
         self.publishing.run_cycle()
-        if self.routing is not None:
-            self._run_routing(self.routing)
 
-    def _run_routing(self, routing: Routing) -> None:
-        routing.run_cycle(self.cycle)
+    def _on_topic_due(self, topic: Topic) -> None:
         if self.history is not None:
-            for topic in routing.subscribed:
-                self.history.run_topic(topic, alone=routing.alone(topic))
+            self.history.run_topic(topic, alone=self.routing.alone(topic))
 
-    def _run_topic(self, topic: Topic, state: TopicState) -> None:
-        if self.history is not None:
-            self.history.run_topic(topic, alone=state.alone and not state.entering)
-        if state.alone:
-            state.recent.purge(self._ctx.now)
-            self.subscribing.seek_others(topic)
-            pause = state.alone_period
-            state.alone_period = min(2 * pause, 4 * self._ctx.config.cyclon.stable_period_max)
-        else:
-            state.alone_period = 1
-            state.run_cycle()
-            pause = state.period
-        self._schedule.put(topic, self.cycle + pause)
-
-    def _on_signal(self, signal: Signal) -> None:
-        if isinstance(signal, LinkUp):
-            self.liveness.link_up(signal.contact, signal.topic)
-            state = self.topics.get(signal.topic)
-            if state is not None and signal.contact.peer in state.links.linked:
-                state.link_up(signal.contact, signal.recent)
-                if self.history is not None:
-                    self.history.link_up(signal.topic, signal.contact)
-        elif isinstance(signal, LinkDown):
-            self.liveness.link_down(signal.peer, signal.topic)
-            state = self.topics.get(signal.topic)
-            if state is not None and signal.peer not in state.links.linked:
-                state.link_down(signal.peer)
-        elif isinstance(signal, LookupDone):
-            if not self.publishing.on_lookup_done(signal):
-                self.subscribing.on_lookup_done(signal)
-                self._flush_new_topics_soon()
-        elif isinstance(signal, PeerGone):
-            self._peer_gone(signal.peer)
-            if self.dht is not None:
-                self.dht.forget(signal.peer)
-        elif isinstance(signal, NeighboursFound):
-            self._on_neighbours()
-        elif isinstance(signal, SubscriptionsChanged):
-            self._flush_new_topics_soon()
-        elif isinstance(signal, MemberMet) and self.history is not None:
+    def _on_link_up(self, signal: LinkUp) -> None:
+        self.liveness.link_up(signal.contact, signal.topic)
+        if self.routing.on_link_up(signal) and self.history is not None:
             self.history.link_up(signal.topic, signal.contact)
-        elif isinstance(signal, Arrived) and self.history is not None:
-            self.history.intake.take_in(signal.event, signal.source, signal.hops)
 
-    def _flush_new_topics_soon(self) -> None:
-        if self.advertising.has_new and not self._new_topics_armed:
-            self._new_topics_armed = True
-            self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
+    def _on_link_down(self, signal: LinkDown) -> None:
+        self.liveness.link_down(signal.peer, signal.topic)
+        self.routing.on_link_down(signal)
+
+    def _on_lookup_done(self, signal: LookupDone) -> None:
+        if not self.publishing.on_lookup_done(signal):
+            self.routing.on_lookup_done(signal)
+
+    def _on_member_met(self, signal: MemberMet) -> None:
+        if self.history is not None:
+            self.history.link_up(signal.topic, signal.contact)
+
+    def _on_arrived(self, signal: Arrived) -> None:
+        if self.history is not None:
+            self.history.intake.take_in(signal.event, signal.source, signal.hops)

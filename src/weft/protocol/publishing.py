@@ -6,6 +6,10 @@ forgotten and the next one tried. The publisher always learns the outcome; while
 neighbours at all, events wait.
 
 Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
+
+In a hierarchy many a level above has no subscribers, and a lookup that finds nobody is the
+dearest. So events that climb to a level where nobody was found just now wait a little for each
+other, and one lookup serves them all. None is given up: whoever subscribes meanwhile is found.
 """
 
 from __future__ import annotations
@@ -21,30 +25,50 @@ from weft.protocol.seam import Answer, Millis, Outcome
 TIMER = "route"
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
+_GATHER_MS = 1_000
+"""guess: how long after a lookup that found nobody the next one for events that climb begins."""
 
 
 class Finder(Protocol):
-    """Looks for peers that take events for a topic; answers with `LookupDone`."""
+    """What a routing does for events from outside of a topic."""
 
-    def start(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int: ...
+    @property
+    def shares_events(self) -> bool:
+        """Whether it understands references to events of several topics."""
+        ...
 
+    def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
+        """Look for peers that take events for a topic; answers with `LookupDone`."""
+        ...
 
-class Table(Protocol):
-    """What a peer that does not take them is to be forgotten by."""
-
-    def forget_entry(self, topic: Topic, peer: PeerId) -> None: ...
+    def forget_entry(self, topic: Topic, peer: PeerId) -> None:
+        """A peer that was found does not take them."""
+        ...
 
 
 class _Pending:
     """An event on its way to an access point."""
 
-    __slots__ = ("attempts", "contact", "deadline", "event", "lookup", "sent", "token", "topic")
+    __slots__ = (
+        "attempts",
+        "climbs",
+        "contact",
+        "deadline",
+        "event",
+        "lookup",
+        "sent",
+        "token",
+        "topic",
+    )
 
-    def __init__(self, token: int, topic: Topic, event: Event, deadline: Millis) -> None:
+    def __init__(
+        self, token: int, topic: Topic, event: Event, deadline: Millis, climbs: bool
+    ) -> None:
         self.token = token
         self.topic = topic
         self.event = event
         self.deadline = deadline
+        self.climbs = climbs
         self.attempts = 0
         self.lookup = 0  # the lookup it waits for
         self.contact: Contact | None = None  # the access point it waits for
@@ -54,10 +78,9 @@ class _Pending:
 class Publishing:
     """Events this peer publishes in topics it is not subscribed to."""
 
-    def __init__(self, ctx: Context, table: Table, lookup: Finder) -> None:
+    def __init__(self, ctx: Context, finder: Finder) -> None:
         self._ctx = ctx
-        self._table = table
-        self._lookup = lookup
+        self._finder = finder
         self._pending: dict[tuple[Topic, int], _Pending] = {}
         self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
         self._lookup_of: dict[Topic, int] = {}
@@ -65,19 +88,24 @@ class Publishing:
         self._isolated: dict[tuple[Topic, int], None] = {}
         self._stale: dict[Topic, dict[PeerId, None]] = {}  # access points that failed lately
         self._awaiting: dict[int, tuple[Topic, int]] = {}  # timers of events sent
+        self._nobody: dict[Topic, Millis] = {}  # when a lookup found nobody
+        self._gathering: dict[int, Topic] = {}  # timers of lookups that are put off
 
     @property
     def waiting(self) -> int:
         return len(self._pending)
 
-    def publish(self, token: int, topic: Topic, event: Event, isolated: bool) -> None:
+    def publish(
+        self, token: int, topic: Topic, event: Event, isolated: bool, climbs: bool = False
+    ) -> None:
+        """`climbs`: the event was published in a sub-topic, and nobody waits for it here."""
         ctx = self._ctx
         if len(self._pending) >= ctx.config.tera.pending_max:
             ctx.counters["publishes_refused"] += 1
             ctx.out.append(Answer(token, "dropped", None, event))
             return
         deadline = ctx.now + ctx.config.tera.pending_ms_max
-        pending = _Pending(token, topic, event, deadline)
+        pending = _Pending(token, topic, event, deadline, climbs)
         self._pending[(topic, event.number)] = pending
         if isolated:
             self._isolated[(topic, event.number)] = None
@@ -119,13 +147,34 @@ class Publishing:
             return
         key = (pending.topic, pending.event.number)
         running = self._lookup_of.get(pending.topic)
-        if running is not None:  # one lookup serves all events that wait for this topic
-            self._by_lookup[running].append(key)
-            return
+        if running is not None and (running not in self._gathering or pending.climbs):
+            self._by_lookup[running].append(key)  # one lookup serves all that wait for this topic
+        elif pending.climbs and self._may_gather(pending.topic):
+            number = self._ctx.next_serial()
+            self._gathering[number] = pending.topic
+            self._lookup_of[pending.topic] = number
+            self._by_lookup[number] = [key]
+            self._ctx.set_timer(_GATHER_MS, TIMER, pending.topic, number)
+        else:
+            self._look_up(pending.topic, [key])
+
+    def _look_up(self, topic: Topic, keys: list[tuple[Topic, int]]) -> None:
+        """For these events, and for those that are gathering for the same topic."""
+        gathered = self._lookup_of.pop(topic, None)
+        if gathered is not None:
+            del self._gathering[gathered]
+            keys = [*self._by_lookup.pop(gathered), *keys]
         # The answer may come at once, but as a signal, so it is seen only after this returns.
-        number = self._lookup.start(pending.topic, self._stale.get(pending.topic, ()))
-        self._lookup_of[pending.topic] = number
-        self._by_lookup[number] = [key]
+        number = self._finder.find(topic, self._stale.get(topic, ()))
+        self._lookup_of[topic] = number
+        self._by_lookup[number] = keys
+
+    def _may_gather(self, topic: Topic) -> bool:
+        """Whether an event may wait: nobody was found just now, and there is room for many."""
+        found_nobody = self._nobody.get(topic)
+        if found_nobody is None or self._ctx.now - found_nobody >= _GATHER_MS:
+            return False
+        return 2 * len(self._pending) < self._ctx.config.tera.pending_max
 
     def on_lookup_done(self, done: LookupDone) -> bool:
         """Returns whether the lookup was one of ours."""
@@ -135,6 +184,11 @@ class Publishing:
         del self._lookup_of[done.topic]
         if done.contacts:
             self._remember(done.topic, done.contacts[0])
+        else:
+            self._nobody.pop(done.topic, None)
+            self._nobody[done.topic] = self._ctx.now
+            if len(self._nobody) > _ROUTES_MAX:
+                del self._nobody[next(iter(self._nobody))]
         # With nobody else there, those that failed lately get another chance.
         again = not done.contacts and self._stale.pop(done.topic, None) is not None
         for key in waiting:
@@ -159,7 +213,7 @@ class Publishing:
         pending.attempts += 1
         pending.contact = contact
         pending.sent = ctx.next_serial()
-        anew = pending.attempts > 1
+        anew = pending.attempts > 1 or not self._finder.shares_events
         ctx.send(contact, ctx.twins.routed(contact.peer, pending.topic, pending.event, anew))
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.event.number)
@@ -178,6 +232,10 @@ class Publishing:
             self._retry(pending)
 
     def on_timer(self, serial: int) -> None:
+        topic = self._gathering.get(serial)
+        if topic is not None:
+            self._look_up(topic, [])
+            return
         key = self._awaiting.pop(serial, None)
         pending = self._pending.get(key) if key is not None else None
         if pending is not None and pending.sent == serial:
@@ -197,7 +255,7 @@ class Publishing:
         pending.sent = 0
         if stale is not None:
             self._ctx.counters["access_points_stale"] += 1
-            self._table.forget_entry(pending.topic, stale.peer)
+            self._finder.forget_entry(pending.topic, stale.peer)
             self._note_stale(pending.topic, stale.peer)
             route = self._routes.get(pending.topic)
             if route is not None and route.peer == stale.peer:

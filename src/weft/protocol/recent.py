@@ -169,9 +169,11 @@ class Recent:
         self._count -= 1
         self._bytes -= len(held.event.payload)
 
-    def held(self, event: Event) -> Held | None:
+    def before(self, event: Event) -> Event | None:
+        """The event that its publisher published just before, if it is held."""
         stream = self.streams.get((event.publisher, event.incarnation))
-        return stream.held.get(event.number) if stream is not None else None
+        held = stream.held.get(event.number - 1) if stream is not None else None
+        return held.event if held is not None else None
 
     def purge(self, now: Millis) -> None:
         """Let go of what is too old: held events, gaps nobody can fill, silent publishers."""

@@ -1,53 +1,154 @@
-"""How events find their subscribers: what a peer asks of a routing other than TERA's.
+"""How events find their subscribers: what a peer asks of its routing, whichever it is.
 
-TERA is composed in `peer.py` itself (its layers serve the general overlay as well); the others,
-Pulsarcast's trees (`pulsar/`) and the flood (`flooding.py`), stand behind this interface, and
-TERA's layers lie idle then.
+A routing is one object of the peer. It sees the messages, timers and signals of its own kinds, by
+the tables it hands over once, and is told what happens below it: the peer got into the network,
+somebody is lost, a link stands, a cycle begins. The peer owns what all routings need: the general
+overlay, liveness of linked peers, the DHT, history, and publishing from outside of a topic.
+
+`routings.py` makes the one that the settings ask for.
 """
+
+# ruff: noqa: B027 (methods that do nothing are the defaults that most routings keep)
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
 from weft.protocol.messages import Event
-from weft.protocol.seam import Timer
+from weft.protocol.seam import Scheme, Timer
+
+Handlers: TypeAlias = dict[type, Callable[[Contact, Any], None]]
+"""By kind of message: what to do with its sender and it."""
+Timers: TypeAlias = dict[str, Callable[[Timer], None]]
+Signals: TypeAlias = dict[type, Callable[[Any], None]]
+Due: TypeAlias = Callable[[Topic], None]
+
+NO_LINKS = {"logical": 0, "physical": 0, "ranked_logical": 0, "ranked_physical": 0}
 
 
-class Routing(Protocol):
-    """One peer's part in a routing."""
+class Routing(ABC):
+    """One peer's part in a routing. What has a body here need not be overridden."""
+
+    shares_events = False
+    """Whether one event in several topics may be sent by reference (`twins.py`)."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    # --- what it listens to, asked once -----------------------------------------------------------
+
+    @abstractmethod
+    def handlers(self) -> Handlers:
+        """Where the messages of this routing go; view exchanges and joins of the general overlay
+        never come here, those about topics do."""
+
+    def timers(self) -> Timers:
+        return {}
+
+    def signals(self) -> Signals:
+        """Signals of its own layers, beyond those for which there is a method here."""
+        return {}
+
+    # --- the user's wishes ------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def subscribed(self) -> list[Topic]: ...
 
-    def subscribe(self, token: int, topic: Topic, hopeful: bool) -> None: ...
+    @abstractmethod
+    def is_subscribed(self, topic: Topic) -> bool: ...
 
+    @abstractmethod
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
+        """`hopeful`: the peer is just entering the network, `on_entered` follows."""
+
+    @abstractmethod
     def unsubscribe(self, token: int, topic: Topic) -> None: ...
 
+    @abstractmethod
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event; False if it must be handed to somebody who can (`publishing.py`)."""
-        ...
+        """Spread an event, deliver it here unless that is done; False if it must be handed to
+        somebody who can (`publishing.py`)."""
 
-    def on_entered(self) -> None: ...
+    def collect(self) -> None:
+        """Look for better links now."""
 
+    def close(self) -> None:
+        """This peer leaves. Those it is linked to hear of it from the peer."""
+
+    # --- finding somebody who takes events from outside (`publishing.py`) -------------------------
+
+    def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
+        """Begin a lookup; `LookupDone` with the returned number follows, perhaps at once."""
+        number = self._ctx.next_serial()
+        self._ctx.tell(LookupDone(number, topic, ()))
+        return number
+
+    def forget_entry(self, topic: Topic, peer: PeerId) -> None:
+        """The peer that a lookup found takes no events."""
+
+    # --- what happens below -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The peer is up, and about to enter the network."""
+
+    def on_entered(self) -> None:
+        """The peer got into the network, or gives up hope and stays outside for now."""
+
+    @abstractmethod
     def on_peer_lost(self, peer: PeerId) -> None: ...
 
-    def on_timer(self, timer: Timer) -> None: ...
+    def on_link_up(self, signal: LinkUp) -> bool:
+        """A link stands, and is watched. Says whether to compare streams over it (history)."""
+        return False
 
-    def run_cycle(self, cycle: int) -> None: ...
+    def on_link_down(self, signal: LinkDown) -> None: ...
 
+    def on_lookup_done(self, done: LookupDone) -> None:
+        """A lookup that was not `publishing.py`'s has ended."""
+
+    @abstractmethod
+    def run_cycle(self, cycle: int, due: Due) -> None:
+        """A cycle begins; `due` is to be told of each topic whose turn it is."""
+
+    # --- what travels with the general overlay's messages -----------------------------------------
+
+    def sample(self) -> list[int]:
+        """What to send along with a view exchange."""
+        return []
+
+    def on_sample(self, sample: list[int]) -> None: ...
+
+    def welcome(self, newcomer: Contact) -> None:
+        """A newcomer enters the network by way of this peer."""
+
+    # --- looking at it ----------------------------------------------------------------------------
+
+    @abstractmethod
     def members(self, topic: Topic) -> list[Contact]:
-        """Other subscribers that this peer knows."""
-        ...
+        """Other subscribers that this peer knows, linked ones first."""
 
+    @abstractmethod
     def alone(self, topic: Topic) -> bool:
         """Whether there seems to be no other subscriber."""
-        ...
 
+    @abstractmethod
     def links(self) -> dict[Topic, list[PeerId]]:
         """Peers whose liveness is watched for a topic's sake."""
-        ...
 
-    def status(self) -> dict[str, object]: ...
+    def link_counts(self) -> dict[str, int]:
+        """As `NO_LINKS`: logical and physical links, of those that carry events and as ranked."""
+        return NO_LINKS
 
-    def close(self) -> None: ...
+    @property
+    def access_points(self) -> int:
+        """How many are known."""
+        return 0
+
+    @abstractmethod
+    def status(self) -> dict[str, object]:
+        """Its part of `Peer.status`."""

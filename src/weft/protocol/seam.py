@@ -104,6 +104,7 @@ class ChangeTopic(Struct, frozen=True, gc=False):
     allow: tuple[PeerId, ...] = ()
     revoke: tuple[PeerId, ...] = ()
     sub_topic: str = ""  # the segment to add under `#`; created where there is none
+    hierarchy: bool = False  # with `create`: events of sub-topics count in it, too
 
 
 class FollowTopic(Struct, frozen=True, gc=False):
@@ -120,6 +121,8 @@ class Unsubscribe(Struct, frozen=True, gc=False):
 
 
 class Publish(Struct, frozen=True, gc=False):
+    """In this topic alone; for a topic in a hierarchy see `Peer.levels`."""
+
     token: int
     topic: Topic
     payload: bytes
@@ -182,7 +185,7 @@ class PublishTogether(Struct, frozen=True, gc=False):
 
 class Collect(Struct, frozen=True, gc=False):
     """Command: look for neighbours that rank higher, in all topics, without waiting for the
-    period (see `protocol/stan.py`)."""
+    period (see `protocol/tera/stan.py`)."""
 
 
 class Leave(Struct, frozen=True, gc=False):
@@ -224,6 +227,7 @@ class Deliver(Struct, frozen=True, gc=False):
     event: Event
     hops: int
     descriptor: Described | None = None  # with history: the signed event
+    published_in: Topic | None = None  # where, if it climbed from a sub-topic
 
 
 class Store(Struct, frozen=True, gc=False):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Arrived, Context
-from weft.protocol.messages import Event
+from weft.protocol.history.plain import plain
+from weft.protocol.messages import Event, Part
 from weft.protocol.recent import Recent
 from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
 
 
 def is_forged(ctx: Context, topic: Topic, event: Event) -> bool:
-    """Nobody else can have an event that this peer has not published yet."""
+    """Nobody else can have an event that this peer has not published yet, and an event of several
+    topics comes in no other, nor under another number."""
+    if event.parts and Part(topic, event.number) not in event.parts:
+        ctx.counters["forged"] += 1
+        return True
     if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
         return False
     last = ctx.published.get(topic, 0)
@@ -23,7 +28,7 @@ def is_forged(ctx: Context, topic: Topic, event: Event) -> bool:
 
 def deliver(ctx: Context, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
     """Hand an event to the application."""
-    ctx.out.append(Deliver(topic, event, hops))
+    ctx.out.append(Deliver(topic, plain(topic, event), hops, None, ctx.origin(topic, event)))
     trace_event(ctx, DELIVER_MESSAGE, topic, event, source, hops)
 
 

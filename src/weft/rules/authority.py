@@ -11,8 +11,11 @@ CIDs are in it, so what was history when the owners revoked stays history.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from weft.ids import PeerId, Topic
 from weft.rules.descriptor import Event, TopicVersion
+from weft.rules.hierarchy import ORIGIN, is_sub_topic, may_come_from
 from weft.rules.refusal import Reason
 
 
@@ -46,6 +49,17 @@ def judge_event(
     if newest is not None and not vouched and not may_publish(event.publisher, newest):
         return Reason.NOT_ALLOWED
     return None
+
+
+def judge_origin(event: Event, roots: Iterable[str], vouched: bool) -> Reason | None:
+    """Whether an event can have climbed from where it says. Hierarchies come and go, so history
+    is asked for no more than a sub-topic."""
+    claim = event.metadata.get(ORIGIN)
+    if claim is None:
+        return None
+    topic = event.topic
+    fits = is_sub_topic(claim, topic) if vouched else may_come_from(topic, claim, roots)
+    return None if fits else Reason.OUTSIDE_HIERARCHY
 
 
 def judge_version(version: TopicVersion, before: TopicVersion) -> Reason | None:

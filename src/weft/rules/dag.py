@@ -80,12 +80,13 @@ def choose_parents(heads: Mapping[Cid, int]) -> dict[Cid, int]:
 class Added:
     """What came of adding an event, or of giving one up."""
 
-    __slots__ = ("dropped", "missing", "refused", "released")
+    __slots__ = ("dropped", "late", "missing", "refused", "released")
 
     def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
         self.refused = refused  # why the event was not taken; None also where it was known already
         self.missing = list(missing)  # parents to fetch that were not known to be missing before
         self.released: list[Event] = []  # now deliverable, parents before children
+        self.late: list[Cid] = []  # of these, those that were given up: what follows them is out
         self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
 
 
@@ -207,11 +208,22 @@ class Stream:
         """Stop waiting for an event that nobody has any more; what waited for it is released."""
         added = Added()
         if cid in self._children and cid not in self._waiting:
-            self._given_up[cid] = None
-            if len(self._given_up) > REMEMBERED_MAX:
-                self._given_up.popitem(last=False)
+            self._forgo(cid)
             self._settle([cid], added)
         return added
+
+    def pass_over(self, cid: Cid) -> Added:
+        """An event that came and is not wanted: nothing waits for it, now or later."""
+        added = Added()
+        if cid not in self._waiting:
+            self._forgo(cid)
+            self._settle([cid], added)
+        return added
+
+    def _forgo(self, cid: Cid) -> None:
+        self._given_up[cid] = None
+        if len(self._given_up) > REMEMBERED_MAX:
+            self._given_up.popitem(last=False)
 
     def takes(self, event: Event) -> bool:
         """Whether there is room for an event, or need not be since nothing is lacking."""
@@ -275,6 +287,8 @@ class Stream:
                 doomed.append(child)
 
     def _release(self, event: Event, added: Added) -> None:
+        if event.cid in self._given_up:
+            added.late.append(event.cid)
         self._note(event)
         added.released.append(event)
 

@@ -83,21 +83,26 @@ def _link(cid: Cid | None) -> Link | None:
     return None if cid is None else Link(cid)
 
 
+def parse_path(path: str) -> tuple[Cid, list[str]]:
+    """The CID that a path starts with, and its segments; `BadId` where it does not."""
+    start, *segments = path.strip("/").split("/")
+    try:
+        return parse_cid(start), segments
+    except BadId as error:
+        raise BadId(f"a merkle path starts with a CID: {error}") from error
+
+
 def resolve(path: str, get: Getter) -> object:
     """What a path leads to: a plain value, or a whole document as a dict.
 
     `Unresolved` where it leads nowhere, `Refused` where a block on the way is not what it should
     be, `BadId` where it does not start with a CID.
     """
-    start, *segments = path.strip("/").split("/")
+    root, segments = parse_path(path)
     if len(segments) > SEGMENTS_MAX:
         raise Unresolved(f"a path of {len(segments)} segments is too long")
-    try:
-        root = parse_cid(start)
-    except BadId as error:
-        raise BadId(f"a merkle path starts with a CID: {error}") from error
-    value: object = _fetch(root, get, "/" + start)
-    done = "/" + start
+    done = "/" + cid_text(root)
+    value: object = _fetch(root, get, done)
     for segment in segments:
         value = _step(value, segment, done)
         done += "/" + segment

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     NOT_ALLOWED = "not_allowed"  # the topic's owners do not let this publisher publish
     NOT_OWNER = "not_owner"  # a new version of a topic by somebody who does not own it
     OUTSIDE_PARENT = "outside_parent"  # a sub-topic that does not extend its parent's path
+    OUTSIDE_HIERARCHY = "outside_hierarchy"  # says it was published where it cannot come from
     WRONG_NAME = "wrong_name"  # a record under a name that is not its own
     NOT_HOLDER = "not_holder"  # a record signed by a key that does not hold the topic
     OLDER_SEQUENCE = "older_sequence"  # a record older than the one at hand

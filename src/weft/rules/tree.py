@@ -2,11 +2,15 @@
 
 Every member gets a second copy of an event over each link that is not in the tree, and prunes
 that link (Leitão, Pereira, Rodrigues 2007). One event alone leaves a spanning tree behind. Two
-events from different publishers in flight at once do not: seen from one side, each link of a
-cycle is the redundant one for one of the events, and if both are pruned, the cycle falls apart.
+events in flight at once do not: seen from one side, each link of a cycle is the redundant one for
+one of the events, and if both are pruned, the cycle falls apart. That goes for two publishers, and
+for two events of one publisher as soon as delays vary.
 
-Deviation: all members let the same publisher shape the tree, the one with the smallest id
-among those heard of lately. They agree on it without a word, since all see the same events.
+Deviation: only some events shape the tree, one at a time. They are called waves. They come from one
+publisher, the one with the smallest id among those heard of lately, and are the first that it
+published in each second or so. All members agree on them without a word, since all see the same
+events. While they do not agree yet, nothing falls apart either: a member keeps the link over which
+the latest wave reached it first, and says so if the other end prunes it.
 """
 
 from __future__ import annotations
@@ -14,15 +18,20 @@ from __future__ import annotations
 from weft.ids import PeerId
 
 
-def prunes(
-    first: PeerId | None, first_is_eager: bool, sender: PeerId, publisher: PeerId, shaper: PeerId
-) -> bool:
-    """Whether a second copy from `sender` makes that link lazy.
+def is_wave(number: int, published_ms: int, before_ms: int | None, every_ms: int) -> bool:
+    """Whether an event of the shaping publisher's is a wave: the first one, or the first in a
+    stretch of `every_ms` by the publisher's clock. `before_ms`: when the event numbered just
+    before it was published; who has not seen that one cannot tell, and prunes nothing."""
+    if number == 1:
+        return True
+    return before_ms is not None and before_ms // every_ms != published_ms // every_ms
 
-    Only if the `first` copy was pushed over another link that still carries events (a repair on
-    the side must not tear the tree), and only for the publisher that shapes the tree.
-    """
-    return first is not None and first != sender and first_is_eager and publisher == shaper
+
+def prunes(parent: PeerId | None, parent_is_eager: bool, sender: PeerId) -> bool:
+    """Whether a second copy of the latest wave, from `sender`, makes that link lazy: only if the
+    first copy was pushed over another link, of the `parent`, that still carries events. A repair
+    on the side must not tear the tree."""
+    return parent is not None and parent != sender and parent_is_eager
 
 
 def starts_eager(has_eager: bool, saw_events: bool) -> bool:

@@ -1,43 +1,117 @@
 """Trees over a topic-aware DHT: every member is the root of its own (Baehni and others, 5.2).
 
-The members of a topic lie on a ring of m places by the hash of their ids. A level-i link of a
-member leads to who is reached when routing to its hash ± m/2^i; a root sends on its level-1 links,
-and what came on a level-i link goes on over level i+1. Each level halves the stretch of the ring
-that a member is in charge of, so after log₂ m levels everybody is reached.
+The members of a topic lie on m = 2^bits places by the hash of their ids. A level-i link leads to
+who is reached when routing to hash ± m/2^(i+1): the same place but for the i-th bit. Whoever sends
+on a level-i link puts the receiver *in charge* of all members that share its first i+1 bits; the
+receiver passes the event on over its links of level i+1 and deeper, and so divides what it is in
+charge of into halves until it is alone in one. No two halves overlap, so in a network whose links
+are complete every member gets an event exactly once: N−1 messages.
 
-Deviation: the paper counts levels from 0, where hash ± m/2^0 is the member itself; here they start
-at 1. At level 1 both links lead to the same place, so only one of them is used.
+Deviations. Closest is meant by XOR (`rules/roles.py`), so of the paper's two places at a level,
++ and −, only the one across the bit is another half; and a member serves all levels below the one
+it received on, not the next one alone, as only then the halves are disjoint. The message says what
+its receiver is in charge of, since members do not count levels alike where some halves are empty.
+
+Which member of a half is sent to decides who does the work. Where each level has one link, as in
+the paper, some members forward often and others never (a Jain index of 0.80 over the members of
+one topic). Here each level keeps several links and an event goes to the one closest to a random
+place of that half (`delegates`). A member is then reached by a fork of the prefixes with
+probability 2^−(forks below it), so that it sends Σ 2^−i ≈ 1 message per event wherever it lies:
+just what makes "closest to a random value" a biased draw of a member (`roles.closest_weights`)
+makes trees fair.
+
+Invariants: a delegate is in charge of strictly fewer places than who sends to it, so a tree has no
+circle and at most `bits` levels, whatever the links are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 
-def link_targets(own: int, level: int, bits: int) -> tuple[int, ...]:
-    """Where the links of a level lead: one or two places on the ring of 2^bits."""
-    if not 1 <= level <= bits:
-        raise ValueError(f"no level {level} on a ring of {bits} bits")
-    size = 1 << bits
-    step = size >> level
-    after, before = (own + step) % size, (own - step) % size
-    return (after,) if after == before else (after, before)
+from weft.rules.draw import absorb
+from weft.rules.prefix import common_prefix
 
-
-def levels_needed(neighbour_distance: int, bits: int) -> int:
-    """The level whose links reach no farther than the closest neighbour: beyond it there is
-    nobody to find. A member reads it off its own neighbours."""
-    if neighbour_distance < 1:
-        return bits
-    return min(bits, bits - neighbour_distance.bit_length() + 1)
+ROOT_CHARGE = 0
+"""The charge of a root: all members, whatever bits they share with it."""
+ROOTS_MAX = 8
+"""guess: trees that one event may go out by."""
 
 
-def next_level(received_on: int | None) -> int:
-    """The level on which an event goes on; None: this member is the root."""
-    return 1 if received_on is None else received_on + 1
+def link_target(own: int, level: int, bits: int) -> int:
+    """Where the links of a level are looked for: hash ± m/2^(level+1), across that bit."""
+    if not 0 <= level < bits:
+        raise ValueError(f"no level {level} among {bits} bits")
+    return own ^ 1 << (bits - 1 - level)
 
 
-def arc_of(target: int, level: int, bits: int) -> tuple[int, int]:
-    """The stretch of the ring that a receiver on a level is in charge of, around the place its
-    link led to: the first place after the edge, and how many there are."""
-    size = 1 << bits
-    step = size >> level
-    return (target - step + 1) % size, 2 * step - 1
+def random_place(own: int, level: int, bits: int, randomness: int) -> int:
+    """A random place of the half that a level's links lead to, from 64 random bits."""
+    below = bits - 1 - level
+    tail = randomness << (below - 64) if below >= 64 else randomness >> (64 - below)
+    return (link_target(own, level, bits) >> below) << below | tail
+
+
+def levels(own: int, known: Iterable[int], bits: int) -> dict[int, list[int]]:
+    """Members by the level whose links they may be; no level without any."""
+    found: dict[int, list[int]] = {}
+    for one in known:
+        if one != own:
+            found.setdefault(common_prefix(own, one, bits), []).append(one)
+    return dict(sorted(found.items()))
+
+
+def kept_links(
+    own: int, level: int, known: Sequence[int], kept: Sequence[int], count: int, key: int, bits: int
+) -> list[int]:
+    """Which members stay links of a level: those that were and are still known, then for each
+    free place the one closest to a random place of that half."""
+    rest = sorted(set(known))
+    links = [one for one in kept if one in rest][:count]
+    rest = [one for one in rest if one not in links]
+    while rest and len(links) < count:
+        place = random_place(own, level, bits, absorb(absorb(key, level), len(links)))
+        chosen = min(rest, key=lambda one: one ^ place)
+        links.append(chosen)
+        rest.remove(chosen)
+    return links
+
+
+def delegates(
+    own: int,
+    charge: int,
+    links: Mapping[int, Sequence[int]],
+    key: int,
+    bits: int,
+    roots: Sequence[int] = (),
+) -> list[tuple[int, int]]:
+    """To whom an event goes on, and what each of them is in charge of then: one link of every
+    level from the own charge on, the closest to a random place of its half.
+
+    Roots of the event's other trees are put in charge of others only where there is nobody else:
+    as leaves, they lose no tree but their own.
+    """
+    chosen = []
+    for level in sorted(links):
+        if level >= charge and links[level]:
+            place = random_place(own, level, bits, absorb(key, level))
+            others = [one for one in links[level] if one not in roots] or links[level]
+            chosen.append((min(others, key=lambda one: one ^ place), level + 1))
+    return chosen
+
+
+def is_in_charge(own: int, charge: int, other: int, bits: int) -> bool:
+    """Whether a member lies in what this one is in charge of."""
+    return common_prefix(own, other, bits) >= charge
+
+
+def other_roots(known: Sequence[int], count: int, key: int, bits: int) -> list[int]:
+    """Further roots for one event, beside the publisher: each the closest to a random place."""
+    rest = sorted(set(known))
+    roots: list[int] = []
+    while rest and len(roots) < count:
+        bits64 = absorb(key, len(roots))
+        place = bits64 << (bits - 64) if bits >= 64 else bits64 >> (64 - bits)
+        chosen = min(rest, key=lambda one: one ^ place)
+        roots.append(chosen)
+        rest.remove(chosen)
+    return roots

@@ -26,11 +26,13 @@ from collections.abc import Callable, Sequence
 
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Context
-from weft.protocol.history import catchup, fetch, ownership, storing
+from weft.protocol.history import catchup, fetch, ownership, pacing, storing
 from weft.protocol.history.answers import Answers
 from weft.protocol.history.fetch import Fetch
-from weft.protocol.history.intake import INCARNATION, NUMBER, Intake, routed
+from weft.protocol.history.intake import Intake, routed
 from weft.protocol.history.ownership import Ownership
+from weft.protocol.history.providing import Providing
+from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
 from weft.protocol.history.serving import Serving
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
@@ -42,16 +44,14 @@ from weft.protocol.messages_history import (
 )
 from weft.protocol.seam import (
     Answer,
-    DhtFindProviders,
-    DhtProvide,
     Pruned,
     Publish,
     Timer,
 )
 from weft.rules.dag import START, Stream
 from weft.rules.descriptor import Event, seal_event
-from weft.rules.draw import chance, stream_of
-from weft.rules.prefix import BLOCK, DIGEST_BYTES
+from weft.rules.draw import stream_of
+from weft.rules.hierarchy import ORIGIN
 from weft.rules.refusal import Reason
 from weft.rules.signing import Signer
 from weft.store.interface import Store as StoreOfPeer
@@ -65,25 +65,27 @@ TIMERS = (
     catchup.TIMEOUT,
     storing.PRUNE,
     ownership.TIMER,
+    pacing.TIMER,
 )
-_PROVIDE = stream_of("history.provide")
 _TELL = stream_of("history.tell")
-_PROVIDE_PARTS = 1_000_000
-_PROVIDERS_WANTED = 3
-"""guess: providers looked for before a missing block is asked of them."""
+
+_LEFT_MAX = 256
+"""guess: topics unsubscribed from of which this peer remembers what it has had."""
 
 _COUNTERS = (
+    "history_before",
     "history_caught_up",
     "history_gaps",
     "history_given_up",
+    "history_late",
     "history_pruned",
     "history_store_failed",
     "history_versions_adopted",
     *(f"history_refused_{reason}" for reason in Reason),
 )
 
-Route = Callable[[int, Topic, Routed], None]
-"""Spread an event and answer the command with this token."""
+Route = Callable[[int, Topic, Routed, bool], None]
+"""Spread an event and answer the command with this token; whether the event climbs."""
 
 
 class History:
@@ -104,16 +106,18 @@ class History:
         self._sign = sign
         self._members = members
         self._route = route
-        self._dht = dht
         self.topics: dict[Topic, TopicHistory] = {}
         self._outside: dict[Topic, Stream] = {}  # published to without a subscription
+        self._left: dict[Topic, Seen] = {}  # what was had of topics unsubscribed from
         self._unsettled: dict[Cid, None] = {}  # own events that are not durable yet
+        self.providing = Providing(ctx, dht)
         self.storing = Storing(ctx, self._on_store_failed)
-        self.fetch = Fetch(ctx, members, self._find_providers, self._give_up)
+        self.fetch = Fetch(ctx, members, self.providing.find, self._give_up)
         self.versions = Versions(ctx, library.get)
+        ctx.levels = self.versions.levels
         self.serving = Serving(ctx, library, self._block_at_hand)
         self.intake = Intake(
-            ctx, self.topics, self.versions, self.fetch, self.storing, self._maybe_provide
+            ctx, self.topics, self.versions, self.fetch, self.storing, self.providing.perhaps
         )
         self.ownership = Ownership(
             ctx, library, sign, self.versions, self.fetch, self.storing, members, dht
@@ -173,12 +177,14 @@ class History:
     def subscribe(self, topic: Topic, since: Since | None) -> None:
         state = self.topics.get(topic)
         if state is None:
-            self._outside.pop(topic, None)
-            state = TopicHistory(self._ctx, topic, since, self._library, self._members)
+            seen = self._left.pop(topic, None)
+            state = TopicHistory(self._ctx, topic, since, self._library, self._members, seen)
+            # What was published without a subscription may not be stored yet.
+            state.stream = self._outside.pop(topic, state.stream)
             self.topics[topic] = state
             self.fetch.want(topic, self._library.missing(topic), None)
         elif since is not None:
-            state.since = since
+            state.want_past(since)
         self._read_past(state, None)
 
     def entered(self, topic: Topic, alone: bool) -> None:
@@ -189,7 +195,11 @@ class History:
             self.intake.take_in_early(state)
 
     def unsubscribe(self, topic: Topic) -> None:
-        if self.topics.pop(topic, None) is not None:
+        state = self.topics.pop(topic, None)
+        if state is not None:
+            self._left[topic] = state.seen
+            if len(self._left) > _LEFT_MAX:
+                del self._left[next(iter(self._left))]
             self.fetch.forget_topic(topic)
             self.versions.forget_topic(topic)
 
@@ -210,19 +220,26 @@ class History:
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def refuses(self, fact: Publish) -> bool:
-        """Whether this peer may not publish there, as far as it knows; then that is answered."""
-        if not self.versions.refuses_me(fact.topic):
+    def refuses(self, fact: Publish, origin: Topic | None = None) -> bool:
+        """Whether this peer may not publish there, as far as it knows; then that is answered.
+        `origin` is the sub-topic that the event climbs from, if it does."""
+        if self.versions.refuses_me(fact.topic):
+            self.intake.refuse(fact.topic, Reason.NOT_ALLOWED)
+            reason = f"the owners of {fact.topic} do not let this peer publish in it"
+        elif origin is not None and self.versions.lacks_level(fact.topic, origin):
+            self.intake.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
+            reason = f"{fact.topic} has owners, and no version of it is known here"
+        else:
             return False
-        self.intake.refuse(fact.topic, Reason.NOT_ALLOWED)
-        reason = f"the owners of {fact.topic} do not let this peer publish in it"
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def publish(self, fact: Publish, number: int) -> None:
-        """Seal an event and have it stored; it is routed once it is durable."""
+    def publish(self, fact: Publish, number: int, origin: Topic | None = None) -> None:
+        """Seal an event and have it stored; it is routed once it is durable. `origin`: see
+        `refuses`."""
         topic, ctx = fact.topic, self._ctx
         stream = self._stream(topic)
+        climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
         event = seal_event(
             self._sign,
             publisher=ctx.me.peer,
@@ -231,7 +248,7 @@ class History:
             created_ms=fact.published_ms,
             parents=stream.parents(),
             link=self.versions.link(topic),
-            metadata={INCARNATION: ctx.incarnation, NUMBER: number},
+            metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
         )
         stream.add(event, new=True)
         self._unsettled[event.cid] = None
@@ -242,10 +259,13 @@ class History:
         if error:
             self._ctx.out.append(Answer(token, "failed", reason=error))
             return
-        if event.topic in self.topics:
+        state = self.topics.get(event.topic)
+        if state is not None:
+            state.seen.note(event)
             self.intake.deliver(event, 0, self._ctx.me.peer)
-        self._maybe_provide(event)
-        self._route(token, event.topic, routed(event, event.block))
+        self.providing.own(event)
+        climbs = ORIGIN in event.metadata
+        self._route(token, event.topic, routed(event, event.block), climbs)
 
     def _stream(self, topic: Topic) -> Stream:
         state = self.topics.get(topic)
@@ -276,26 +296,7 @@ class History:
         if stream is not None:
             stream.floor = max(stream.floor, floor)
 
-    # --- providing and finding in the DHT ---------------------------------------------------------
-
-    def _maybe_provide(self, event: Event) -> None:
-        """Each peer on the way provides the event with probability p (Section 4.4)."""
-        history = self._ctx.config.history
-        share = round(history.provide_probability * _PROVIDE_PARTS)
-        if self._dht is None or not share:
-            return
-        if chance(self._ctx.bits(_PROVIDE), share, _PROVIDE_PARTS):
-            command = DhtProvide(self._ctx.quietly(lambda answer: None), block_key_of(event.cid))
-            self._dht.operations.provide(command)
-
-    def _find_providers(self, cid: Cid, then: Callable[[Sequence[Contact]], None]) -> bool:
-        """Ask the DHT who has a block; False where there is no DHT."""
-        if self._dht is None:
-            return False
-        token = self._ctx.quietly(lambda answer: then(answer.contacts))
-        command = DhtFindProviders(token, block_key_of(cid), _PROVIDERS_WANTED)
-        self._dht.operations.find_providers(command)
-        return True
+    # --- what cannot be had -----------------------------------------------------------------------
 
     def _give_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
         """Nobody has a block, or (`hearsay`) who spoke of it does not."""
@@ -313,12 +314,14 @@ class History:
 
     # --- what members tell each other -------------------------------------------------------------
 
-    def _heads(self, state: TopicHistory, answer: bool) -> Heads:
+    def _heads(self, state: TopicHistory, answer: bool, seen: bool = False) -> Heads:
+        """Where this peer's stream stands; with `seen`, for somebody who begins there."""
         record = self.ownership.record(state.topic)
         sequence = record.sequence if record is not None else 0
         version = record.value if record is not None else None
-        highest = state.highest(self._unsettled)
-        return Heads(state.topic, highest, answer, sequence, version)
+        highest = state.highest(self._unsettled) if state.begun else []
+        told = state.seen.told() if seen and state.begun else None
+        return Heads(state.topic, highest, answer, sequence, version, told)
 
     def link_up(self, topic: Topic, contact: Contact) -> None:
         """A new link: tell each other where the stream stands."""
@@ -352,18 +355,21 @@ class History:
         if state is None:
             return
         self._read_past(state, sender)
-        if not state.begun:
-            wanted = state.begin_with(message.heads)
+        asks = False
+        if state.begun:
+            self._compare_heads(state, sender, message)
+        elif message.heads and message.seen is None:
+            asks = True  # what has come before these heads?
+        else:
+            wanted = state.begin_with(message.heads, message.seen or ())
             self.fetch.want(state.topic, wanted, sender, hearsay=True)
             self.intake.take_in_early(state)
-        else:
-            self._compare_heads(state, sender, message)
         behind = self.ownership.compare(sender, message)
         told = {head.cid for head in message.heads}
         news = any(head.cid not in told for head in state.highest(self._unsettled))
         # Whoever has nothing may wait for a word to begin with, even if there is nothing yet.
-        if behind or (message.answer and (news or not told)):
-            self._ctx.send(sender, self._heads(state, answer=False))
+        if asks or behind or (message.answer and (news or not told)):
+            self._ctx.send(sender, self._heads(state, answer=asks, seen=not told))
 
     def _compare_heads(self, state: TopicHistory, sender: Contact, message: Heads) -> None:
         """Fetch what the other has seen and this peer has not."""
@@ -388,6 +394,8 @@ class History:
             self.storing.on_prune_timer(list(self._library.topics()))
         elif timer.kind == ownership.TIMER:
             self.ownership.on_timer()
+        elif timer.kind == pacing.TIMER:
+            self.serving.pacing.on_timer(timer.serial)
         elif timer.kind == catchup.TIMEOUT:
             state = self.topics.get(timer.topic)
             if state is not None:
@@ -395,10 +403,6 @@ class History:
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self.fetch.on_peer_lost(peer)
+        self.serving.pacing.forget(peer)
         for state in self.topics.values():
             state.catch_up.on_peer_lost(peer)
-
-
-def block_key_of(cid: Cid) -> bytes:
-    """The DHT's key of a block."""
-    return bytes((BLOCK,)) + cid[-DIGEST_BYTES:]

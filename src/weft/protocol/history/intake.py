@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import Fetch
+from weft.protocol.history.seen import number_of
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.history.versions import Versions
@@ -22,10 +23,9 @@ from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
 from weft.rules.dag import Added
 from weft.rules.descriptor import Event, known_event, verify_event
+from weft.rules.hierarchy import claimed_origin
 from weft.rules.refusal import Reason, Refused
 
-INCARNATION = "incarnation"
-NUMBER = "number"
 _TOLD_MAX = 65_536
 """guess: events remembered that were delivered but could not be stored."""
 
@@ -125,15 +125,26 @@ class Intake:
         self.add(state, event, source, hops)
 
     def take_in_early(self, state: TopicHistory) -> None:
-        """The subscription has begun: what waited for that."""
+        """The subscription has begun: what waited for that. Nothing was delivered yet, so even
+        what lies before the beginning comes in order."""
         for event, source, hops in state.take_early():
-            self.add(state, event, source, hops)
+            self.add(state, event, source, hops, early=True)
 
-    def add(self, state: TopicHistory, event: Event, source: Contact | None, hops: int) -> bool:
+    def add(
+        self,
+        state: TopicHistory,
+        event: Event,
+        source: Contact | None,
+        hops: int,
+        early: bool = False,
+    ) -> bool:
         """Find an event's place and deliver what that releases; whether it belongs here."""
         stream = state.stream
         if stream.knows(event.cid, event.height):
             self._fetch.forget(event.cid)
+            return True
+        if state.is_before(event) and not early and event.cid not in state.baseline:
+            self._pass_over(state, event)
             return True
         needed = self._versions.needed(event)
         if needed is not None:
@@ -157,6 +168,13 @@ class Intake:
             self._look_back(state, event, added.missing, source, patient=not vouched)
         return added.refused is None
 
+    def _pass_over(self, state: TopicHistory, event: Event) -> None:
+        """An event from before the beginning: nobody shall wait for it."""
+        self._fetch.forget(event.cid)
+        self._ctx.counters["history_before"] += 1
+        self._storing.lose(state.topic, event.cid)
+        self._released(state, state.stream.pass_over(event.cid), 0)
+
     def _no_room(self, state: TopicHistory, source: Contact | None) -> None:
         """Too much waits for what is missing: whoever is so far behind reads, and does not spend
         its time on what it cannot take in yet."""
@@ -173,6 +191,7 @@ class Intake:
         patient: bool,
     ) -> None:
         """Parents that are not there: given up where the past is not wanted, else fetched."""
+        state.widen_gap(event, missing)
         begins = event.cid in state.baseline
         if begins:
             del state.baseline[event.cid]
@@ -180,7 +199,7 @@ class Intake:
             state.climbed = max(state.climbed, event.height)
         if not patient:
             state.walked = state.walked + 1 if missing else 0
-        if begins or event.height <= state.wanted_above:
+        if begins or state.is_before(event):
             state.wanted_above = min(state.wanted_above, event.height)
             self.give_up(state, missing)
         elif missing:
@@ -207,6 +226,9 @@ class Intake:
             return
         if state.walked > self._ctx.config.history.walk_back_max:
             state.walked = 0
+            if event.height <= state.wanted_above:
+                self.give_up(state, missing)
+                return
             if not reader.reading:
                 reader.start_below(source, event.height)
                 return
@@ -225,7 +247,11 @@ class Intake:
     def _released(self, state: TopicHistory, added: Added, hops: int) -> None:
         for event in added.released:
             self._storing.add(event)
-            self.deliver(event, hops, None)
+            state.seen.note(event)
+            if event.cid in added.late and not state.wants_past:
+                self._ctx.counters["history_late"] += 1
+            else:
+                self.deliver(event, hops, None)
             self._provide(event)
         for event in added.dropped:
             self._fetch.forget(event.cid)
@@ -239,7 +265,9 @@ class Intake:
             return
         ctx, topic = self._ctx, event.topic
         note = routed(event, event.payload)
-        ctx.out.append(Deliver(topic, note, hops, event))
+        origin = claimed_origin(topic, event.metadata)
+        climbed = origin if origin != topic else None
+        ctx.out.append(Deliver(topic, note, hops, event, climbed))
         if ctx.tracing:
             ctx.trace(
                 DELIVER_MESSAGE,
@@ -261,14 +289,8 @@ class Intake:
 
 def routed(event: Event, payload: bytes) -> Routed:
     """How routing, traces and applications know an event; routing carries its block as payload."""
-    incarnation, number = event.metadata.get(INCARNATION), event.metadata.get(NUMBER)
-    return Routed(
-        event.publisher,
-        incarnation if type(incarnation) is int else 0,
-        number if type(number) is int else event.height,
-        event.created_ms,
-        payload,
-    )
+    _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
+    return Routed(event.publisher, incarnation, number, event.created_ms, payload)
 
 
 def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
@@ -281,8 +303,4 @@ def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
 
 def _same_event(event: Routed, opened: Event) -> bool:
     """Whether routing names the event as its publisher signed it."""
-    return (event.publisher, event.incarnation, event.number) == (
-        opened.publisher,
-        opened.metadata.get(INCARNATION),
-        opened.metadata.get(NUMBER),
-    )
+    return (event.publisher, event.incarnation, event.number) == number_of(opened)

@@ -20,7 +20,8 @@ so a name can be taken by whoever comes first; give the holders' keys where that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
@@ -32,12 +33,16 @@ from weft.protocol.messages_history import Heads, TopicNews
 from weft.protocol.seam import Answer, ChangeTopic, DhtGet, DhtPut, FollowTopic
 from weft.rules import record as records
 from weft.rules.authority import sub_topic_segment
+from weft.rules.dagcbor import Scalar
 from weft.rules.descriptor import TopicVersion, known_event, open_topic, seal_topic
+from weft.rules.hierarchy import ROOT, above, is_below, root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES, TOPIC_RECORD
 from weft.rules.record import Record
 from weft.rules.refusal import Reason, Refused
 from weft.rules.signing import Signer
 from weft.store.interface import Store
+
+Metadata: TypeAlias = Mapping[str, Scalar]
 
 TIMER = "history.topics"
 _FOLLOWED_MAX = 4_096
@@ -82,6 +87,7 @@ class Ownership:
         if version is not None and (held is None or held.rank < record.rank):
             self._records[record.topic] = record
             self._versions.set_newest(version)
+            self._follow_levels(record, version)
 
     def record(self, topic: Topic) -> Record | None:
         return self._records.get(topic)
@@ -136,7 +142,8 @@ class Ownership:
                 raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
             owners: tuple[PeerId, ...] = (me, *command.owners)
             allowed = None if command.anyone else command.allow
-            return [self._seal(topic, owners, allowed, {}, None)]
+            metadata: Metadata = {ROOT: topic} if command.hierarchy else {}
+            return [self._seal(topic, owners, allowed, {}, None, metadata)]
         if current is None:
             raise Refused(Reason.UNKNOWN_TOPIC, f"no version of {topic} is known here")
         if not self.holds(topic):
@@ -147,7 +154,9 @@ class Ownership:
             child, made = self._child(topic, command.sub_topic, current)
             sub_topics[command.sub_topic] = child
             first = made
-        version = self._seal(topic, current.owners, allowed, sub_topics, current.cid)
+        version = self._seal(
+            topic, current.owners, allowed, sub_topics, current.cid, current.metadata
+        )
         return [*first, version]
 
     def _next_allowed(
@@ -183,7 +192,9 @@ class Ownership:
             if parent.sub_topics.get(segment) == known.cid:
                 raise Refused(Reason.WRONG_TOPIC, f"{name} hangs there already")
             return known.cid, []
-        made = self._seal(name, parent.owners, parent.allowed, {}, None)
+        root = root_in(parent.metadata, topic)
+        metadata: Metadata = {ROOT: root} if root is not None else {}
+        made = self._seal(name, parent.owners, parent.allowed, {}, None, metadata)
         return made.cid, [made]
 
     def _seal(
@@ -193,6 +204,7 @@ class Ownership:
         allowed: Sequence[PeerId] | None,
         sub_topics: dict[str, Cid],
         parent: Cid | None,
+        metadata: Metadata,
     ) -> TopicVersion:
         return seal_topic(
             self._sign,
@@ -203,6 +215,7 @@ class Ownership:
             allowed=allowed,
             sub_topics=sub_topics,
             parent=parent,
+            metadata=metadata,
         )
 
     # --- hearing of a newer version ---------------------------------------------------------------
@@ -219,7 +232,7 @@ class Ownership:
         if held is not None and held.encoded == encoded:
             return
         record = records.read_record(encoded)
-        if record.topic != topic or not self._concerns(topic):
+        if record.topic != topic or not self._concerns(record):
             raise Refused(Reason.WRONG_TOPIC, "about a topic that is nothing to this peer")
         if not self._is_trusted(record):
             raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
@@ -234,8 +247,12 @@ class Ownership:
             if source is not None:
                 self._fetch.want(topic, [record.value], source, hearsay=True)
 
-    def _concerns(self, topic: Topic) -> bool:
-        return topic in self._records or topic in self._holders or bool(self._members(topic))
+    def _concerns(self, record: Record) -> bool:
+        topic = record.topic
+        if topic in self._records or topic in self._holders or self._members(topic):
+            return True
+        coming = (other for other, _ in self._coming.values())  # perhaps of the same hierarchy
+        return any(is_below(o.topic, topic) and o.holders == record.holders for o in coming)
 
     def _is_trusted(self, record: Record) -> bool:
         holders = self._holders.get(record.topic)
@@ -285,11 +302,38 @@ class Ownership:
         if not stored:
             self._storing.add_version(version)
             self._storing.add_record(record)
+        for level in self._follow_levels(record, version):
+            self._look_up(level, lambda: None)
         self._ctx.counters["history_versions_adopted"] += 1
         news = TopicNews(topic, record.encoded)
-        for contact in self._members(topic):
+        for contact in self._audience(topic):
             if source is None or contact.peer != source.peer:
                 self._ctx.send(contact, news)
+
+    # --- hierarchies ------------------------------------------------------------------------------
+
+    def _levels(self, topic: Topic) -> list[Topic]:
+        """An owned topic and those above it in the hierarchy that its owners put it in."""
+        version = self._versions.newest(topic)
+        root = root_in(version.metadata, topic) if version is not None else None
+        return above(topic, () if root is None else (root,))
+
+    def _follow_levels(self, record: Record, version: TopicVersion) -> list[Topic]:
+        """Whoever publishes in a topic needs the versions of those above it. They are believed of
+        the same holders, unless this peer knows better; returns those that are followed now."""
+        followed = []
+        for level in self._levels(version.name)[1:]:
+            known = level in self._records or level in self._holders
+            if not known and len(self._holders) < _FOLLOWED_MAX:
+                self._holders[level] = record.holders
+                followed.append(level)
+        return followed
+
+    def _audience(self, topic: Topic) -> list[Contact]:
+        """Whom a topic's news concern: its members, and those of the topics below it."""
+        below = [t for t in self._records if is_below(t, topic) and topic in self._levels(t)]
+        met = {c.peer: c for name in (topic, *below) for c in self._members(name)}
+        return list(met.values())
 
     # --- telling ----------------------------------------------------------------------------------
 
@@ -302,7 +346,10 @@ class Ownership:
         if message.sequence == record.sequence and message.version == record.value:
             return False
         if message.sequence <= record.sequence and record.expires_ms > self._ctx.wall_ms:
-            self._ctx.send(sender, TopicNews(message.topic, record.encoded))
+            for level in self._levels(message.topic):
+                known = self._records.get(level)
+                if known is not None and known.expires_ms > self._ctx.wall_ms:
+                    self._ctx.send(sender, TopicNews(level, known.encoded))
         return message.sequence > record.sequence
 
     # --- the DHT ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Whatever is stored may be asked for; answers are bounded in blocks and bytes, and so is the search
 for what an asker lacks beside its heads. What was released but is still on its way to the store is
-answered from memory.
+answered from memory. No peer is served faster than its share (`pacing.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from weft.ids import Cid, Contact
 from weft.protocol.context import Context
+from weft.protocol.history.pacing import Pacing
 from weft.protocol.messages_history import (
     BLOCKS_MAX,
     BlocksReply,
@@ -39,12 +40,19 @@ class Serving:
         self._ctx = ctx
         self._library = library
         self._unstored = unstored
+        self.pacing = Pacing(ctx)
 
     def block(self, cid: Cid) -> bytes | None:
         waiting = self._unstored(cid)
         return waiting if waiting is not None else self._library.get(cid)
 
     def on_blocks_request(self, sender: Contact, message: BlocksRequest) -> None:
+        self.pacing.serve(sender, message.topic, lambda: self._answer_blocks(sender, message))
+
+    def on_page_request(self, sender: Contact, message: PageRequest) -> None:
+        self.pacing.serve(sender, message.topic, lambda: self._answer_page(sender, message))
+
+    def _answer_blocks(self, sender: Contact, message: BlocksRequest) -> int:
         blocks: list[bytes] = []
         lacking: list[Cid] = []
         size = 0
@@ -58,13 +66,14 @@ class Serving:
         self._ctx.counters["history_blocks_served"] += len(blocks)
         reply = BlocksReply(message.topic, message.request, blocks, lacking)
         self._ctx.send(sender, reply)
+        return size
 
-    def on_page_request(self, sender: Contact, message: PageRequest) -> None:
+    def _answer_page(self, sender: Contact, message: PageRequest) -> int:
         try:
             events, pruned, end = self._read(message)
         except NotHeld:
             self._ctx.send(sender, PageReply(message.topic, message.request, [], held=False))
-            return
+            return 0
         fitting = self._fitting(events)
         more = len(fitting) < len(events) or len(events) == BLOCKS_MAX
         if len(fitting) < len(events):
@@ -78,6 +87,7 @@ class Serving:
             pruned,
         )
         self._ctx.send(sender, reply)
+        return sum(map(len, reply.blocks))
 
     def _read(self, message: PageRequest) -> tuple[list[Event], bool, Position]:
         """Events, whether older ones are gone, and the position up to which was read. What does

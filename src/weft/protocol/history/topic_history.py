@@ -8,23 +8,34 @@ A subscription begins in one of three ways:
 
 Until it has begun, events that routing brings wait; the oldest give way, and come back as gaps.
 
-What was not asked for is not fetched either: parents of events up to height `wanted_above` are
-given up. That height comes from others' words, so it never refuses an event, and one that comes
-from further down lowers it.
+What lies *before* the beginning (`seen.py`) is handed out at the beginning or never: once an event
+is delivered, none that it follows comes after it. A member's word on this is believed for
+`recent_ms` only: for so long routing may still bring what is older, and no longer can anybody keep
+a publisher's events from a subscriber by lying. Whoever asks for the past wants all of that, and
+gets it even late.
+
+Walking back from a branch that came from below the beginning (`wanted_above`) ends after some
+steps: the past was not asked for.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from weft.ids import Cid, Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.catchup import CatchUp
-from weft.protocol.messages_history import HEADS_MAX, Head
-from weft.rules.descriptor import Event
+from weft.protocol.history.seen import Seen
+from weft.protocol.messages_history import HEADS_MAX, Had, Head
+from weft.rules.dag import Position, position
+from weft.rules.descriptor import Event, known_event
 from weft.store.interface import Store
 from weft.store.reader import Since, stream_of
+
+_RECALLED_MAX = 1_024
+"""guess: stored events looked through for what a former life has had; some 10 ms."""
 
 Early = tuple[Event, Contact | None, int]
 """An event that came before the subscription had begun, who brought it, and its hops."""
@@ -34,19 +45,25 @@ class TopicHistory:
     """See the module's text."""
 
     __slots__ = (
+        "_before",
+        "_before_until",
+        "_ctx",
         "_early_bytes",
         "_early_bytes_max",
         "_early_max",
+        "_gaps",
         "baseline",
         "begun",
         "catch_up",
         "climbed",
         "early",
+        "seen",
         "since",
         "stream",
         "topic",
         "walked",
         "wanted_above",
+        "wants_past",
     )
 
     def __init__(
@@ -56,9 +73,13 @@ class TopicHistory:
         since: Since | None,
         library: Store,
         members: Callable[[Topic], list[Contact]],
+        seen: Seen | None = None,
     ) -> None:
+        """`seen`: of an earlier subscription in this life of the peer."""
+        self._ctx = ctx
         self.topic = topic
         self.since = since  # still to be read from a member
+        self.wants_past = since is not None
         self.stream = stream_of(library, topic)
         self.begun = bool(self.stream.heads) or since is not None
         self.baseline: dict[Cid, None] = {}
@@ -68,6 +89,11 @@ class TopicHistory:
         lowest = library.events(topic, limit=1)
         if lowest and lowest[0].height > 1:
             self.wanted_above = lowest[0].height
+        self.seen = seen if seen is not None else self._recall(library)
+        self._gaps = dict.fromkeys(library.missing(topic))
+        self._before: Seen | None = None
+        if self.stream.heads and not self.wants_past:
+            self._begin_after(self.seen.told())
         self.early: deque[Early] = deque()
         self._early_bytes = 0
         self._early_max = ctx.config.history.early_max
@@ -78,9 +104,50 @@ class TopicHistory:
         """Nobody else is there: the stream begins with whatever comes."""
         self.begun = True
 
-    def begin_with(self, heads: Iterable[Head]) -> list[Cid]:
-        """Begin where another member stands; returns what to fetch."""
+    def _recall(self, library: Store) -> Seen:
+        """What a former life has had, from the end of what it stored."""
+        found: list[Event] = []
+        top = max(((height, cid) for cid, height in self.stream.heads.items()), default=None)
+        if top is not None:
+            for cid, _ in islice(library.downwards(self.topic, Position(*top)), _RECALLED_MAX):
+                block = library.get(cid)
+                if block is not None:
+                    found.append(known_event(block, cid))
+        seen = Seen(self._ctx.config.history.publishers_max)
+        for event in reversed(found):
+            seen.note(event)
+        return seen
+
+    def _begin_after(self, told: Iterable[Had]) -> None:
+        """What is covered by this lies before the beginning."""
+        self._before = Seen(self._ctx.config.history.publishers_max, told)
+        self._before_until = self._ctx.now + self._ctx.config.dissemination.recent_ms
+
+    def is_before(self, event: Event) -> bool:
+        """Whether an event lies before the beginning, and is not wanted. (What the store misses is
+        no beginning: a former life got only half of something.)"""
+        if self._before is not None and self._ctx.now >= self._before_until:
+            self._before = None
+        covered = self._before is not None and self._before.covers(event)
+        return covered and event.cid not in self._gaps
+
+    def widen_gap(self, event: Event, missing: Iterable[Cid]) -> None:
+        """What the store misses has come, and misses something itself."""
+        if event.cid in self._gaps:
+            self._gaps.update(dict.fromkeys(missing))
+
+    def want_past(self, since: Since) -> None:
+        """A subscriber asks for the past, perhaps after others that did not."""
+        self.since = since
+        self.wants_past = True
+        self._before = None
+
+    def begin_with(self, heads: Iterable[Head], told: Iterable[Had]) -> list[Cid]:
+        """Begin where another member stands, who has had what is `told`; returns what to fetch."""
         self.begun = True
+        self._begin_after(told)
+        for had in told:
+            self.seen.add(had)
         self.wanted_above = min((head.height for head in heads), default=0)
         self.baseline = {head.cid: None for head in heads if not self.stream.knows(head.cid)}
         return list(self.baseline)
@@ -93,7 +160,8 @@ class TopicHistory:
             self._early_bytes -= len(self.early.popleft()[0].block)
 
     def take_early(self) -> list[Early]:
-        early = list(self.early)
+        """What waited, parents before children."""
+        early = sorted(self.early, key=lambda waiting: position(waiting[0]))
         self.early.clear()
         self._early_bytes = 0
         return early

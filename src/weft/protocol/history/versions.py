@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 from weft.ids import Cid, Contact, Topic
 from weft.protocol.context import Context
-from weft.rules.authority import judge_event, may_publish
+from weft.rules.authority import judge_event, judge_origin, may_publish
 from weft.rules.descriptor import Event, TopicVersion, open_topic
+from weft.rules.hierarchy import above, root_in
 from weft.rules.refusal import Reason, Refused
 
 _KNOWN_MAX = 1_024
@@ -93,7 +94,32 @@ class Versions:
 
     def judge(self, event: Event, vouched: bool) -> Reason | None:
         linked = self.get(event.link) if event.link is not None else None
-        return judge_event(event, event.topic, linked, self._newest.get(event.topic), vouched)
+        newest = self._newest.get(event.topic)
+        reason = judge_event(event, event.topic, linked, newest, vouched)
+        return reason or judge_origin(event, self._roots(linked), vouched)
+
+    def _roots(self, version: TopicVersion | None) -> tuple[str, ...]:
+        """The hierarchies that a topic may be in: those of the settings, and its owners'."""
+        owners = root_in(version.metadata, version.name) if version is not None else None
+        return (
+            self._ctx.config.hierarchies
+            if owners is None
+            else (
+                *self._ctx.config.hierarchies,
+                owners,
+            )
+        )
+
+    def levels(self, topic: Topic) -> list[Topic]:
+        """The topics that an event published now counts in."""
+        return above(topic, self._roots(self._newest.get(topic)))
+
+    def lacks_level(self, topic: Topic, origin: Topic) -> bool:
+        """Whether an event cannot climb to `topic`, which has owners as the sub-topic it comes
+        from has, because no version of it is known to link to."""
+        version = self._newest.get(origin)
+        owned = version is not None and root_in(version.metadata, origin) is not None
+        return owned and topic not in self._newest
 
     def hold(self, version: Cid, event: Event, source: Contact | None, hops: int) -> None:
         """Keep an event until the version it links to has come."""

@@ -15,7 +15,7 @@ from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol.context import Context
 from weft.protocol.messages import AnyMessage
 from weft.protocol.messages_dht import FindReply, ProbeReply, StoreReply, StoreValue
-from weft.protocol.messages_topic_dht import RoleReply
+from weft.protocol.messages_topic_dht import RoleReply, SeenReply
 from weft.protocol.seam import Millis
 
 TIMER = "dht.call"
@@ -23,7 +23,7 @@ TIMER = "dht.call"
 _LARGE_BYTES = 16 << 10
 """guess: larger values are not sent twice."""
 
-Reply = FindReply | StoreReply | ProbeReply | RoleReply
+Reply = FindReply | StoreReply | ProbeReply | RoleReply | SeenReply
 
 
 class Call(Protocol):

@@ -1,4 +1,4 @@
-"""Which values may stand under which keys, by kind: a key's first byte.
+"""Which values may stand under which keys, by kind: a key's first byte (`rules/values.py`).
 
 A kind says whether a value is valid for its key and which of two valid ones stands. Whoever holds
 values and whoever asks for them checks both: nobody in between is trusted. Values of unknown kinds
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.protocol.seam import Millis
-from weft.rules import prefix, record, values
+from weft.rules import prefix, values
 
 
 def _never_newer(new: bytes, old: bytes) -> bool:
@@ -30,21 +30,16 @@ class Kind:
 Kinds = Mapping[int, Kind]
 
 
-def _is_block(key: bytes, value: bytes, wall_ms: Millis) -> bool:
-    return prefix.block_key(value) == key
+def _by(rule: values.Kind, single: bool = False) -> Kind:
+    return Kind(
+        valid=lambda key, value, wall_ms: rule.validate(key, value, wall_ms) is None,
+        newer=lambda new, old: rule.choose((old, new)) == 1,
+        single=single,
+    )
 
 
-def _is_record(key: bytes, value: bytes, wall_ms: Millis) -> bool:
-    return values.validate_record(key, value, wall_ms) is None
-
-
-def _is_later_record(new: bytes, old: bytes) -> bool:
-    return record.choose((old, new)) == 1
-
-
-BLOCK = Kind(valid=_is_block, single=True)
-"""Any bytes that hash to their key; what they mean is up to whoever asked for them."""
-TOPIC_RECORD = Kind(valid=_is_record, newer=_is_later_record)
+BLOCK = _by(values.KINDS[prefix.BLOCK], single=True)
+TOPIC_RECORD = _by(values.KINDS[prefix.TOPIC_RECORD])
 KINDS: dict[int, Kind] = {prefix.BLOCK: BLOCK, prefix.TOPIC_RECORD: TOPIC_RECORD}
 """The kinds every peer knows."""
 

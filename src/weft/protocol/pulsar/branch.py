@@ -8,7 +8,6 @@ by twice the number of rendezvous.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.messages import Event
 from weft.protocol.recent import Recent
 from weft.rules.multicast import tree_key, tree_location
 
@@ -44,6 +43,7 @@ class Branch:
         "children",
         "family_heard",
         "fellows",
+        "fresh",
         "heard_cycle",
         "idle_cycles",
         "key",
@@ -58,7 +58,6 @@ class Branch:
         "subscribed",
         "tokens",
         "topic",
-        "unsent",
         "watched",
     )
 
@@ -69,6 +68,7 @@ class Branch:
         self.recent = recent
         self.subscribed = False
         self.tokens: list[int] = []  # subscriptions to be answered
+        self.fresh = False  # a subscriber that does not know yet what came before
         self.rendezvous = False
         self.parent: Contact | None = None
         self.parent_subscribed = False
@@ -82,7 +82,6 @@ class Branch:
         self.heard_cycle = 0  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves nobody
-        self.unsent: list[Event] = []  # to go up once there is a parent again
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
 
     @property

@@ -66,6 +66,7 @@ def tell_children(ctx: Context, branch: Branch, cycle: int, only: PeerId | None 
             above[:PATH_WIRE_MAX],
             roots[:FAMILY_MAX],
             push_down(others, key, _SIBLINGS_TOLD),
+            branch.recent.fingerprint(),
         )
         ctx.send(child.contact, message)
 
@@ -81,4 +82,5 @@ def sync_of(branch: Branch, answer: bool) -> RendezvousSync:
         [fellow.contact for fellow in branch.fellows.values()][:FAMILY_MAX],
         members[:FAMILY_MAX],
         answer,
+        branch.recent.fingerprint(),
     )

@@ -58,6 +58,3 @@ class Finding:
         if not find_member(self._dht, topic, list(avoid), then):
             self._ctx.tell(LookupDone(number, topic, ()))
         return number
-
-    def forget_entry(self, topic: Topic, peer: PeerId) -> None:
-        """There is no table of access points here: nothing to forget."""

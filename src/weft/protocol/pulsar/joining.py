@@ -34,7 +34,7 @@ _LOOKUPS_MAX = 3
 class Places(Protocol):
     """Who is told how a join ended."""
 
-    def attached(self, branch: Branch, parent: Contact, subscribed: bool) -> None: ...
+    def attached(self, branch: Branch, parent: Contact, reply: TreeJoinReply) -> None: ...
 
     def become_root(self, branch: Branch, others: list[Contact]) -> None: ...
 
@@ -94,7 +94,7 @@ class Joining:
             attempt.asked[peer] = None
             attempt.waiting = contact
             attempt.serial = ctx.next_serial()
-            ctx.send(contact, TreeJoin(branch.topic, branch.subscribed, root))
+            ctx.send(contact, TreeJoin(branch.topic, branch.subscribed, root, branch.fresh))
             timeout_ms = ctx.config.pulsar.reply_timeout_ms
             ctx.set_timer(timeout_ms, TIMER, branch.topic, attempt.serial)
             return
@@ -142,7 +142,7 @@ class Joining:
             return
         if message.accepted:
             self.stop(message.topic)
-            self._places.attached(branch, sender, message.subscribed)
+            self._places.attached(branch, sender, message)
         elif attempt.waiting is not None and attempt.waiting.peer == sender.peer:
             attempt.candidates.extendleft((one, False) for one in reversed(message.instead))
             self._next(branch, attempt)

@@ -6,12 +6,14 @@ Subscribing joins the topic's tree (`joining.py`), in which events spread over a
 
 Links are watched by `protocol/liveness.py`, which pings whoever is silent. Besides, a beat comes
 down from the roots every cycle: a member that misses it for long is cut off, or in a circle, and
-joins anew. What gets lost on the way meanwhile is brought by history, where that is on.
+joins anew. What gets lost on the way meanwhile is made up for over new links and every cycle.
 """
 
 from __future__ import annotations
 
-from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
+from collections.abc import Iterable
+
+from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -24,7 +26,7 @@ from weft.protocol.messages_pulsar import (
     TreeLeave,
 )
 from weft.protocol.past import Past
-from weft.protocol.pulsar import family, joining
+from weft.protocol.pulsar import family, joining, status
 from weft.protocol.pulsar.branch import Branch, Child
 from weft.protocol.pulsar.finding import Finding
 from weft.protocol.pulsar.joining import Joining
@@ -32,7 +34,8 @@ from weft.protocol.pulsar.rendezvous import Rendezvous
 from weft.protocol.pulsar.spreading import Spreading
 from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
-from weft.protocol.seam import Answer, Outcome, Timer
+from weft.protocol.routing import Due, Handlers, Routing, Timers
+from weft.protocol.seam import Answer, Outcome, Scheme
 from weft.rules.draw import stream_of
 from weft.rules.multicast import (
     has_room,
@@ -43,17 +46,16 @@ from weft.rules.multicast import (
     repair_order,
 )
 
-TIMERS = (joining.TIMER,)
 _DOWN = stream_of("pulsar.down")
 _INSTEAD = 3
 """guess: children named to somebody that a full member cannot take."""
 
 
-class Pulsar:
+class Pulsar(Routing):
     """See the module's text."""
 
     def __init__(self, ctx: Context, dht: Kademlia, liveness: Liveness) -> None:
-        self._ctx = ctx
+        super().__init__(ctx)
         self._dht = dht
         self._liveness = liveness
         self.trees: dict[Topic, Branch] = {}
@@ -65,6 +67,24 @@ class Pulsar:
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self._past = Past()
         dht.also_provides = self._is_member
+
+    def handlers(self) -> Handlers:
+        return {
+            TreeJoin: self.on_join,
+            TreeJoinReply: self.joining.on_reply,
+            TreeFamily: self.on_family,
+            TreeLeave: self.on_leave,
+            RendezvousSync: self.on_sync,
+            m.Payload: self.spreading.on_payload,
+            m.RouteEvent: self.spreading.on_route_event,
+            m.Offer: self.spreading.on_offer,
+            m.Want: self.spreading.on_want,
+            m.Repair: self.spreading.on_repair,
+            m.LinkList: self.on_link_list,
+        }
+
+    def timers(self) -> Timers:
+        return {joining.TIMER: lambda timer: self.joining.on_timer(timer.topic, timer.serial)}
 
     def _is_member(self, key: bytes) -> bool:
         """Whether a lookup that asks for members of a tree has found one."""
@@ -84,7 +104,11 @@ class Pulsar:
     def subscribed(self) -> list[Topic]:
         return [topic for topic, branch in self.trees.items() if branch.subscribed]
 
-    def subscribe(self, token: int, topic: Topic, hopeful: bool) -> None:
+    def is_subscribed(self, topic: Topic) -> bool:
+        branch = self.trees.get(topic)
+        return branch is not None and branch.subscribed
+
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
         """A peer that is just entering the network (`hopeful`) joins once it is in."""
         ctx = self._ctx
         branch = self.trees.get(topic)
@@ -103,7 +127,9 @@ class Pulsar:
             self._answer(branch, "joined", None)
             for contact in branch.subscribers().values():
                 family.meet(ctx, branch, contact)
-        elif hopeful:
+            return
+        branch.fresh = True
+        if hopeful:
             self._postponed[topic] = None
         elif not self.joining.is_going(topic):
             self.joining.start(branch)
@@ -173,9 +199,9 @@ class Pulsar:
 
     # --- places in trees --------------------------------------------------------------------------
 
-    def attached(self, branch: Branch, parent: Contact, subscribed: bool) -> None:
+    def attached(self, branch: Branch, parent: Contact, reply: TreeJoinReply) -> None:
         """A join has ended well: there is a (new) parent."""
-        ctx = self._ctx
+        ctx, subscribed = self._ctx, reply.subscribed
         if branch.rendezvous:
             self.roots.step_down(branch)
         branch.forget(parent.peer)
@@ -184,9 +210,10 @@ class Pulsar:
         branch.heard_cycle = self.roots.cycle
         branch.family_heard = False
         family.settle(ctx, branch)
-        unsent, branch.unsent = branch.unsent, []
-        for event in unsent:
-            ctx.send(parent, m.Payload(branch.topic, event, 1))
+        if branch.fresh:
+            branch.fresh = False
+            branch.recent.skip_to(reply.seen, ctx.now)
+        self.spreading.compare(branch, parent, reply.recent, settle_ms=0)
         self._answer(branch, "joined", parent)
         family.tell_children(ctx, branch, self.roots.cycle)
         if subscribed:
@@ -199,6 +226,7 @@ class Pulsar:
 
     def _begin(self, branch: Branch) -> None:
         self.joining.stop(branch.topic)
+        branch.fresh = False
         self.roots.begin(branch)
         self._answer(branch, "instantiated", None)
 
@@ -240,7 +268,10 @@ class Pulsar:
         branch.forget(sender.peer)
         children[sender.peer] = Child(sender, message.subscribed)
         family.settle(ctx, branch)
-        ctx.send(sender, TreeJoinReply(topic, True, branch.subscribed))
+        recent = branch.recent
+        seen = recent.seen() if message.fresh else []
+        reply = TreeJoinReply(topic, True, branch.subscribed, [], recent.fingerprint(), seen)
+        ctx.send(sender, reply)
         family.tell_children(ctx, branch, self.roots.cycle, sender.peer)
         if message.subscribed:
             family.meet(ctx, branch, sender)
@@ -287,6 +318,7 @@ class Pulsar:
             family.meet(self._ctx, branch, branch.siblings[0])
         if changed:
             family.tell_children(self._ctx, branch, self.roots.cycle)
+        self.spreading.compare(branch, sender, message.recent)
 
     def _leave_parent(self, branch: Branch) -> None:
         """The way up leads nowhere: join anew, by a lookup."""
@@ -326,6 +358,7 @@ class Pulsar:
             self._ctx.send(sender, TreeLeave(message.topic))
         elif branch.rendezvous:
             self.roots.on_sync(branch, sender, message)
+            self.spreading.compare(branch, sender, message.recent)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         for branch in list(self.trees.values()):
@@ -353,12 +386,12 @@ class Pulsar:
     def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
         return self.spreading.publish(topic, event, delivered)
 
+    def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
+        return self.finding.start(topic, avoid)
+
     # --- time -------------------------------------------------------------------------------------
 
-    def on_timer(self, timer: Timer) -> None:
-        self.joining.on_timer(timer.topic, timer.serial)
-
-    def run_cycle(self, cycle: int) -> None:
+    def run_cycle(self, cycle: int, due: Due) -> None:
         patience = self._ctx.config.pulsar.patience_cycles
         self.roots.cycle = cycle
         for branch in list(self.trees.values()):
@@ -374,6 +407,8 @@ class Pulsar:
                     self._leave_parent(branch)
             elif not self.joining.is_going(branch.topic) and branch.topic not in self._postponed:
                 self.joining.start(branch)
+        for topic in self.subscribed:
+            due(topic)
 
     # --- for upper layers -------------------------------------------------------------------------
 
@@ -394,18 +429,13 @@ class Pulsar:
     def links(self) -> dict[Topic, list[PeerId]]:
         return {topic: list(branch.watched) for topic, branch in self.trees.items()}
 
+    def link_counts(self) -> dict[str, int]:
+        return status.link_counts(self.trees.values())
+
     def status(self) -> dict[str, object]:
-        return {topic: _status(branch) for topic, branch in self.trees.items()}
-
-
-def _status(branch: Branch) -> dict[str, object]:
-    parent = branch.parent
-    return {
-        "subscribed": branch.subscribed,
-        "rendezvous": branch.rendezvous,
-        "parent": peer_text(parent.peer) if parent is not None else "",
-        "depth": 0 if branch.rendezvous else 1 + len(branch.path),
-        "children": [peer_text(peer) for peer in branch.children],
-        "fellows": [peer_text(peer) for peer in branch.fellows],
-        "recent_events": len(branch.recent),
-    }
+        trees = status.trees_status(self.trees.values())
+        return {
+            "links": self.link_counts(),
+            "topics": {topic: trees[topic] for topic in self.subscribed},
+            "routing": trees,
+        }

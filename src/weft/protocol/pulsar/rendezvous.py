@@ -19,7 +19,6 @@ from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.lookup import Outcome, Question
 from weft.protocol.kademlia.space import PLAIN
-from weft.protocol.messages import Payload
 from weft.protocol.messages_pulsar import RendezvousSync, TreeLeave
 from weft.protocol.pulsar import family
 from weft.protocol.pulsar.branch import Branch, Fellow
@@ -118,8 +117,6 @@ class Rendezvous:
             fellow = branch.fellows[sender.peer] = Fellow(sender)
             family.settle(ctx, branch)
             family.tell_children(ctx, branch, self.cycle)
-            for event in branch.unsent:
-                ctx.send(sender, Payload(branch.topic, event, 1))
             if message.subscribed:
                 family.meet(ctx, branch, sender)
         me = ctx.me.peer
@@ -137,8 +134,6 @@ class Rendezvous:
         branch.beat += 1
         branch.heard_cycle = self.cycle
         age = self.cycle - branch.begun_cycle
-        if age > _YOUNG_CYCLES:
-            branch.unsent.clear()
         for fellow in list(branch.fellows.values()):
             if is_cut_off(fellow.heard_cycle, self.cycle, settings.patience_cycles):
                 branch.forget(fellow.contact.peer)

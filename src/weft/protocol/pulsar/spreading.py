@@ -1,24 +1,28 @@
-"""How events spread in a tree: over every link once.
+"""How events spread in a tree: over every link once; and how what got lost is made up for.
 
 An event of a member goes over all its links, and each member passes it on over all of its own but
-the one it came by. A member that is without a parent for the moment keeps what should go up; so
-does a root that has found no other yet.
+the one it came by.
+
+Over every new link, and every cycle, the two ends compare what they have seen (`repairing.py`). So
+a member that was without a parent for a while gets what it missed and gives what should have gone
+up, two parts of a tree that find each other again end with the same events, and a lost message is
+made up for within some cycles. A repaired event is passed on like any other: what a member missed,
+those below it missed as well.
 """
 
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
+from weft.protocol import repairing
 from weft.protocol.context import Context
 from weft.protocol.messages_pulsar import TreeLeave
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.seam import Millis
 from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.rules.multicast import onward
-
-_UNSENT_MAX = 256
-"""guess: events kept while there is no parent."""
 
 
 class Spreading:
@@ -83,6 +87,37 @@ class Spreading:
         message = m.Payload(branch.topic, event, hops + 1)
         for contact in onward(branch.links(), source, told):
             self._ctx.send(contact, message)
-        young_root = branch.rendezvous and not branch.fellows
-        if (young_root or not branch.attached) and len(branch.unsent) < _UNSENT_MAX:
-            branch.unsent.append(event)
+
+    # --- repair -----------------------------------------------------------------------------------
+
+    def compare(
+        self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis | None = None
+    ) -> None:
+        """Offer what is held here to the other end of a link, if that has seen something else."""
+        if settle_ms is None:
+            settle_ms = self._ctx.config.dissemination.settle_ms
+        if not branch.fresh:
+            repairing.compare(self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms)
+
+    def on_offer(self, sender: Contact, message: m.Offer) -> None:
+        branch = self._linked(sender, message.topic)
+        if branch is not None and not branch.fresh:
+            repairing.on_offer(self._ctx, branch.recent, sender, message)
+
+    def on_want(self, sender: Contact, message: m.Want) -> None:
+        branch = self._linked(sender, message.topic)
+        if branch is not None:
+            repairing.on_want(self._ctx, branch.recent, sender, message)
+
+    def on_repair(self, sender: Contact, message: m.Repair) -> None:
+        branch = self._trees.get(message.topic)
+        if branch is None:
+            return
+        new = sum(self._accept(branch, event, 0, sender) for event in message.events)
+        self._ctx.counters["repaired"] += new
+        self._ctx.counters["repairs_duplicate"] += len(message.events) - new
+
+    def _linked(self, sender: Contact, topic: Topic) -> Branch | None:
+        """The tree, if the sender is linked to this peer in it."""
+        branch = self._trees.get(topic)
+        return branch if branch is not None and sender.peer in branch.watched else None

@@ -4,6 +4,9 @@ Subscribing and unsubscribing are made of them (Section 4.2). One operation at a
 in a topic; when it ends, whatever way, `settle_down` looks at what is left to do: the peer wants a
 topic and has no role in it, does not want it and still has one, or has too many children.
 
+Where everybody shall forward (`Settings.everybody_forwards`) there are no children to be moved, so
+a subscriber takes its location at once, without a split (Corollary 4.1).
+
 Deviation: who is replaced as a forwarder for fairness' sake stays subscribed, so it becomes a
 child; by the letter of the paper's replace it would be neither, against its own Lemma 4.2.
 """
@@ -66,6 +69,7 @@ class Operating:
         self._talking = talking
         self._changing = changing
         self._settings = settings
+        self.ended: Callable[[Role], None] = _no_matter  # told when an operation has ended
 
     # --- begin, end, what then --------------------------------------------------------------------
 
@@ -85,6 +89,7 @@ class Operating:
             self._talking.send(asker, RoleReply(request, verdict))
         self.settle_down(role)
         self._follow_invitation(role)
+        self.ended(role)
 
     def settle_down(self, role: Role) -> None:
         """Nothing is under way (if so): is there anything left to do?"""
@@ -104,6 +109,7 @@ class Operating:
             if role.child is not None:
                 self._talking.send(role.child.parent, Forget(role.topic))
             self._roles.by_topic.pop(role.topic, None)
+            self.ended(role)
 
     def _later(self, role: Role) -> None:
         role.retry = self._ctx.next_serial()
@@ -126,7 +132,7 @@ class Operating:
         forwarder = role.forwarder
         if forwarder is None:
             return
-        if rules.is_overfull(len(forwarder.children), self._settings.children_max):
+        if rules.is_overfull(len(forwarder.children), self._settings.k):
             self._later(role)
             if not role.is_busy(self._ctx.now):
                 spots = {location(role.topic, peer): peer for peer in forwarder.children}
@@ -187,7 +193,10 @@ class Operating:
         loads: dict[Topic, rules.Load | None],
         gates: dict[Topic, Contact],
     ) -> None:
-        choices = rules.choose_roles(loads, self._roles.load())
+        if self._settings.everybody_forwards:
+            choices: dict[Topic, rules.Choice] = dict.fromkeys(loads, "forward")
+        else:
+            choices = rules.choose_roles(loads, self._roles.load())
         for role in batch:
             serial, choice = serials[role.topic], choices.get(role.topic)
             if role.operation != serial:
@@ -195,7 +204,8 @@ class Operating:
             if choice is None or not role.wanted:
                 self.end(role, serial)
             elif choice == "forward":
-                self._changing.become_forwarder(role, [], partial(self.end, role, serial))
+                known = [gates[role.topic]] if role.topic in gates else []
+                self._changing.become_forwarder(role, known, partial(self.end, role, serial))
             elif choice == "split":
                 self._split(role, gates[role.topic], serial)
             elif choice == "replace":
@@ -424,3 +434,7 @@ class Operating:
 
 def _nothing() -> None:
     """The children see to themselves."""
+
+
+def _no_matter(role: Role) -> None:
+    """Nobody wants to know."""

@@ -5,6 +5,9 @@ then a seat with it, its own or a child's. An empty seat means to draw anew. Eve
 equally likely while no forwarder has more than k children and no region as many as `dht.k` members.
 How large regions are is settled before, from how densely some random places are settled.
 
+Views are kept by forwarders, of forwarders: those gossip, and where everybody forwards these are
+all members.
+
 Deviation: the paper takes whoever is closest to a random value, which favours those with empty
 space around them (`rules.closest_weights`).
 """
@@ -68,8 +71,9 @@ class Sampling:
         else:
             self._draw(role, then, self._settings.draws_max)
 
-    def _draw(self, role: Role, then: Drawn, left: int) -> None:
-        target, most = self._random_target(role.topic), self._ctx.config.dht.k
+    def _draw(self, role: Role, then: Drawn, left: int, seats: bool = True) -> None:
+        """`seats`: children may be drawn, too."""
+        target, most = self.random_target(role.topic), self._ctx.config.dht.k
 
         def found(entries: list[Entry]) -> None:
             spots = {entry.key: entry.contact for entry in entries}
@@ -79,10 +83,10 @@ class Sampling:
                 self._add_self(role, spots)
                 everybody = [spots[key] for key in sorted(spots)]
                 chosen = self._ctx.pick(_SEAT, everybody) if everybody else None
-                self._sit(role, chosen, then, left - 1)
+                self._sit(role, chosen, then, left - 1, seats)
             elif role.region_bits is None:
                 self._calibrate(role, target, list(spots))
-                self._draw(role, then, left - 1)
+                self._draw(role, then, left - 1, seats)
             else:
                 self._add_self(role, spots)
                 depth = TOPIC_BITS + role.region_bits
@@ -90,11 +94,11 @@ class Sampling:
                 region = rules.Region(tuple(spots[key] for key in sorted(inside)), most)
                 if region.is_whole:
                     chosen = region.on(below(self._ctx.bits(_SEAT), most))
-                    self._sit(role, chosen, then, left - 1)
+                    self._sit(role, chosen, then, left - 1, seats)
                 else:
                     self._ctx.counters["topic_dht_regions_full"] += 1
                     role.region_bits += 1
-                    self._draw(role, then, left - 1)
+                    self._draw(role, then, left - 1, seats)
 
         gates = role.child.known() if role.child is not None else []
         self._routing.find(role.topic, target, found, most, gates)
@@ -112,21 +116,21 @@ class Sampling:
             role.region_bits = rules.region_bits(mean, self._ctx.config.dht.k)
             role.estimates.clear()
 
-    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int) -> None:
-        """Draw a seat with a forwarder."""
-        seat = below(self._ctx.bits(_SEAT), self._settings.children_max + 1)
+    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int, seats: bool) -> None:
+        """Draw a seat with a forwarder; without `seats` it has only its own."""
+        seat = below(self._ctx.bits(_SEAT), self._settings.k + 1)
 
         def seated(member: Contact | None) -> None:
             if member is None:
-                self._draw(role, then, left)
+                self._draw(role, then, left, seats)
             else:
                 then(member)
 
         def answered(reply: RoleReply | None) -> None:
             seated(reply.member if reply is not None else None)
 
-        if chosen is None:
-            seated(None)
+        if chosen is None or not seats:
+            seated(chosen)
         elif chosen.peer == self._roles.me.peer:
             seated(self._serving.seat(role.topic, seat))
         else:
@@ -136,7 +140,7 @@ class Sampling:
                 answered,
             )
 
-    def _random_target(self, topic: Topic) -> int:
+    def random_target(self, topic: Topic) -> int:
         key = self._ctx.next_key(_TARGET)
         low = 0
         for word in range(BITS // 64):
@@ -146,29 +150,42 @@ class Sampling:
     # --- views ------------------------------------------------------------------------------------
 
     def on_period(self, role: Role) -> None:
-        """One round of Algorithm 2."""
+        """One round of Algorithm 2, for who gossips."""
         settings = self._settings
-        placed = role.forwarder is not None or role.child is not None
-        if not settings.view_percent or not placed or not role.wanted:
+        if not settings.gossips or role.forwarder is None or not role.wanted:
             return
         self._rounds += 1
         if self._rounds % _ANEW_EVERY == 0:
             role.region_bits = None
         if not role.view:
-            wanted = settings.view_max
+            self.fill_view(role)
         elif chance(self._ctx.bits(_ROUND), settings.view_percent, 100):
-            wanted = settings.view_fanout
-        else:
-            wanted = 0
+            self._see_some(role, settings.view_fanout)
 
+    def fill_view(self, role: Role) -> None:
+        """Begin with all forwarders where there are few, else with some random ones."""
+        most = self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            if len(entries) < most:
+                for entry in entries:
+                    self._see(role, entry.contact)
+            else:
+                self._see_some(role, self._settings.view_max)
+
+        self._routing.find(role.topic, self.random_target(role.topic), found, most)
+
+    def _see_some(self, role: Role, count: int) -> None:
         def drawn(member: Contact | None) -> None:
-            if member is not None and member.peer != self._roles.me.peer:
+            if member is not None:
                 self._see(role, member)
 
-        for _ in range(wanted):
-            self._draw(role, drawn, settings.draws_max)
+        for _ in range(count):
+            self._draw(role, drawn, self._settings.draws_max, seats=False)
 
     def _see(self, role: Role, member: Contact) -> None:
+        if member.peer == self._roles.me.peer:
+            return
         role.view.pop(member.peer, None)
         role.view[member.peer] = member
         if len(role.view) > self._settings.view_max:

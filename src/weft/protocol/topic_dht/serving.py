@@ -104,7 +104,8 @@ class Serving:
             return ACCEPTED, []
         if operation == REPLACE and role.wanted:
             theirs = rules.Load(message.locations, message.topics)
-            if not rules.is_unfair(self._roles.load(), theirs):
+            unfair = rules.is_unfair(self._roles.load(), theirs)
+            if self._settings.everybody_forwards or not unfair:
                 return ABORTED, []
         lock = role.lock
         if lock is not None and (lock.peer, lock.request) == (sender.peer, message.request):
@@ -190,6 +191,7 @@ class Serving:
         role = self._roles.by_topic.get(message.topic)
         if role is None:
             return
+        role.view.pop(sender.peer, None)
         if role.forwarder is not None:
             role.forwarder.place.table.remove(location(role.topic, sender.peer))
         elif role.child is not None:

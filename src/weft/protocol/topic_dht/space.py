@@ -25,4 +25,9 @@ def location(topic: Topic, peer: PeerId) -> int:
     return prefix.joined(topic.encode(), peer)
 
 
+def position(location: int) -> int:
+    """The place inside a topic of one of its locations: hash(peer)."""
+    return location & ((1 << prefix.BITS) - 1)
+
+
 TOPICS = Space(1, 2 * prefix.BITS, location)

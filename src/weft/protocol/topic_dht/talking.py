@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from weft.ids import Contact
 from weft.protocol.context import Context
 from weft.protocol.kademlia.calls import Calls, Reply
-from weft.protocol.messages import AnyMessage
 from weft.protocol.messages_topic_dht import RoleReply, TopicDhtMessage
 
 Answered = Callable[[RoleReply | None], None]
@@ -24,13 +22,13 @@ class Talking:
 
     def send(self, to: Contact, message: TopicDhtMessage) -> None:
         self._ctx.counters["topic_dht_messages"] += 1
-        self._ctx.send(to, cast(AnyMessage, message))
+        self._ctx.send(to, message)
 
     def ask(self, to: Contact, make: Callable[[int], TopicDhtMessage], then: Answered) -> None:
         """Send the message that `make` makes for a request's number; it is repeated while it is
         not answered, so whoever gets it may get it twice."""
         self._ctx.counters["topic_dht_messages"] += 1
-        self._calls.ask(to, cast(Callable[[int], AnyMessage], make), _Asking(then))
+        self._calls.ask(to, make, _Asking(then))
 
 
 class _Asking:

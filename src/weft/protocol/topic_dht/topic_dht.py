@@ -89,6 +89,13 @@ class TopicDht:
         self._ctx.set_timer(phase, PERIOD, GENERAL)
         self._ctx.set_timer(below(self._ctx.bits(_PHASE), _ENTER_MS) + 1, LOOK_AROUND, GENERAL)
 
+    def look_around(self) -> None:
+        """There are (new) neighbours: be known to others, and meet other parts of one's topics."""
+        self.routing.announce(self.routing.lobby)
+        for role in self.roles.by_topic.values():
+            if role.forwarder is not None:
+                self.routing.announce(role.forwarder.place, again=True)
+
     def subscribe(self, topics: Sequence[Topic]) -> None:
         self.operating.subscribe(topics)
 

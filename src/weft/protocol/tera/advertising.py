@@ -16,7 +16,7 @@ from weft.ids import Topic
 from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import Advert, Advertisement
-from weft.protocol.topic import TopicState
+from weft.protocol.tera.topic import TopicState
 from weft.rules.draw import below, stream_of
 
 _PHASE = stream_of("advertise.phase")

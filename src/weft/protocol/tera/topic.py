@@ -15,14 +15,13 @@ the link graph that lost each other.
 from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol.acquaintances import Acquaintances
 from weft.protocol.context import Arrived, Context
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.links import Links
 from weft.protocol.messages import (
     HOPS_MAX,
     MEMBERS_MAX,
     Event,
+    Hint,
     IHave,
     JoinReply,
     LeaveNotice,
@@ -39,11 +38,13 @@ from weft.protocol.messages_stan import CollectReply
 from weft.protocol.recent import Recent
 from weft.protocol.records import DELIVER_MESSAGE, DUPLICATE_MESSAGE, message_id
 from weft.protocol.seam import Deliver, Millis, Scheme
-from weft.protocol.size import Size
-from weft.protocol.spread import Spread
-from weft.protocol.stan import Stan
 from weft.protocol.taking import is_forged
-from weft.protocol.tree import Tree
+from weft.protocol.tera.acquaintances import Acquaintances
+from weft.protocol.tera.links import Links
+from weft.protocol.tera.size import Size
+from weft.protocol.tera.spread import Spread
+from weft.protocol.tera.stan import Stan
+from weft.protocol.tera.tree import Tree
 from weft.rules import overlay as rules
 
 
@@ -150,7 +151,8 @@ class TopicState:
         return self.recent.admit(event, hops, source, self._ctx.now)
 
     def _deliver(self, event: Event, hops: int, source: PeerId | None) -> None:
-        self._ctx.out.append(Deliver(self.topic, event, hops))
+        origin = self._ctx.origin(self.topic, event)
+        self._ctx.out.append(Deliver(self.topic, event, hops, None, origin))
         if self._ctx.tracing:
             self._trace(DELIVER_MESSAGE, event, source, hops)
 
@@ -166,7 +168,7 @@ class TopicState:
         if self._ctx.tracing:
             self._trace(DUPLICATE_MESSAGE, event, sender.peer, hops)
         if self.tree is not None:
-            self.tree.duplicate(sender, self.recent.held(event))
+            self.tree.duplicate(sender, event)
 
     def _trace(self, kind: str, event: Event, source: PeerId | None, hops: int) -> None:
         self._ctx.trace(
@@ -314,6 +316,12 @@ class TopicState:
             self.exchange_with(sender)
         elif self.view.welcome(sender):
             self.maintain_links()
+
+    def on_hint(self, sender: Contact, message: Hint) -> None:
+        """Somebody has heard of two overlays of this topic."""
+        if message.overlay != self.overlay:
+            self._ctx.counters["partitions_found"] += 1
+            self.exchange_with(message.member)
 
     def exchange_with(self, contact: Contact) -> None:
         self.quiet = False

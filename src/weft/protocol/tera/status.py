@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from weft.ids import PeerId, Topic, peer_text
-from weft.protocol.topic import TopicState
+from weft.protocol.tera.topic import TopicState
 
 
 def link_counts(topics: Iterable[TopicState]) -> dict[str, int]:

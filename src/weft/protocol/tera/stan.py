@@ -27,7 +27,6 @@ from collections.abc import Container, Iterable
 from functools import lru_cache
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.acquaintances import Acquaintances
 from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages_stan import (
@@ -38,6 +37,7 @@ from weft.protocol.messages_stan import (
     CollectWalk,
 )
 from weft.protocol.seam import Millis
+from weft.protocol.tera.acquaintances import Acquaintances
 from weft.rules import links as link_rules
 from weft.rules import stan as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask

@@ -11,17 +11,17 @@ for access points again from time to time, instead of only waiting to be found.
 from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol.access_points import AccessPoints
-from weft.protocol.acquaintances import Acquaintances
-from weft.protocol.advertising import Advertising
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.lookup import Lookup
 from weft.protocol.messages import JoinReply
 from weft.protocol.past import Past
 from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme
-from weft.protocol.topic import TopicState
+from weft.protocol.tera.access_points import AccessPoints
+from weft.protocol.tera.acquaintances import Acquaintances
+from weft.protocol.tera.advertising import Advertising
+from weft.protocol.tera.lookup import Lookup
+from weft.protocol.tera.topic import TopicState
 from weft.rules.draw import stream_of
 
 TIMER = "join"

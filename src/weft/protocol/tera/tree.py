@@ -2,16 +2,15 @@
 Leitão, Pereira, Rodrigues, "Epidemic Broadcast Trees", 2007).
 
 The first links start eager. The first copy of an event keeps its link eager, a second copy
-over another link makes that one lazy on both ends, so after a few events the eager links form
-one tree shared by all publishers, and each member gets one copy. Lazy links carry announcements
-(IHave); an announced event that does not come is asked for (Graft), which makes that link
-eager: the tree heals itself.
+over another link makes that one lazy on both ends, so the eager links form one tree shared by all
+publishers, and each member gets one copy. Lazy links carry announcements (IHave); an announced
+event that does not come is asked for (Graft), which makes that link eager: the tree heals itself.
 
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links.
 
-Deviation: no optimisation by hop counts, which trades duplicates for depth; a link is pruned
-only if the first copy came over a link that is still eager, so that a repair on the side does
-not tear the tree; announcements name runs of numbers and are gathered for a short while.
+Deviation: only the second copies of some events prune links, the waves (`rules/tree.py`), and the
+link that brought the latest wave first is not given up; no optimisation by hop counts, which
+trades duplicates for depth; announcements name runs of numbers and are gathered for a short while.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from weft.protocol.messages import (
     Prune,
     Span,
 )
-from weft.protocol.recent import Held, Recent
+from weft.protocol.recent import Recent
 from weft.protocol.records import GRAFT, PRUNE
 from weft.protocol.seam import Millis
 from weft.rules import tree as rules
@@ -66,12 +65,15 @@ class Tree:
         "_lazy_armed",
         "_missing",
         "_missing_armed",
+        "_orphan",
+        "_parent",
         "_patience_ms",
         "_pruned",
         "_recent",
         "_shaper",
         "_shaper_heard",
         "_topic",
+        "_wave",
         "eager",
         "lazy",
     )
@@ -83,8 +85,11 @@ class Tree:
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
-        self._shaper: PeerId | None = None  # the publisher whose duplicates prune links
+        self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
+        self._wave: EventKey | None = None  # the latest
+        self._parent: PeerId | None = None  # who brought it first over a link
+        self._orphan = False  # nobody did, yet
         self._announce: _Runs = {}  # gathered for lazy links
         self._announce_all: _Runs = {}  # gathered for all links
         self._missing: dict[EventKey, _Missing] = {}
@@ -109,6 +114,8 @@ class Tree:
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
         self._pruned.pop(peer, None)
+        if peer == self._parent:
+            self._parent = None
         if was_fed and not self.eager and self.lazy:
             # The only link that brought events is gone. Another one must, and cannot close a
             # cycle: no need to wait until an announced event does not come.
@@ -125,6 +132,9 @@ class Tree:
     def carries(self, peer: PeerId) -> bool:
         """Whether the tree would lose a branch with this link; before there were events, none."""
         return self._shaper is not None and peer in self.eager
+
+    def _is_linked(self, peer: PeerId) -> bool:
+        return peer in self.eager or peer in self.lazy
 
     def _make_eager(self, peer: PeerId) -> None:
         contact = self.lazy.pop(peer, None)
@@ -151,11 +161,33 @@ class Tree:
             self._shaper = publisher
             self._shaper_heard = now
 
+    def _note_wave(self, event: Event, source: PeerId | None) -> None:
+        """If this event shapes the tree, the link that brought it is in the tree."""
+        before = self._recent.before(event)
+        before_ms = before.published_ms if before is not None else None
+        every_ms = self._ctx.config.dissemination.shaper_quiet_ms
+        if rules.is_wave(event.number, event.published_ms, before_ms, every_ms):
+            self._wave, self._parent = _key(event), None
+            if source is not None and self._is_linked(source):
+                self._adopt(source)
+            # A link that only the other end believed in is none: the next copy's has to do. But
+            # whoever begins a wave in this topic is fed by nobody.
+            self._orphan = self._parent is None and source not in (None, event.publisher)
+
+    def _adopt(self, parent: PeerId) -> None:
+        """The wave came over this link: it is in the tree."""
+        self._parent = parent
+        self._orphan = False
+        if parent in self.lazy:
+            self._graft(self.lazy[parent], [])
+
     # --- payloads -------------------------------------------------------------------------------
 
     def push(self, event: Event, hops: int, source: PeerId | None) -> None:
         """Pass on an event that is new to this member."""
         self._note_shaper(event.publisher)
+        if event.publisher == self._shaper:
+            self._note_wave(event, source)
         if source is not None and source in self.lazy:
             self._take_back(source)
         if self._missing:
@@ -177,26 +209,30 @@ class Tree:
     def push_repaired(self, event: Event, repairer: PeerId) -> None:
         """Most members have a repaired event already, and a push would tear the tree: announce
         it on all links instead."""
-        self._missing.pop((event.publisher, event.incarnation, event.number), None)
+        self._missing.pop(_key(event), None)
         if self.eager or self.lazy:
             self._announce_later(event, self._announce_all)
 
-    def duplicate(self, sender: Contact, held: Held | None) -> None:
-        """A second copy came over a link: make the link lazy on both ends."""
+    def duplicate(self, sender: Contact, event: Event) -> None:
+        """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
+        if self._orphan and _key(event) == self._wave and self._is_linked(sender.peer):
+            self._adopt(sender.peer)
+            return
         if sender.peer not in self.eager:
             if sender.peer in self.lazy:  # the other end has not heard yet
                 self._ctx.send(sender, Prune(self._topic))
             return
-        if held is None or self._shaper is None:
-            return
-        first, publisher = held.source, held.event.publisher
-        if not rules.prunes(first, first in self.eager, sender.peer, publisher, self._shaper):
+        fed = self._parent in self.eager
+        if _key(event) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
             return
         self._make_lazy(sender.peer)
         self._ctx.send(sender, Prune(self._topic))
         self._trace(PRUNE, sender.peer)
 
     def on_prune(self, sender: Contact) -> None:
+        if sender.peer == self._parent:  # it goes by another wave; this member needs the link
+            self._graft(sender, [])
+            return
         self.eager.setdefault(sender.peer, sender)
         self._make_lazy(sender.peer)
 
@@ -249,8 +285,7 @@ class Tree:
 
     def _note_arrival(self, event: Event, source: PeerId | None) -> None:
         """An event came that may have been announced, and perhaps asked for."""
-        key = (event.publisher, event.incarnation, event.number)
-        missing = self._missing.pop(key, None)
+        missing = self._missing.pop(_key(event), None)
         if missing is None or not missing.asked:
             return
         false_alarm = all(contact.peer != source for contact in missing.announcers[: missing.asked])
@@ -302,6 +337,10 @@ class Tree:
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
+
+
+def _key(event: Event) -> EventKey:
+    return event.publisher, event.incarnation, event.number
 
 
 def _append(spans: list[Span], key: EventKey) -> None:

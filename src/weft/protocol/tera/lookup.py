@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.access_points import AccessPoints
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import AVOID_MAX, LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import AccessPoints
 from weft.rules import walk as rules
 from weft.rules.draw import stream_of
 
