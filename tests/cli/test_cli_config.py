@@ -32,7 +32,8 @@ def test_every_default_says_where_it_comes_from() -> None:
 
 
 def arguments(**given: object) -> argparse.Namespace:
-    values = {"config": None, "set": [], "listen": None, "announce": None, **given}
+    flags = {"listen": None, "announce": None, "hierarchy": [], "routing": None}
+    values = {"config": None, "set": [], **flags, **given}
     return argparse.Namespace(**values)
 
 
@@ -54,6 +55,17 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert config.network.listen == "127.0.0.1:2"
     assert config.protocol.cyclon.cycle_ms == 9
     assert config.protocol.dissemination.scheme == "gossip"
+
+
+def test_hierarchies_are_named_by_flags_or_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "weft.toml"
+    path.write_text('[protocol]\nhierarchies = ["/news"]\n')
+    assert settings.config_of(arguments(config=path)).protocol.hierarchies == ("/news",)
+    flags = arguments(config=path, hierarchy=["/sports", "/größe/ü", "/"])
+    assert settings.config_of(flags).protocol.hierarchies == ("/sports", "/größe/ü", "/")
+    path.write_text('[protocol]\nhierarchies = ["news"]\n')
+    with pytest.raises(weft.ConfigError, match="hierarchies: topic 'news' must start with"):
+        settings.config_of(arguments(config=path))
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,23 @@ def test_since() -> None:
         store.since("yesterday")
 
 
+CID = cid_text(cid_of(b"block"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["history"], USAGE, "there is no store at"),
         (["export", "/a", "a.car"], USAGE, "there is no store at"),
-        (["get", "bafy"], USAGE, "there is no store at"),
+        (["get", CID], USAGE, "there is no store at"),
         (["import", "no-such.car"], FAILED, "no-such.car"),
         (["topic", "show", "/a"], FAILED, "start one with 'weft peer'"),
         (["topic", "allow", "/a"], USAGE, "at least one peer id"),
         (["topic", "add", "/a"], USAGE, "one name"),
+        (["topic", "ask", "/a"], USAGE, "one name"),
+        (["topic", "ask", "/a", "b"], FAILED, "start one with 'weft peer'"),
+        (["get", "rubbish"], USAGE, "a merkle path starts with a CID"),
+        (["get", "/rubbish/payload", "--store", "none.db"], USAGE, "starts with a CID"),
         (["topic", "show", "/a", "x"], USAGE, "nothing but the topic"),
         (["topic", "allow", "/a", "x", "--owner", "y"], USAGE, "--owner is for create"),
         (["topic", "show", "/a", "--anyone"], USAGE, "--anyone is for"),
@@ -105,6 +112,10 @@ def test_an_owner_is_described_in_words() -> None:
         "sequence": 1,
         "record": "bafz",
         "mine": False,
+        "hierarchy": "/a",
+        "asked": {"tennis": "ben"},
     }
     text = topic.in_words(info)
+    assert "/a: events count in the topics above" in text
+    assert "tennis  by ben" in text
     assert "anyone" in text and "it is the first" in text and "b  bafy3" in text

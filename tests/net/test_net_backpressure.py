@@ -280,7 +280,7 @@ async def test_two_peers_that_wait_for_each_other_do_not_lock_up() -> None:
         await asyncio.wait_for(publish_at_each_other(a, b, 3_000), 60)
         for one in (a, b):
             counters = one.runtime.counters
-            sub = one.runtime._subscriptions[TOPIC][0]
+            sub = one.runtime.subscribers.to(TOPIC)[0]
             # Nothing vanished: every event was sent or dropped, delivered or dropped.
             assert counters.delivered == len(sub)
             await until(lambda c=counters, s=sub: s.dropped == c.notifications_dropped)

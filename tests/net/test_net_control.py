@@ -8,13 +8,16 @@ import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from net_kit import until
 
 import weft
+from weft.cli import status, topics
 from weft.net.control import ControlClient, ControlServer
+from weft.protocol.config import Routing
 
 
 @asynccontextmanager
@@ -59,6 +62,23 @@ async def test_publish_and_subscribe(tmp_path: Path) -> None:
             await notes.aclose()
         # Hanging up unsubscribes.
         await until(lambda: peer.status()["topics"] == {})
+
+
+@pytest.mark.parametrize("routing", get_args(Routing))
+async def test_topics_of_every_routing_are_shown(tmp_path: Path, routing: Routing) -> None:
+    path = tmp_path / "control.sock"
+    async with weft.Peer.open(routing=routing) as peer:
+        server = ControlServer(peer, path)
+        await server.open()
+        async with ControlClient(path) as client:
+            assert (await client.ask("topics"))["topics"] == {}
+            await peer.subscribe("/x")
+            listed = (await client.ask("topics"))["topics"]
+            shown = (await client.ask("status"))["status"]
+        await server.close()
+    assert list(listed) == ["/x"]
+    assert "/x" in topics.in_words(listed) and "/x: 0 links" in status.in_words(shown)
+    assert "1 subscribed" in status.in_words(shown)
 
 
 async def test_mistakes_get_an_answer_and_the_connection_goes_on(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ import weft
 from weft.net.config import Network
 from weft.net.errors import UsageError
 from weft.protocol import config as protocol
-from weft.store.memory import MemoryStore
 
 CONFIG = weft.Config(
     network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
@@ -33,22 +32,19 @@ T = "/t"
 
 
 @asynccontextmanager
-async def swarm(
-    count: int, routing: protocol.Routing, history: bool = False
-) -> AsyncGenerator[list[weft.Peer], None]:
-    """Some peers. A tree alone repairs nothing that is lost while it changes; history does."""
+async def swarm(count: int, routing: protocol.Routing) -> AsyncGenerator[list[weft.Peer], None]:
+    """Some peers, without history."""
     async with AsyncExitStack() as stack:
         peers: list[weft.Peer] = []
         for _ in range(count):
             join = [peers[0].address] if peers else []
-            store = MemoryStore() if history else None
-            opened = weft.Peer.open(join=join, config=CONFIG, routing=routing, store=store)
+            opened = weft.Peer.open(join=join, config=CONFIG, routing=routing)
             peers.append(await stack.enter_async_context(opened))
         yield peers
 
 
 @asynccontextmanager
-async def process(join: str, store: Path) -> AsyncGenerator[int, None]:
+async def process(join: str) -> AsyncGenerator[int, None]:
     """One more subscriber, in a process; its process id."""
     sets = ["cyclon.cycle_ms=500", "routing='pulsarcast'", "dht.k=8", "dht.refresh_first_ms=500"]
     options = [word for one in sets for word in ("--set", f"protocol.{one}")]
@@ -60,8 +56,6 @@ async def process(join: str, store: Path) -> AsyncGenerator[int, None]:
         T,
         "--join",
         join,
-        "--store",
-        str(store),
         *options,
         env={**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])},
         stdin=subprocess.DEVNULL,
@@ -91,11 +85,8 @@ async def next_payload(subscription: weft.Subscription) -> bytes:
         return (await anext(subscription)).payload
 
 
-async def test_a_tree_carries_events_and_outlives_a_killed_member(tmp_path: Path) -> None:
-    async with (
-        swarm(8, "pulsarcast", history=True) as peers,
-        process(peers[0].address, tmp_path / "store.db") as pid,
-    ):
+async def test_a_tree_carries_events_and_outlives_a_killed_member() -> None:
+    async with swarm(8, "pulsarcast") as peers, process(peers[0].address) as pid:
         inside, outside = peers[:7], peers[7]
         subscriptions = [await peer.subscribe(T) for peer in inside]
         await until(lambda: all(is_placed(peer) for peer in inside), "places in the tree")

@@ -27,6 +27,7 @@ RECORDS = {
     "Neighbour": "neighbour",
     "TableEntry": "entry",
     "Head": "head",
+    "Had": "had",
 }
 TABLE = re.compile(r"(?<=\n\n)\| tag \| message \| fields \|\n(?:\|.*\n)+")
 

@@ -15,11 +15,27 @@ from protocol_kit import contact
 
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
-from weft.protocol.messages_dht import KEY_BYTES_MAX, LOCATION_BYTES_MAX
+from weft.protocol.messages_dht import (
+    KEY_BYTES_MAX,
+    LOCATION_BYTES_MAX,
+    FindReply,
+    FindRequest,
+    Neighbour,
+)
+from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
 from weft.protocol.messages_stan import Candidate, CollectReply, CollectWalk, LinkRelease
+from weft.protocol.messages_topic_dht import (
+    Appeared,
+    Rejoin,
+    RoleReply,
+    RoleRequest,
+    SeenReply,
+    SeenRequest,
+)
 from weft.rules.prefix import as_bytes, block_key, location_of
 
 TOPICS = (GENERAL, "/a", "/b", "/c")
+SEGMENTS = ("", "b", "/", "x/y", "é", "z" * REASON_MAX)
 PEERS = tuple(contact(number) for number in range(1, 7))  # peer 1 is the one under test
 LIST_LENGTH_MAX = 6
 LOCATIONS = tuple(as_bytes(location_of(peer.peer)) for peer in PEERS)
@@ -58,6 +74,8 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
             return st.sampled_from([_bytes(peer.peer, kind) for peer in PEERS])
         return st.binary(max_size=min(8, kind.max_length or 8))
     if isinstance(kind, inspect.StrType):
+        if kind.max_length in (SEGMENT_MAX, REASON_MAX):
+            return st.sampled_from(SEGMENTS)
         assert kind.max_length == TOPIC_BYTES_MAX, "a new kind of text needs a pool of its own"
         return st.sampled_from(TOPICS)
     if isinstance(kind, inspect.BoolType):
@@ -185,6 +203,16 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         return CollectReply(message.topic, message.walk, found)
     if isinstance(message, LinkRelease):
         return m.Unlink(message.topic)
+    if isinstance(message, FindRequest):
+        known = [Neighbour(rng.choice(PEERS), message.role) for _ in range(rng.randrange(4))]
+        return FindReply(message.request, rng.random() < 0.8, known)
+    if isinstance(message, RoleRequest | Appeared | Rejoin):
+        known_contacts = [rng.choice(PEERS) for _ in range(rng.randrange(4))]
+        numbers = [rng.randrange(9) for _ in range(3)]
+        verdict = rng.randrange(4) if rng.random() < 0.5 else 0
+        return RoleReply(message.request, verdict, known_contacts, *numbers)
+    if isinstance(message, SeenRequest):
+        return SeenReply(message.request, rng.random() < 0.8, [m.Span(PEERS[2].peer, 1, 1, 4)])
     if isinstance(message, m.Ping):
         return m.Pong(message.nonce, rng.randrange(2) * message.links)
     return message

@@ -18,6 +18,7 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
+from weft.protocol.tera.tera import Tera
 
 M = TypeVar("M")
 T = Topic("/t")
@@ -32,8 +33,14 @@ def number_of(who: Contact | PeerId) -> int:
     return int.from_bytes((who.peer if isinstance(who, Contact) else who)[:8], "big")
 
 
-def event(publisher: int, number: int, payload: bytes = b"", incarnation: int = 1) -> m.Event:
-    return m.Event(contact(publisher).peer, incarnation, number, 0, payload)
+def event(
+    publisher: int,
+    number: int,
+    payload: bytes = b"",
+    incarnation: int = 1,
+    published_ms: int = 0,
+) -> m.Event:
+    return m.Event(contact(publisher).peer, incarnation, number, published_ms, payload)
 
 
 def span(publisher: int, first: int, last: int, incarnation: int = 1) -> m.Span:
@@ -245,20 +252,17 @@ def check(peer: Peer, effects: Iterable[seam.Effect] = ()) -> None:
         check_effect(peer, effect)
     config = peer.config
     _check_view(peer, peer.general.peers)
-    assert len(peer.table) <= config.tera.table_size
+    assert peer.routing.access_points <= config.tera.table_size
     assert peer.publishing.waiting <= config.tera.pending_max
-    linked: dict[PeerId, list[Topic]] = {}
-    for topic, state in peer.topics.items():
+    for topic, state in peer.tera.topics.items() if isinstance(peer.routing, Tera) else ():
         _check_view(peer, state.view.peers)
         _check_events(peer, topic)
         assert len(state.links.linked) <= config.links.most
-        assert peer.me.peer not in state.links.linked
-        for other in state.links.linked:
-            linked.setdefault(other, []).append(topic)
         if state.tree is not None:
             assert not state.tree.eager.keys() & state.tree.lazy.keys()
             assert state.tree.eager.keys() | state.tree.lazy.keys() == state.links.linked.keys()
-    for topic, others in peer.routing.links().items() if peer.routing is not None else ():
+    linked: dict[PeerId, list[Topic]] = {}
+    for topic, others in peer.routing.links().items():
         for other in others:
             assert other != peer.me.peer
             linked.setdefault(other, []).append(topic)
@@ -287,10 +291,10 @@ def _check_view(peer: Peer, view: list[PeerId]) -> None:
 
 def _check_events(peer: Peer, topic: Topic) -> None:
     bounds = peer.config.dissemination
-    streams = peer.topics[topic].recent.streams
+    streams = peer.tera.topics[topic].recent.streams
     held = [held for stream in streams.values() for held in stream.held.values()]
     assert len(streams) <= bounds.streams_max
-    assert len(held) == len(peer.topics[topic].recent) <= bounds.recent_events_max
+    assert len(held) == len(peer.tera.topics[topic].recent) <= bounds.recent_events_max
     assert sum(len(one.event.payload) for one in held) <= bounds.recent_bytes_max
     for stream in streams.values():
         assert len(stream.above) <= bounds.gaps_max

@@ -23,7 +23,7 @@ def advertise(rig: Rig, sender: int, *names: Topic, overlay: int = 1, popularity
 
 
 def access_point(rig: Rig, topic: Topic = T) -> int | None:
-    found = rig.peer.table.find(topic)
+    found = rig.peer.tera.table.find(topic)
     return number_of(found) if found is not None else None
 
 
@@ -53,9 +53,9 @@ def test_the_table_is_bounded_and_keeps_newcomers_as_well_as_old_ones() -> None:
     rig = Rig(1, SMALL)
     for start in range(0, 100, 10):
         advertise(rig, 2, *topics(10, start))
-        assert len(rig.peer.table) == 5
-        assert sorted(rig.peer.table.topics()) == sorted(set(rig.peer.table.topics()))
-        assert all(access_point(rig, topic) == 2 for topic in rig.peer.table.topics())
+        assert len(rig.peer.tera.table) == 5
+        assert sorted(rig.peer.tera.table.topics()) == sorted(set(rig.peer.tera.table.topics()))
+        assert all(access_point(rig, topic) == 2 for topic in rig.peer.tera.table.topics())
 
 
 def test_a_stale_access_point_is_forgotten_and_a_newer_one_is_not() -> None:
@@ -95,7 +95,7 @@ def test_the_same_overlay_or_the_same_peer_is_no_news(sender: int, overlay: int)
 def test_who_is_told_of_another_overlay_exchanges_views_with_it() -> None:
     rig = Rig(1)
     rig.subscribe()
-    overlay = rig.peer.topics[T].overlay
+    overlay = rig.peer.tera.topics[T].overlay
     assert everything_sent(rig.hear(2, m.Hint(T, overlay, contact(3)))) == []
     [(to, request)] = sent(rig.hear(2, m.Hint(T, overlay + 1, contact(3))), m.ShuffleRequest)
     assert (to, request.news.overlay) == (3, overlay)
@@ -128,12 +128,12 @@ def test_the_number_of_topics_is_estimated_from_others_samples() -> None:
         return rig
 
     asked = mixed(1)
-    assert asked.peer.table.topics_active() == 0
+    assert asked.peer.tera.table.topics_active() == 0
     for number in range(10, 60):
         other = mixed(number)
         [(_, request)] = sent(other.cycle(), m.ShuffleRequest)
         ask_with(asked, request.topics_sample)
-    assert 28 <= asked.peer.table.topics_active() <= 57
+    assert 28 <= asked.peer.tera.table.topics_active() <= 57
 
 
 def test_old_samples_fade() -> None:
@@ -143,11 +143,11 @@ def test_old_samples_fade() -> None:
     [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
     for _ in range(1_000):
         ask_with(rig, request.topics_sample)
-    assert rig.peer.table.topics_active() == 8
+    assert rig.peer.tera.table.topics_active() == 8
     unknown = list(range(16))
     for _ in range(1_000):
         ask_with(rig, unknown)
-    assert rig.peer.table.topics_active() > 100
+    assert rig.peer.tera.table.topics_active() > 100
 
 
 # --- copies for newcomers -----------------------------------------------------------------------
@@ -168,5 +168,5 @@ def test_a_copy_fills_what_room_there_is_and_replaces_nothing() -> None:
     copied = [m.TableEntry(topic, 7, contact(9)) for topic in topics(10)]
     copied.append(m.TableEntry(T, 7, contact(1)))  # names this peer itself
     rig.hear(4, m.TableCopy(copied))
-    assert len(rig.peer.table) == 5
+    assert len(rig.peer.tera.table) == 5
     assert [access_point(rig, topic) for topic in topics(5)] == [2, 2, 2, 9, 9]

@@ -59,7 +59,7 @@ def test_an_advert_names_overlay_and_popularity() -> None:
     rig.link(2, 3)
     rig.meet(4)
     [(_, message), *_] = sent(rig.wait(100), m.Advertisement)
-    assert message.adverts == [m.Advert(T, rig.peer.topics[T].overlay, 3)]
+    assert message.adverts == [m.Advert(T, rig.peer.tera.topics[T].overlay, 3)]
 
 
 def test_long_lists_are_paged_over_cycles_and_nothing_is_left_out() -> None:
@@ -111,7 +111,7 @@ def test_peers_that_start_together_advertise_in_different_cycles() -> None:
 def test_another_overlay_of_an_own_topic_forces_a_view_exchange() -> None:
     rig = Rig(1)
     rig.subscribe()
-    mine = rig.peer.topics[T].overlay
+    mine = rig.peer.tera.topics[T].overlay
     effects = rig.hear(2, m.Advertisement([m.Advert(T, mine + 1, 1)]))
     [(to, request)] = sent(effects, m.ShuffleRequest)
     assert (to, request.topic, request.news.overlay) == (2, T, mine)
@@ -121,10 +121,10 @@ def test_another_overlay_of_an_own_topic_forces_a_view_exchange() -> None:
 def test_a_member_of_the_same_overlay_fills_a_free_slot() -> None:
     rig = Rig(1)
     rig.subscribe()
-    mine = rig.peer.topics[T].overlay
+    mine = rig.peer.tera.topics[T].overlay
     effects = rig.hear(2, m.Advertisement([m.Advert(T, mine, 1)]))
     assert sent(effects, m.ShuffleRequest) == []
-    assert rig.peer.topics[T].view.peers == [contact(2).peer]
+    assert rig.peer.tera.topics[T].view.peers == [contact(2).peer]
     assert told(effects, m.LinkRequest) == [2]
 
 

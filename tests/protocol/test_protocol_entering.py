@@ -112,3 +112,16 @@ def test_entering_is_answered_by_whoever_is_asked() -> None:
     rig = Rig(1)
     assert told(rig.hear(9, m.JoinRequest(GENERAL)), m.JoinReply) == [9]
     assert rig.peer.general.contacts() == [contact(9)]
+
+
+def test_a_peer_whose_request_was_lost_asks_again_though_others_entered_by_it() -> None:
+    rig = Rig(1, join=(2,))
+    rig.hear(3, m.JoinRequest(GENERAL))
+    assert rig.peer.general.peers
+    assert told(rig.wait_for("rejoin"), m.JoinRequest) == [2]
+
+
+def test_with_enough_neighbours_it_does_not() -> None:
+    rig = Rig(1, join=(2,))
+    rig.meet(3, 4, 5)
+    assert told(rig.wait_for("rejoin"), m.JoinRequest) == []

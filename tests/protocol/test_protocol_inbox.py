@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from protocol_kit import Rig, T, contact, delivered, event, everything_sent, span
 
@@ -25,6 +27,13 @@ UNWELCOME = [
     m.JoinGift(T, m.Descriptor(contact(3), 0)),
     m.Hint(T, 1, contact(3)),
 ]
+
+
+@pytest.mark.parametrize("routing", get_args(c.Routing))
+def test_whatever_the_routing_every_kind_of_message_is_handled(routing: c.Routing) -> None:
+    inbox = Rig(1, c.Config(routing=routing)).peer._inbox
+    handled = inbox._handlers.keys() | inbox._in_general.keys()
+    assert set(get_args(m.AnyMessage)) - handled == set()
 
 
 @pytest.mark.parametrize("message", UNWELCOME, ids=lambda message: type(message).__name__)

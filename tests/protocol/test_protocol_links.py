@@ -29,13 +29,13 @@ def member(*links: int, config: c.Config = FEW) -> Rig:
 
 
 def linked(rig: Rig) -> list[int]:
-    return sorted(number_of(peer) for peer in rig.peer.topics[T].links.linked)
+    return sorted(number_of(peer) for peer in rig.peer.tera.topics[T].links.linked)
 
 
 def introduce(rig: Rig, *numbers: int) -> list[seam.Effect]:
     """Put members into the topic's view."""
     entries = [m.Descriptor(contact(number), 0) for number in numbers]
-    return rig.hear(numbers[0], m.ShuffleRequest(T, 1, entries, rig.peer.topics[T].news()))
+    return rig.hear(numbers[0], m.ShuffleRequest(T, 1, entries, rig.peer.tera.topics[T].news()))
 
 
 # --- being asked --------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_links_are_enough_agreed_on_and_connected(size: int) -> None:
     group.subscribe_all()
     group.run(120_000)
     links = {
-        number: {number_of(peer) for peer in peer.topics[T].links.linked}
+        number: {number_of(peer) for peer in peer.tera.topics[T].links.linked}
         for number, peer in group.peers.items()
     }
     for number, others in links.items():
@@ -205,6 +205,6 @@ def test_when_a_member_dies_the_others_link_up_again() -> None:
     group.kill(3)
     group.run(90_000)
     for peer in group.peers.values():
-        links = {number_of(other) for other in peer.topics[T].links.linked}
+        links = {number_of(other) for other in peer.tera.topics[T].links.linked}
         assert 3 not in links
         assert len(links) >= 5

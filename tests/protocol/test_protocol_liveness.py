@@ -24,7 +24,7 @@ def member(*links: int, topics: tuple[Topic, ...] = (T,)) -> Rig:
 
 
 def linked(rig: Rig, topic: Topic = T) -> list[int]:
-    return sorted(number_of(peer) for peer in rig.peer.topics[topic].links.linked)
+    return sorted(number_of(peer) for peer in rig.peer.tera.topics[topic].links.linked)
 
 
 # --- pings --------------------------------------------------------------------------------------

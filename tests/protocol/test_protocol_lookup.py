@@ -116,7 +116,7 @@ def test_when_the_last_neighbour_goes_all_waiting_lookups_end() -> None:
 
 def test_the_number_of_visits_follows_the_number_of_topics() -> None:
     rig = Rig(1, c.Config(tera=c.Tera(table_size=10, lookup_visits_unknown=4)))
-    assert rig.peer.lookup.visits() == 4
+    assert rig.peer.tera.lookup.visits() == 4
     rig.meet(2)
     rig.hear(2, m.Advertisement([m.Advert(Topic(f"/{n}"), 1, 1) for n in range(10)]))
     [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
@@ -124,8 +124,8 @@ def test_the_number_of_visits_follows_the_number_of_topics() -> None:
     for _ in range(20):
         rig.hear(2, m.ShuffleRequest(GENERAL, 1, [], m.NO_NEWS, known + unknown))
     # A quarter of what others know is known here: 40 topics. ln 0.001 / ln 0.75 = 24.01.
-    assert rig.peer.table.topics_active() == 40
-    assert rig.peer.lookup.visits() == 25
+    assert rig.peer.tera.table.topics_active() == 40
+    assert rig.peer.tera.lookup.visits() == 25
 
 
 # --- others' walks ------------------------------------------------------------------------------

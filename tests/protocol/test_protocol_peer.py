@@ -70,12 +70,12 @@ def test_a_peer_that_left_is_forgotten_everywhere() -> None:
     rig.meet(2, 3)
     rig.subscribe()
     rig.link(2, 3)
-    rig.hear(2, m.Advertisement([m.Advert(T, rig.peer.topics[T].overlay, 1)]))
+    rig.hear(2, m.Advertisement([m.Advert(T, rig.peer.tera.topics[T].overlay, 1)]))
     rig.hear(2, m.LeaveNotice(GENERAL))
     assert rig.peer.general.peers == [contact(3).peer]
-    assert rig.peer.topics[T].view.peers == []
-    assert list(rig.peer.topics[T].links.linked) == [contact(3).peer]
-    assert rig.peer.table.find(T) is None
+    assert rig.peer.tera.topics[T].view.peers == []
+    assert list(rig.peer.tera.topics[T].links.linked) == [contact(3).peer]
+    assert rig.peer.tera.table.find(T) is None
 
 
 def test_incarnations_keep_lives_apart() -> None:
@@ -220,7 +220,7 @@ def test_more_members_than_one_hub_can_link_come_to_rest() -> None:
         for to, _ in sent(hub.hear(sender, message), m.Unlink):
             waiting.append((to, m.Unlink(T)))
     assert handled < 100
-    assert len(hub.peer.topics[T].links.linked) <= 3
+    assert len(hub.peer.tera.topics[T].links.linked) <= 3
 
 
 def test_everything_delivered_was_subscribed_to() -> None:

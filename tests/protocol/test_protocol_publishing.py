@@ -96,7 +96,7 @@ def test_a_refusal_leads_to_another_access_point() -> None:
     effects = rig.hear(5, result(1, False))
     [(to, walk)] = sent(effects, m.LookupWalk)
     assert (to, walk.avoid) == (2, [contact(5).peer])
-    assert rig.peer.table.find(T) is None
+    assert rig.peer.tera.table.find(T) is None
     effects = rig.hear(2, m.LookupHit(walk.lookup, contact(6)))
     assert told(effects, m.RouteEvent) == [6]
     assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]

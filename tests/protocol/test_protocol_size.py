@@ -24,11 +24,11 @@ def member(others: int, config: c.Config = SMALL_VIEWS) -> Rig:
 
 
 def popularity(rig: Rig) -> int:
-    return rig.peer.topics[T].popularity
+    return rig.peer.tera.topics[T].popularity
 
 
 def hear_of(rig: Rig, size: int, age_ms: int = 0) -> None:
-    state = rig.peer.topics[T]
+    state = rig.peer.tera.topics[T]
     rig.hear(2, m.ShuffleRequest(T, 1, [], m.OverlayNews(state.overlay, size, age_ms, 0)))
 
 
@@ -46,7 +46,7 @@ def test_members_of_a_small_group_agree_on_its_size(size: int) -> None:
     group.run(2_000)
     group.subscribe_all()
     group.run(150_000)
-    assert [peer.topics[T].popularity for peer in group.peers.values()] == [size] * size
+    assert [peer.tera.topics[T].popularity for peer in group.peers.values()] == [size] * size
 
 
 # --- sharing ------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_what_others_estimated_is_taken_over_and_passed_on() -> None:
     rig = member(6)
     hear_of(rig, 700, age_ms=1_000)
     assert popularity(rig) == 700
-    news = rig.peer.topics[T].news()
+    news = rig.peer.tera.topics[T].news()
     assert (news.size, news.size_ms) == (700, 1_000)
 
 
@@ -89,8 +89,8 @@ def test_an_estimate_is_scaled_before_it_is_advertised_and_a_count_is_not() -> N
     rig = member(6)
     hear_of(rig, 900)
     assert popularity(rig) == 900
-    assert rig.peer.topics[T].popularity_to_advertise == 1_000  # by l/(l−1), l = 10
-    assert member(3).peer.topics[T].popularity_to_advertise == 4
+    assert rig.peer.tera.topics[T].popularity_to_advertise == 1_000  # by l/(l−1), l = 10
+    assert member(3).peer.tera.topics[T].popularity_to_advertise == 4
 
 
 # --- walks --------------------------------------------------------------------------------------
@@ -163,7 +163,9 @@ def test_a_larger_group_estimates_its_size_again_and_again() -> None:
     estimates = []
     for _ in range(20):
         group.run(15_000, steps_max=2_000_000)
-        estimates.append(statistics.median(p.topics[T].popularity for p in group.peers.values()))
+        estimates.append(
+            statistics.median(p.tera.topics[T].popularity for p in group.peers.values())
+        )
     made = sum(peer.counters["size_estimates"] for peer in group.peers.values())
     assert made >= 10
     # Ten collisions: each is off by a third or so; views this small make them a little low.

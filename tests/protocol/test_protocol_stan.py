@@ -49,7 +49,7 @@ def member(*known: int, config: c.Config = PLAIN) -> Rig:
 
 
 def view(rig: Rig) -> list[int]:
-    return [number_of(peer) for peer in rig.peer.topics[T].stan.entries]
+    return [number_of(peer) for peer in rig.peer.tera.topics[T].stan.entries]
 
 
 def cycle(rig: Rig) -> list[seam.Effect]:
@@ -135,7 +135,7 @@ def test_only_a_peer_itself_can_change_its_address() -> None:
     [(to, walk)] = sent(rig.do(Collect()), CollectWalk)
     lie = Candidate(Contact(contact(2).peer, "/ip4/127.0.0.1/tcp/6666"))
     rig.hear(to, CollectReply(T, walk.walk, [lie]))
-    assert rig.peer.topics[T].stan.entries[contact(2).peer].contact == contact(2)
+    assert rig.peer.tera.topics[T].stan.entries[contact(2).peer].contact == contact(2)
 
 
 def test_whoever_left_is_not_brought_back_by_others() -> None:
@@ -230,7 +230,7 @@ def test_a_link_is_given_up_only_when_neither_end_needs_it() -> None:
     first, last = pair[0], pair[-1]
     assert sent(rig.hear(first, LinkRelease(T)), m.Unlink) == []
     assert told(rig.hear(last, LinkRelease(T)), m.Unlink) == [last]
-    assert contact(last).peer not in rig.peer.topics[T].links.linked
+    assert contact(last).peer not in rig.peer.tera.topics[T].links.linked
 
 
 def test_a_link_that_carries_events_is_not_given_up() -> None:
@@ -238,7 +238,7 @@ def test_a_link_that_carries_events_is_not_given_up() -> None:
     rig = member(2, 3, 4, config=config)
     rig.link(2, 3, 4)
     rig.hear(2, m.Payload(T, m.Event(contact(9).peer, 1, 1, 0, b"x"), 1))
-    tree = rig.peer.topics[T].tree
+    tree = rig.peer.tera.topics[T].tree
     assert tree is not None
     for number in list(tree.eager):
         assert sent(rig.hear(number_of(number), LinkRelease(T)), m.Unlink) == []
@@ -261,7 +261,7 @@ def test_views_of_two_topics_converge_to_the_same_peers(lean: bool) -> None:
     group.subscribe_all(m.Topic("/u"))
     group.run(200_000)
     for number, peer in group.peers.items():
-        views = [list(state.stan.entries) for state in peer.topics.values()]
+        views = [list(state.stan.entries) for state in peer.tera.topics.values()]
         best = ranked(number, [other for other in group.peers if other != number])[:4]
         assert [sorted(number_of(p) for p in one) for one in views] == [sorted(best)] * 2
 
@@ -280,4 +280,4 @@ def test_links_of_two_topics_fall_on_the_same_peers_and_hold() -> None:
 
 
 def _links(peer: object) -> tuple[list[PeerId], ...]:
-    return tuple(sorted(state.links.linked) for state in peer.topics.values())  # type: ignore[attr-defined]
+    return tuple(sorted(state.links.linked) for state in peer.tera.topics.values())  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ def test_a_subscriber_joins_through_an_access_point() -> None:
     rig = joining()
     effects = rig.hear(5, welcome(6, 7))
     assert answers(effects) == [(1, "joined")]
-    state = rig.peer.topics[T]
+    state = rig.peer.tera.topics[T]
     assert sorted(number_of(peer) for peer in state.view.peers) == [5, 6, 7]
     assert state.overlay == 0  # the smaller id survives
     assert told(effects, m.LinkRequest) == [5, 6, 7]
@@ -58,10 +58,10 @@ def test_a_member_lets_others_in() -> None:
     [(to, reply)] = sent(effects, m.JoinReply)
     assert to == 5
     assert reply.member
-    assert reply.news.overlay == rig.peer.topics[T].overlay
+    assert reply.news.overlay == rig.peer.tera.topics[T].overlay
     assert reply.descriptors == [m.Descriptor(contact(1), 0)]
     assert reply.seen == [span(1, 1, 2)]
-    assert rig.peer.topics[T].view.peers == [contact(5).peer]
+    assert rig.peer.tera.topics[T].view.peers == [contact(5).peer]
 
 
 def test_a_stranger_does_not() -> None:
@@ -74,7 +74,7 @@ def test_nobody_found_means_an_overlay_of_ones_own() -> None:
     rig.meet(2)
     [(_, walk)] = sent(rig.subscribe(), m.LookupWalk)
     assert answers(rig.hear(2, m.LookupMiss(walk.lookup))) == [(1, "instantiated")]
-    assert rig.peer.topics[T].alone
+    assert rig.peer.tera.topics[T].alone
 
 
 def test_without_neighbours_at_once() -> None:
@@ -86,7 +86,7 @@ def test_overlay_ids_differ_between_peers_and_topics() -> None:
     for number in range(1, 30):
         rig = Rig(number)
         rig.subscribe()
-        ids.add(rig.peer.topics[T].overlay)
+        ids.add(rig.peer.tera.topics[T].overlay)
     assert len(ids) == 29
     assert all(0 <= one < 1 << 63 for one in ids)
 
@@ -107,7 +107,7 @@ def test_an_access_point_that_left_is_replaced() -> None:
     effects = rig.hear(5, m.JoinReply(T, False))
     [(to, walk)] = sent(effects, m.LookupWalk)
     assert to == 2
-    assert rig.peer.table.find(T) is None
+    assert rig.peer.tera.table.find(T) is None
     assert told(rig.hear(2, m.LookupHit(walk.lookup, contact(6))), m.JoinRequest) == [6]
     assert answers(rig.hear(6, welcome())) == [(1, "joined")]
 
@@ -143,7 +143,7 @@ def test_a_reply_that_comes_late_is_still_good() -> None:
     rig.wait_for("join")
     assert answers(rig.hear(5, welcome())) == [(1, "joined")]
     assert rig.hear(6, welcome()) != []  # a second one brings more neighbours
-    assert len(rig.peer.topics[T].view) == 2
+    assert len(rig.peer.tera.topics[T].view) == 2
 
 
 # --- once, twice, never -------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_unsubscribing_tells_the_links_and_forgets_the_topic() -> None:
     effects = rig.do(seam.Unsubscribe(2, T))
     assert answers(effects) == [(2, "left")]
     assert told(effects, m.LeaveNotice) == [2, 3]
-    assert rig.peer.topics == {}
+    assert rig.peer.tera.topics == {}
     assert answers(rig.do(seam.Unsubscribe(3, T))) == [(3, "already")]
     assert delivered(rig.hear(2, m.Payload(T, event(9, 1), 1))) == []
 
@@ -174,7 +174,7 @@ def test_unsubscribing_in_the_midst_of_a_join() -> None:
     assert answers(effects) == [(1, "left"), (2, "left")]
     assert rig.hear(5, welcome(6)) == []
     assert told(rig.hear(6, m.JoinGift(T, m.Descriptor(contact(6), 0))), m.LeaveNotice) == [6]
-    assert rig.peer.topics == {}
+    assert rig.peer.tera.topics == {}
     assert answers(rig.wait(60_000)) == []
 
 
@@ -229,7 +229,7 @@ def test_who_subscribes_at_the_same_moment_ends_in_one_overlay() -> None:
     group.run(2_000)
     group.subscribe_all()
     group.run(120_000)
-    assert len({peer.topics[T].overlay for peer in group.peers.values()}) == 1
+    assert len({peer.tera.topics[T].overlay for peer in group.peers.values()}) == 1
     for number in group.peers:
         assert next(outcome for _, outcome in answers(group.effects[number])) in (
             "joined",

@@ -32,7 +32,7 @@ def member(*links: int, config: c.Config | None = None) -> Rig:
 
 def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> m.OverlayNews:
     """What a member of the same topic tells; by default nothing that differs from ours."""
-    state = rig.peer.topics[T]
+    state = rig.peer.tera.topics[T]
     return m.OverlayNews(
         state.overlay if overlay is None else overlay,
         0,
@@ -48,7 +48,7 @@ def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> m.O
 def test_every_exchange_carries_the_id_and_the_smaller_survives(kind: str) -> None:
     rig = member()
     rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(2), 0)], news(rig, (1 << 63) - 1)))
-    mine = rig.peer.topics[T].overlay
+    mine = rig.peer.tera.topics[T].overlay
     assert mine < (1 << 63) - 1
     if kind == "request":
         rig.hear(2, m.ShuffleRequest(T, 2, [], news(rig, 17)))
@@ -57,7 +57,7 @@ def test_every_exchange_carries_the_id_and_the_smaller_survives(kind: str) -> No
         rig.hear(2, m.ShuffleReply(T, tick, [], news(rig, 17)))
     else:
         rig.hear(2, m.JoinReply(T, True, news(rig, 17)))
-    assert rig.peer.topics[T].overlay == 17
+    assert rig.peer.tera.topics[T].overlay == 17
     assert rig.peer.counters["overlays_merged"] == 1
 
 
@@ -69,7 +69,7 @@ def test_parts_that_never_met_merge() -> None:
     group.run(120_000)
     group.subscribe_all()
     group.run(60_000)
-    assert len({peer.topics[T].overlay for peer in group.peers.values()}) == 2
+    assert len({peer.tera.topics[T].overlay for peer in group.peers.values()}) == 2
     group.do(1, seam.Publish(5, T, b"", 0))
     group.do(4, seam.Publish(5, T, b"", 0))
     group.run(5_000)
@@ -77,7 +77,7 @@ def test_parts_that_never_met_merge() -> None:
     group.drop = lambda sender, to, message: False
     group.do(1, seam.Join((contact(4),)))
     group.run(100_000)
-    assert len({peer.topics[T].overlay for peer in group.peers.values()}) == 1
+    assert len({peer.tera.topics[T].overlay for peer in group.peers.values()}) == 1
     for number in group.peers:
         assert sorted(group.delivered(number)) == [(1, 1), (4, 1)]
 
@@ -241,9 +241,9 @@ def test_old_entries_do_not_bring_back_who_left() -> None:
     rig.hear(3, m.LeaveNotice(T))
     rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 1)], news(rig)))
     rig.hear(2, m.JoinGift(T, m.Descriptor(contact(3), 1)))
-    assert contact(3).peer not in rig.peer.topics[T].view.peers
+    assert contact(3).peer not in rig.peer.tera.topics[T].view.peers
     rig.hear(3, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 0)], news(rig)))
-    assert contact(3).peer in rig.peer.topics[T].view.peers
+    assert contact(3).peer in rig.peer.tera.topics[T].view.peers
 
 
 def test_a_member_that_left_leaves_the_view() -> None:
@@ -252,6 +252,6 @@ def test_a_member_that_left_leaves_the_view() -> None:
     asked = [(to, r) for to, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic == T]
     for to, request in asked:
         rig.hear(to, m.ShuffleReply(T, request.tick, [], m.NO_NEWS, member=False))
-    left = {number_of(peer) for peer in rig.peer.topics[T].view.peers}
+    left = {number_of(peer) for peer in rig.peer.tera.topics[T].view.peers}
     assert left == {2, 4} - {to for to, _ in asked}
     assert len(asked) == 1

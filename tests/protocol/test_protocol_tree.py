@@ -20,7 +20,7 @@ from protocol_kit import (
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.tree import Tree
+from weft.protocol.tera.tree import Tree
 
 
 def member(*links: int) -> Rig:
@@ -32,7 +32,7 @@ def member(*links: int) -> Rig:
 
 
 def tree(rig: Rig) -> Tree:
-    found = rig.peer.topics[T].tree
+    found = rig.peer.tera.topics[T].tree
     assert found is not None
     return found
 
@@ -80,14 +80,53 @@ def test_hops_never_grow_past_what_the_wire_allows() -> None:
 
 
 def test_a_second_copy_prunes_its_link_on_both_ends() -> None:
-    rig = member(2, 3)
+    rig = member(2, 3, 4)
     rig.hear(2, m.Payload(T, event(9, 1), 1))
     effects = rig.hear(3, m.Payload(T, event(9, 1), 4))
     assert everything_sent(effects) == [(3, m.Prune(T))]
     assert delivered(effects) == []
-    assert (eager(rig), lazy(rig)) == ([2], [3])
-    rig.hear(2, m.Prune(T))
-    assert (eager(rig), lazy(rig)) == ([], [2, 3])
+    assert (eager(rig), lazy(rig)) == ([2, 4], [3])
+    rig.hear(4, m.Prune(T))
+    assert (eager(rig), lazy(rig)) == ([2], [3, 4])
+
+
+def test_the_link_that_brought_the_first_copy_is_not_given_up() -> None:
+    """The other end goes by another event, and would cut this member off."""
+    rig = member(2, 3)
+    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    assert everything_sent(rig.hear(2, m.Prune(T))) == [(2, m.Graft(T, []))]
+    assert eager(rig) == [2, 3]
+
+
+def test_who_was_fed_over_no_link_keeps_that_of_the_next_copy() -> None:
+    """Links may be believed in by one end only; that end is told, and sends nothing any more."""
+    rig = Rig(1, c.Config(links=c.Links(wanted=2, most=2)))
+    rig.subscribe()
+    rig.link(2)
+    rig.link(3)
+    effects = rig.hear(4, m.Payload(T, event(9, 1), 1))
+    assert told(effects, m.Unlink) == [4]
+    assert everything_sent(rig.hear(2, m.Payload(T, event(9, 1), 1))) == []
+    assert told(rig.hear(3, m.Payload(T, event(9, 1), 1)), m.Prune) == [3]
+    assert told(rig.hear(2, m.Prune(T)), m.Graft) == [2]
+
+
+def test_of_one_publishers_events_one_a_second_shapes_the_tree() -> None:
+    """By its own clock, so that all members agree."""
+    rig = member(2, 3, 4)
+    for number, published_ms in ((1, 1_500), (2, 1_999), (3, 2_000)):
+        rig.hear(2, m.Payload(T, event(9, number, published_ms=published_ms), 1))
+    assert sent(rig.hear(3, m.Payload(T, event(9, 2, published_ms=1_999), 1)), m.Prune) == []
+    late = rig.hear(3, m.Payload(T, event(9, 1, published_ms=1_500), 1))
+    assert sent(late, m.Prune) == []  # the second after it has begun
+    assert told(rig.hear(4, m.Payload(T, event(9, 3, published_ms=2_000), 1)), m.Prune) == [4]
+
+
+def test_who_cannot_tell_whether_an_event_shapes_the_tree_prunes_nothing() -> None:
+    rig = member(2, 3)
+    rig.hear(2, m.Payload(T, event(9, 7, published_ms=7_000), 1))  # nothing is known of the sixth
+    again = rig.hear(3, m.Payload(T, event(9, 7, published_ms=7_000), 1))
+    assert sent(again, m.Prune) == []
 
 
 def test_the_same_copy_again_from_the_same_peer_prunes_nothing() -> None:
@@ -123,10 +162,17 @@ def test_a_copy_over_a_lazy_link_is_pruned_again() -> None:
 def test_a_new_event_over_a_lazy_link_makes_it_eager() -> None:
     rig = member(2, 3)
     make_lazy(rig, 2)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    rig.hear(2, m.Payload(T, event(9, 2), 1))
     assert eager(rig) == [3]  # that one was on its way when the link was pruned
     rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
-    rig.hear(2, m.Payload(T, event(9, 2), 1))
+    rig.hear(2, m.Payload(T, event(9, 3), 1))
+    assert eager(rig) == [2, 3]
+
+
+def test_an_event_that_shapes_the_tree_does_so_at_once() -> None:
+    rig = member(2, 3)
+    make_lazy(rig, 2)
+    assert told(rig.hear(2, m.Payload(T, event(9, 1), 1)), m.Graft) == [2]
     assert eager(rig) == [2, 3]
 
 
@@ -277,14 +323,14 @@ def test_eager_links_are_a_tree_that_both_ends_agree_on(grown: Group) -> None:
     edges = {
         (number, number_of(other))
         for number, peer in grown.peers.items()
-        for other in peer.topics[T].tree.eager  # type: ignore[union-attr]
+        for other in peer.tera.topics[T].tree.eager  # type: ignore[union-attr]
     }
     assert all((other, number) in edges for number, other in edges)
     assert len(edges) == 2 * 11
 
 
 def test_the_tree_heals_when_a_member_dies(grown: Group) -> None:
-    most_needed = max(grown.peers, key=lambda n: len(grown.peers[n].topics[T].tree.eager))  # type: ignore[union-attr]
+    most_needed = max(grown.peers, key=lambda n: len(grown.peers[n].tera.topics[T].tree.eager))  # type: ignore[union-attr]
     grown.kill(most_needed)
     publisher = min(grown.peers)
     grown.do(publisher, seam.Publish(1, T, b"", 0))

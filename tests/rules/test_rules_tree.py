@@ -50,6 +50,38 @@ def test_a_silent_one_loses_it() -> None:
     assert tree.shapes_tree(low, 0, high, QUIET_MS + 1, QUIET_MS)
 
 
+def test_the_first_event_of_a_publisher_is_a_wave() -> None:
+    assert tree.is_wave(1, 12_345, None, QUIET_MS)
+
+
+@given(st.lists(st.integers(0, 2 * QUIET_MS), min_size=2, max_size=30))
+def test_in_each_stretch_of_time_there_is_one_wave(pauses: list[int]) -> None:
+    times, now = [], 0
+    for pause in pauses:
+        now += pause
+        times.append(now)
+    numbered = list(enumerate(pairwise(times), start=2))
+    waves = [b for number, (a, b) in numbered if tree.is_wave(number, b, a, QUIET_MS)]
+    stretches = [at // QUIET_MS for at in [times[0], *waves]]
+    assert stretches == sorted(set(stretches)) == sorted({at // QUIET_MS for at in times})
+
+
+def test_who_does_not_know_the_event_before_cannot_tell() -> None:
+    assert not tree.is_wave(2, 10 * QUIET_MS, None, QUIET_MS)
+
+
+def test_a_clock_that_was_set_back_shapes_on() -> None:
+    assert tree.is_wave(5, 0, 10 * QUIET_MS, QUIET_MS)
+
+
+def test_only_a_copy_over_another_link_than_the_firsts_prunes() -> None:
+    one, other = PeerId(b"\1"), PeerId(b"\2")
+    assert tree.prunes(one, True, other)
+    assert not tree.prunes(one, True, one)
+    assert not tree.prunes(one, False, other)  # the first's link carries nothing any more
+    assert not tree.prunes(None, False, other)  # the first came by repair, or from here
+
+
 def test_patience_grows_with_false_alarms_and_comes_back() -> None:
     waits = [500]
     for _ in range(10):

@@ -1,53 +1,172 @@
-"""Trees by halving the ring."""
+"""Trees by halving what is in charge of whom."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.rules import treecast
+from weft.rules.draw import absorb, mix
+from weft.rules.prefix import common_prefix
+
+BITS = 64
+Links = dict[int, dict[int, list[int]]]
 
 
-@given(st.integers(1, 8), st.data())
-def test_a_full_ring_gets_it_once_each(bits: int, data: st.DataObject) -> None:
-    root = data.draw(st.integers(0, 2**bits - 1))
-    received: list[int] = []
-    going: list[tuple[int, int | None]] = [(root, None)]
+def some_members(count: int, seed: int) -> list[int]:
+    return sorted({mix(seed * 1_000_003 + number) for number in range(count)})
+
+
+def all_links(members: list[int], count: int, bits: int = BITS) -> Links:
+    """What members keep that know everybody."""
+    return {
+        own: {
+            level: treecast.kept_links(own, level, known, (), count, own, bits)
+            for level, known in treecast.levels(own, members, bits).items()
+        }
+        for own in members
+    }
+
+
+def cast(
+    root: int, links: Links, key: int, bits: int = BITS
+) -> tuple[list[int], int, dict[int, int]]:
+    """Who receives, in how many rounds, and who sends how much."""
+    received, sends, rounds = [root], dict.fromkeys(links, 0), 0
+    going = [(root, treecast.ROOT_CHARGE)]
     while going:
-        place, level = going.pop()
-        following = treecast.next_level(level)
-        if following <= bits:
-            for target in treecast.link_targets(place, following, bits):
-                received.append(target)
-                going.append((target, following))
-    assert sorted([*received, root]) == list(range(2**bits))
+        following = []
+        for own, charge in going:
+            told = treecast.delegates(own, charge, links[own], absorb(key, own % 2**32), bits)
+            sends[own] += len(told)
+            following += told
+        rounds += bool(following)
+        received += [member for member, _ in following]
+        going = following
+    return received, rounds, sends
 
 
-@given(st.integers(2, 10), st.data())
-def test_the_arcs_of_a_level_divide_the_arc_above(bits: int, data: st.DataObject) -> None:
-    target = data.draw(st.integers(0, 2**bits - 1))
-    level = data.draw(st.integers(1, bits - 1))
-
-    def arc(place: int, at: int) -> list[int]:
-        first, length = treecast.arc_of(place, at, bits)
-        return [(first + step) % 2**bits for step in range(length)]
-
-    below = [
-        one for t in treecast.link_targets(target, level + 1, bits) for one in arc(t, level + 1)
-    ]
-    assert sorted([*below, target]) == sorted(arc(target, level))
-
-
-def test_levels_end_at_the_closest_neighbour() -> None:
-    assert treecast.levels_needed(1, 8) == 8
-    assert treecast.levels_needed(0, 8) == 8
-    assert treecast.levels_needed(128, 8) == 1
-    for distance in range(1, 256):
-        level = treecast.levels_needed(distance, 8)
-        assert 256 >> level <= distance
+@given(st.sets(st.integers(0, 255), min_size=1), st.integers(1, 3), st.data())
+def test_every_member_gets_it_exactly_once(
+    places: set[int], count: int, data: st.DataObject
+) -> None:
+    """N−1 messages, whoever is root, whichever of its links a member chooses."""
+    members = sorted(places)
+    root = data.draw(st.sampled_from(members))
+    links = all_links(members, count, bits=8)
+    received, rounds, sends = cast(root, links, data.draw(st.integers(0, 2**64 - 1)), bits=8)
+    assert sorted(received) == members
+    assert sum(sends.values()) == len(members) - 1
+    assert rounds <= 8
 
 
-def test_there_is_no_level_0() -> None:
-    with pytest.raises(ValueError, match="level 0"):
-        treecast.link_targets(3, 0, 8)
+@given(st.sets(st.integers(0, 255), min_size=2), st.data())
+def test_incomplete_links_reach_nobody_twice(places: set[int], data: st.DataObject) -> None:
+    members = sorted(places)
+    links = all_links(members, 2, bits=8)
+    for own in members:
+        for level in list(links[own]):
+            if data.draw(st.booleans()):
+                del links[own][level]
+    received, _, _ = cast(members[0], links, 7, bits=8)
+    assert len(set(received)) == len(received)
+
+
+@given(st.integers(0, 2**BITS - 1), st.integers(0, BITS - 1), st.integers(0, 2**64 - 1))
+def test_a_random_place_lies_in_the_half_across(own: int, level: int, randomness: int) -> None:
+    place = treecast.random_place(own, level, BITS, randomness)
+    assert common_prefix(own, place, BITS) == level
+    target = treecast.link_target(own, level, BITS)
+    assert common_prefix(target, place, BITS) > level
+    assert abs(target - own) == 2**BITS >> (level + 1)  # the paper's ± m/2^i
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12, unique=True), st.data())
+def test_wide_places_decide_as_their_first_bits_do(known: list[int], data: st.DataObject) -> None:
+    """What the engine does with 64 bits is what peers do with 256."""
+    own, key = data.draw(st.integers(0, 2**64 - 1)), data.draw(st.integers(0, 2**64 - 1))
+    others = [one for one in known if one != own]
+    narrow = treecast.levels(own, others, 64)
+    wide = treecast.levels(own << 192, [one << 192 for one in others], 256)
+    assert wide == {level: [one << 192 for one in ones] for level, ones in narrow.items()}
+    chosen = treecast.delegates(own, 0, narrow, key, 64)
+    assert treecast.delegates(own << 192, 0, wide, key, 256) == [(o << 192, c) for o, c in chosen]
+
+
+def test_rounds_grow_with_the_logarithm() -> None:
+    for size in (16, 64, 256):
+        members = some_members(size, 1)
+        links = all_links(members, 4)
+        longest = max(cast(root, links, root)[1] for root in members[:16])
+        assert longest <= 1.5 * math.log2(size) + 3
+
+
+def jain(values: list[int]) -> float:
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
+
+
+def test_random_roots_share_the_work() -> None:
+    """Several links per level do, one does not."""
+    members = some_members(64, 2)
+    shares = {}
+    for count in (1, 4):
+        links = all_links(members, count)
+        total = dict.fromkeys(members, 0)
+        for turn in range(1_000):
+            root = members[mix(turn) % len(members)]
+            for own, sent in cast(root, links, turn)[2].items():
+                total[own] += sent
+        shares[count] = jain(list(total.values()))
+    assert shares[4] > 0.95 > 0.9 > shares[1]
+
+
+def test_links_stay_while_they_are_known() -> None:
+    own, known = 0, [2**BITS - 1 - number for number in range(10)]
+    first = treecast.kept_links(own, 0, known, (), 3, 5, BITS)
+    assert len(set(first)) == 3
+    assert treecast.kept_links(own, 0, known, first, 3, 99, BITS) == first
+    without = [one for one in known if one != first[1]]
+    mended = treecast.kept_links(own, 0, without, first, 3, 99, BITS)
+    assert mended[:2] == [first[0], first[2]] and mended[2] in without
+    assert treecast.kept_links(own, 0, [], first, 3, 5, BITS) == []
+
+
+def test_other_roots_are_different_members() -> None:
+    members = some_members(10, 3)
+    roots = treecast.other_roots(members, 3, 11, BITS)
+    assert len(set(roots)) == 3 and set(roots) <= set(members)
+    assert treecast.other_roots(members[:2], 3, 11, BITS) == treecast.other_roots(
+        members[:2], 2, 11, BITS
+    )
+    drawn = {treecast.other_roots(members, 1, key, BITS)[0] for key in range(200)}
+    assert len(drawn) > 5
+
+
+def test_other_roots_are_leaves() -> None:
+    """So that a tree loses nobody but them when they are gone."""
+    members = some_members(40, 4)
+    links = all_links(members, 4)
+    for key in range(30):
+        roots = treecast.other_roots(members, 3, key, BITS)
+        going, reached = [(roots[0], treecast.ROOT_CHARGE)], {roots[0]}
+        while going:
+            own, charge = going.pop()
+            told = treecast.delegates(own, charge, links[own], key, BITS, roots)
+            reached |= {one for one, _ in told}
+            going += [one for one in told if one[0] not in roots]
+        assert reached >= set(members) - set(roots)
+
+
+def test_who_is_in_charge_of_whom() -> None:
+    assert treecast.is_in_charge(0b1010, 2, 0b1011, 4)
+    assert not treecast.is_in_charge(0b1010, 2, 0b1111, 4)
+    assert treecast.is_in_charge(0b1010, treecast.ROOT_CHARGE, 0b0101, 4)
+
+
+def test_there_are_no_other_levels() -> None:
+    for level in (-1, 8):
+        with pytest.raises(ValueError, match="no level"):
+            treecast.link_target(3, level, 8)

@@ -13,8 +13,9 @@ from weft.sim import checkers, checkers_state, probe
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
+from weft.sim.node import Node
 from weft.sim.workload import Shape, Workload, draw_workload
-from weft.sim.world import Node, World
+from weft.sim.world import World
 
 PEERS = 40
 CYCLE_MS = Config().cyclon.cycle_ms

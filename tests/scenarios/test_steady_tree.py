@@ -1,10 +1,20 @@
-"""What the push tree costs once it stands: one payload per delivery, over links with jitter too."""
+"""What the push tree costs: one payload per delivery, over links with jitter too, once it stands
+and while it is shaped by heavy traffic."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from weft.ids import Topic
+from weft.protocol.config import Config, Stan
+from weft.protocol.peer import Peer
+from weft.sim.dice import Dice
+from weft.sim.identity import contact_of
+from weft.sim.network import Conditions, Network
 from weft.sim.scenario import Scenario, Settings
+from weft.sim.world import World
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -23,3 +33,38 @@ def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
     assert events > 500
     # A publisher is subscribed here and needs no copy of its own event.
     assert copies <= 1.05 * (deliveries - events)
+
+
+T = Topic("/t")
+PEERS = 30
+EVENTS = 500
+
+
+def busy_world(seed: int, stan: bool, publishers: int) -> World:
+    """Members of one topic, of which some publish 50 events a second from 60 s on."""
+    config = Config(stan=Stan(enabled=stan))
+    world = World(Network(seed, Conditions()))
+    contacts = [contact_of(seed, peer) for peer in range(PEERS)]
+    for contact in contacts:
+        node = world.add(contact, lambda me=contact: Peer(me, seed, config))  # type: ignore[misc]
+        world.start(node, contacts[:1] if node.index else [])
+        world.subscribe(node, T)
+    dice = Dice(seed)
+    for number in range(EVENTS):
+        node = world.nodes[dice.below("busy.publisher", publishers, number)]
+        world.at(60_000 + 20 * number, partial(world.publish, node, T, b"%d" % number))
+    world.run_until(75_000)
+    return world
+
+
+@pytest.mark.parametrize("publishers", [1, 10])
+@pytest.mark.parametrize("stan", [False, True])
+def test_heavy_traffic_from_the_first_event_on_leaves_one_tree(stan: bool, publishers: int) -> None:
+    world = busy_world(1, stan, publishers)
+    remote = EVENTS * (PEERS - 1)
+    assert len(world.record.deliveries) == EVENTS + remote
+    assert world.copies <= 1.05 * remote
+    started = {one.payload: one.at_ms for one in world.record.publications.values()}
+    waits = [one.at_ms - started[one.event.payload] for one in world.record.deliveries]
+    asked_for = [wait for wait in waits if wait >= Config().dissemination.graft_timeout_ms]
+    assert len(asked_for) <= 0.001 * remote  # nobody was cut off for long

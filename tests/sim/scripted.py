@@ -9,8 +9,9 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Latency, Network
+from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.record import Record
-from weft.sim.world import TRUE_CLOCK, Clock, Node, World
+from weft.sim.world import World
 
 Rule = Callable[[seam.Input, int], "list[seam.Effect]"]
 

@@ -24,6 +24,16 @@ def test_inlined_draw_is_the_keyed_draw() -> None:
     assert _latencies(network, 199, 3, 4) == expected
 
 
+def test_latencies_around_a_value_reach_both_ends() -> None:
+    latency = Latency("around", 500, 300)
+    found = _latencies(Network(6, Conditions(latency=latency, in_order=False)), 20_000)
+    assert (min(found), max(found)) == (200, 800)
+    # The standard deviation of the mean is 600/√12/√20000 = 1.2.
+    assert sum(found) / len(found) == pytest.approx(500, abs=6)
+    with pytest.raises(ValueError, match="spread_ms"):
+        Latency("around", 20, 20)
+
+
 def test_links_do_not_depend_on_each_other() -> None:
     conditions = Conditions(latency=Latency("uniform", 50), loss_percent=20)
     alone, busy = Network(1, conditions), Network(1, conditions)

@@ -9,7 +9,7 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.sim.identity import contact_of
 from weft.sim.network import Partition
-from weft.sim.world import Clock
+from weft.sim.node import Clock
 
 TOPIC = Topic("/a")
 

@@ -30,6 +30,7 @@ EVERYTHING = ("core", "dev", "engine", "pipeline", "lab")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     (): ("core",),
     ("bench", "engine"): ("core", "engine"),
+    ("bench", "topic-dht"): ("core", "engine"),
     ("bench", "pipeline"): ("core", "engine", "pipeline", "bench"),
     ("cluster",): ("core", "engine", "pipeline"),
     ("data",): ("core", "engine", "pipeline", "lab"),

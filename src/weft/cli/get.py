@@ -34,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from weft.ids import BadId
+    from weft.rules.merkle import parse_path
+
+    try:
+        parse_path(args.path)  # before anything is looked for
+    except BadId as error:
+        raise Problem(str(error), USAGE) from error
     if args.store is None and socket_of(args).exists():
         value = asyncio.run(_ask(args))
     else:

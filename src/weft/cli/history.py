@@ -83,10 +83,12 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
 
 def fields_of(event: Event) -> dict[str, Any]:
     from weft.ids import cid_text, peer_text
+    from weft.rules.hierarchy import claimed_origin
 
     return {
         "cid": cid_text(event.cid),
         "topic": event.topic,
+        "published_in": claimed_origin(event.topic, event.metadata),
         "payload": event.payload,
         "publisher": peer_text(event.publisher),
         "height": event.height,

@@ -18,6 +18,7 @@ def fields_of(note: Notification) -> dict[str, Any]:
     """What is shown of a notification, with its payload as bytes."""
     return {
         "topic": note.topic,
+        "published_in": note.published_in,
         "payload": note.payload,
         "publisher": note.publisher,
         "event_id": note.event_id,
@@ -28,7 +29,8 @@ def fields_of(note: Notification) -> dict[str, Any]:
 
 
 def show(note: Fields, *, as_json: bool, with_topic: bool) -> None:
-    """One line: the payload as it is (after its topic, if there are several), or JSON."""
+    """One line: the payload as it is (after the topic it was published in, if there are several),
+    or JSON."""
     if as_json:
         fields = dict(note)
         payload: bytes = fields.pop("payload")
@@ -40,7 +42,7 @@ def show(note: Fields, *, as_json: bool, with_topic: bool) -> None:
     else:
         line = note["payload"]
         if with_topic:
-            line = f"{note['topic']}\t".encode() + line
+            line = f"{note['published_in']}\t".encode() + line
     sys.stdout.flush()
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()

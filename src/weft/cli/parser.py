@@ -143,3 +143,8 @@ def topic(text: str) -> str:
         return parse_topic(text)
     except BadId as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def hierarchy(text: str) -> str:
+    """The root of a hierarchy of topics: a topic, or / for all."""
+    return text if text == "/" else topic(text)

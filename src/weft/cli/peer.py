@@ -37,6 +37,8 @@ EXAMPLES = """
 weft peer --listen 127.0.0.1:4001
 weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
 weft peer --subscribe /sports/football          print its notifications
+weft peer --hierarchy /sports --subscribe /sports   events of /sports/football, too
+weft peer --routing topic-dht --subscribe /a    another way to its subscribers
 weft peer --metrics 9100                        Prometheus metrics, on loopback
 weft peer --store --subscribe /chat             keeps events, see 'weft history'
 weft peer --config weft.toml --set network.idle_ms=60000
@@ -114,5 +116,5 @@ async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
     await subscription
     print(f"weft: subscribed to {subscription.topic} ({subscription.outcome})", file=sys.stderr)
     async for note in subscription:
-        several = len(args.subscribe) > 1
+        several = len(args.subscribe) > 1 or bool(args.hierarchy)
         notes.show(notes.fields_of(note), as_json=args.json, with_topic=several)

@@ -19,15 +19,18 @@ DETAILS = """
 Publishes through the peer that runs with the same --home; with --join, through
 a short-lived peer of its own. DATA is one event; without it, or with '-', each
 line of standard input is one. Prints what became of each. Exit code 1 means
-that an event reached nobody.
+that an event reached nobody, neither in its topic nor (in a hierarchy) above it.
 """
 EXAMPLES = """
 weft pub /sports/football 'goal!'
 tail -f log | weft pub /logs/web -
 weft pub /sports/football --also /news/sports 'goal!'     one event in two topics
+weft pub --join ADDRESS --hierarchy /sports /sports/football 'goal!'
 weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peers keep events
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
+
+_GOES_ON = ("delivered", "queued")
 
 Publish = Callable[[bytes], Awaitable[list[dict[str, Any]]]]
 """Publishes one event; returns a receipt for each of its topics."""
@@ -79,7 +82,7 @@ async def _run(args: argparse.Namespace) -> int:
                         f"no peer answered within {args.timeout:g} s; is one of these running?\n"
                         + "\n".join(args.join)
                     ) from None
-                return [receipt.as_dict() for receipt in receipts]
+                return [await receipt.report() for receipt in receipts]
 
             return await publish_all(args, publish)
 
@@ -95,9 +98,15 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
-            if receipt["outcome"] not in ("delivered", "queued"):
+            if receipt["outcome"] not in _GOES_ON and reached_above(receipt) is None:
                 code = FAILED
     return code
+
+
+def reached_above(receipt: dict[str, Any]) -> dict[str, Any] | None:
+    """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
+    above: list[dict[str, Any]] = receipt.get("above", [])
+    return next((level for level in above if level["outcome"] in _GOES_ON), None)
 
 
 def one(text: str) -> Iterator[bytes]:
@@ -111,6 +120,9 @@ def input_lines() -> Iterator[bytes]:
 
 def in_words(receipt: dict[str, Any]) -> str:
     """A receipt for people."""
+    above = reached_above(receipt)
+    if above is not None:
+        return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"
     return {
         "delivered": f"delivered through {receipt['access_point']}",
         "queued": "queued: the peer knows no other yet and keeps trying",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tomllib
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.parser import host_port, multiaddr
+from weft.cli.parser import hierarchy, host_port, multiaddr
 from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from weft.net.control import ControlClient
 
 Table = dict[str, Any]
+ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
+"""Written out: commands that start no peer shall not load what defines them."""
 
 
 def home_option(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +49,9 @@ async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]
     from weft.net.control import ControlClient
 
     path = socket_of(args)
+    for name in ("hierarchy", "routing"):
+        if getattr(args, name, None) and hasattr(args, "join"):
+            raise Problem(f"--{name} goes with --join: a running peer has its own settings", USAGE)
     if not path.exists():
         raise Problem(
             f"no peer runs with the home {path.parent}: start one with 'weft peer', name another "
@@ -73,6 +79,20 @@ def network_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="one setting, over the file's: protocol.cyclon.cycle_ms=1000",
     )
+    parser.add_argument(
+        "--routing",
+        choices=ROUTINGS,
+        help="how events find their subscribers; the same at all peers (tera)",
+    )
+    parser.add_argument(
+        "--hierarchy",
+        action="append",
+        type=hierarchy,
+        default=[],
+        metavar="TOPIC",
+        help="its subscribers get its sub-topics' events, too ('/': of all topics); the same at "
+        "all peers (repeat for more)",
+    )
 
 
 def listen_options(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +118,10 @@ def config_of(args: argparse.Namespace) -> Config:
     for name in ("listen", "announce"):
         if getattr(args, name, None):
             table.setdefault("network", {})[name] = getattr(args, name)
+    if args.routing:
+        table.setdefault("protocol", {})["routing"] = args.routing
+    if args.hierarchy:
+        put(table, f"protocol.hierarchies={json.dumps(args.hierarchy, ensure_ascii=False)}")
     return toml.build(table, Config, "command line", "")
 
 

@@ -26,7 +26,8 @@ HELP = "Play a network with faults in virtual time and check that nothing is bro
 DETAILS = """
 Peers come up, faults drawn from the seed strike (loss, duplication, reordering, partitions,
 crashes, stalls, wrong clocks, changing subscriptions), then the network heals and everything must
-be delivered and merged. Exit code 1 means that something was violated.
+be delivered and merged. Exit code 1 means that something was violated. Without --history, flood
+and topic-dht do not repair what faults lose, so that is not asked of them.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words
@@ -35,6 +36,8 @@ weft sim --seeds 1..200               many runs on two cores; names what failed 
 weft sim --seed 7 --trace run.jsonl   with a trace (see docs/trace.md)
 weft sim --seed 7 --calm              without faults
 weft sim --seed 7 --history           events are signed and stay; stores survive crashes
+weft sim --seed 7 --routing flood     by another routing: see docs/protocols
+weft sim --seed 7 --hierarchy         subscribers of a topic get its sub-topics' events, too
 """
 SHOWN = 8
 
@@ -52,9 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="tree",
         help="how events spread within a topic (tree)",
     )
+    parser.add_argument(
+        "--routing",
+        choices=("tera", "flood", "pulsarcast", "topic-dht"),
+        default="tera",
+        help="how events find their subscribers (tera)",
+    )
     parser.add_argument("--calm", action="store_true", help="no faults at all")
     parser.add_argument(
         "--history", action="store_true", help="events stay: every stream must end the same"
+    )
+    parser.add_argument(
+        "--hierarchy",
+        action="store_true",
+        help="topics lie above one another: events of half of them count in those above, too",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
@@ -89,8 +103,10 @@ def _settings(args: argparse.Namespace, seed: int) -> Settings:
         topics=args.topics,
         events=args.events,
         scheme=args.scheme,
+        routing=args.routing,
         calm=args.calm,
         history=args.history,
+        hierarchy=args.hierarchy,
     )
 
 

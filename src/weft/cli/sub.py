@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 HELP = "Subscribe to topics and print what comes"
 DETAILS = """
 Subscribes through the peer that runs with the same --home; with --join, as a
-peer of its own. Prints each payload as a line, after its topic if there are
-several. Ends on Ctrl-C, after --count notifications, or after --timeout
-(exit code 1 if fewer than --count had come by then). With --since the past
-comes first, in order, each event once.
+peer of its own. Prints each payload as a line, after the topic it was published
+in if there are several or --hierarchy is given. Ends on Ctrl-C, after --count
+notifications, or after --timeout (exit code 1 if fewer than --count had come by
+then). With --since the past comes first, in order, each event once.
 """
 EXAMPLES = """
 weft sub /sports/football
@@ -35,6 +35,7 @@ weft sub /chat --count 1 --timeout 10
 weft sub /chat --since beginning         the past first; needs 'weft peer --store'
 weft sub /chat --since 2h
 weft sub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /chat
+weft sub --join ADDRESS --hierarchy /sports /sports   sub-topics' events, too
 """
 
 Notes = AsyncIterator[dict[str, Any]]
@@ -123,7 +124,7 @@ class Printer:
     async def follow(self, name: str, source: Notes) -> None:
         answer = await anext(aiter(source))
         print(f"weft: subscribed to {name} ({answer['outcome']})", file=sys.stderr, flush=True)
-        several = len(self._args.topics) > 1
+        several = len(self._args.topics) > 1 or bool(self._args.hierarchy)
         async for note in source:
             notes.show(note, as_json=self._args.json, with_topic=several)
             if self._left is not None:

@@ -17,8 +17,10 @@ A topic with owners has versions, signed by them; the newest says who may
 publish. All but its publishers' events are refused by every peer with a store.
 
   create TOPIC [PEER...]   make it your own; the peers may publish beside you
+                           (--hierarchy: its subscribers get sub-topics' events, too)
   show TOPIC               its newest version
-  add TOPIC NAME           hang the sub-topic TOPIC/NAME under it
+  add TOPIC NAME           hang the sub-topic TOPIC/NAME under it, asked for or not
+  ask TOPIC NAME           ask the owners of a topic that is not yours for TOPIC/NAME
   allow TOPIC PEER...      let these publish
   revoke TOPIC PEER...     let them publish no longer; what was published stays
   restrict TOPIC           only owners and allowed peers publish (--anyone: anyone)
@@ -30,11 +32,17 @@ EXAMPLES = """
 weft topic create /sports 12D3KooW...        that peer may publish, and you
 weft topic create /chat --anyone             owned, but open
 weft topic create /news --owner 12D3KooW...  held together with another peer
+weft topic create /sports --hierarchy        events of /sports/football count in /sports
 weft topic add /sports football
+weft topic ask /sports tennis                the owner sees the wish in 'weft topic show'
 weft topic revoke /sports 12D3KooW...
 weft topic show /sports --json
 """
-ACTIONS = ("create", "show", "add", "allow", "revoke", "restrict", "follow")
+ACTIONS = ("create", "show", "add", "ask", "allow", "revoke", "restrict", "follow")
+_ASKED = {
+    "granted": "done: the sub-topic hangs there",
+    "waiting": "an owner of the topic has been told; it hangs there once they add it",
+}
 _NEED_PEERS = ("allow", "revoke", "follow")
 
 
@@ -51,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with create: this peer may change the topic, too (repeat for more)",
     )
     parser.add_argument("--anyone", action="store_true", help="anyone may publish")
+    parser.add_argument(
+        "--hierarchy",
+        action="store_true",
+        help="with create: the topic's subscribers get the events of its sub-topics, too",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -63,27 +76,36 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     action, values = args.action, args.values
     if action in _NEED_PEERS and not values:
         raise Problem(f"weft topic {action} needs at least one peer id", USAGE)
-    if action == "add" and len(values) != 1:
-        raise Problem("weft topic add needs one name: the last segment of the sub-topic", USAGE)
+    if action in ("add", "ask") and len(values) != 1:
+        raise Problem(f"weft topic {action} needs one name: the sub-topic's last segment", USAGE)
     if action in ("show", "restrict") and values:
         raise Problem(f"weft topic {action} takes nothing but the topic", USAGE)
     if args.owner and action != "create":
         raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
+    if args.hierarchy and action != "create":
+        raise Problem("--hierarchy is for create; sub-topics that are added belong to it", USAGE)
     if args.anyone and action not in ("create", "restrict"):
         raise Problem("--anyone is for create and restrict", USAGE)
     request: dict[str, Any] = {"action": action, "topic": args.topic, "anyone": args.anyone}
-    if action == "add":
+    if action in ("add", "ask"):
         request["segment"] = values[0]
     elif action == "follow":
         request["owners"] = values
     else:
         request |= {"peers": values, "owners": args.owner}
+    if args.hierarchy:
+        request["hierarchy"] = True
     return request
 
 
 async def _run(request: dict[str, Any], args: argparse.Namespace) -> int:
     async with running_peer(args) as client:
-        info = (await client.ask("topic", **request))["info"]
+        answer = await client.ask("topic", **request)
+        info = answer["info"]
+    if args.action == "ask":
+        outcome = answer["outcome"]
+        print(json.dumps({"outcome": outcome}) if args.json else _ASKED[outcome])
+        return 0
     if args.json:
         print(json.dumps(info))
     elif info is not None:
@@ -106,5 +128,8 @@ def in_words(info: dict[str, Any]) -> str:
         ("publishers", who),
         ("record", info["record"]),
     ]
+    if info["hierarchy"]:
+        rows.append(("hierarchy", f"{info['hierarchy']}: events count in the topics above, too"))
     rows += [("sub-topic", f"{name}  {cid}") for name, cid in info["sub_topics"].items()]
+    rows += [("asked for", f"{name}  by {peer}") for name, peer in info["asked"].items()]
     return "\n".join(f"{name:<11} {value}" for name, value in rows)

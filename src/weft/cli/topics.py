@@ -11,6 +11,10 @@ from weft.cli.settings import home_option
 from weft.cli.status import ask
 from weft.cli.table import table
 
+DETAILS = """
+Whatever the routing. "members" is an estimate, "?" where the routing makes none; "links" are those
+that carry the topic's events, "shared" of them lead to peers linked in other topics as well.
+"""
 HELP = "List the topics a running peer is subscribed to"
 EXAMPLES = """
 weft topics
@@ -27,18 +31,22 @@ def run(args: argparse.Namespace) -> int:
     topics: dict[str, dict[str, Any]] = asyncio.run(ask(args, "topics"))["topics"]
     if args.json:
         print(json.dumps(topics, indent=2))
-    elif not topics:
-        print("not subscribed to anything")
     else:
-        rows = [
-            [
-                name,
-                topic["scheme"],
-                f"~{topic['members_estimate']}",
-                str(topic["logical_links"]),
-                str(topic["shared_links"]),
-            ]
-            for name, topic in sorted(topics.items())
-        ]
-        print(table(["topic", "scheme", "members", "links", "shared"], rows))
+        print(in_words(topics))
     return 0
+
+
+def in_words(topics: dict[str, dict[str, Any]]) -> str:
+    if not topics:
+        return "not subscribed to anything"
+    rows = [
+        [
+            name,
+            topic["scheme"],
+            "?" if topic["members_estimate"] is None else f"~{topic['members_estimate']}",
+            str(topic["logical_links"]),
+            str(topic["shared_links"]),
+        ]
+        for name, topic in sorted(topics.items())
+    ]
+    return table(["topic", "scheme", "members", "links", "shared"], rows)

@@ -74,18 +74,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from weft.demo.progress import Progress
-    from weft.pipeline.traces.measure import STEPS, measure
+    from weft.lab.steps import Steps
+    from weft.pipeline.traces.measure import WEIGHTS, measure
     from weft.pipeline.traces.source import BadTrace, find
 
     source = find(args.paths)
     begun = time.monotonic()
-    progress = Progress()
     print(f"weft: measuring {len(source.paths)} files, {_size(source.size)}", file=sys.stderr)
     try:
         with _spark(args.master, small=source.size < 64 << 20) as spark:
-            figures = measure(spark, source, args.out, progress.steps("measuring", STEPS))
-            progress.clear()
+            with Steps(spark, WEIGHTS) as steps:
+                numbers = iter(range(1, len(WEIGHTS)))
+                steps.begin(0, "reading")
+                figures = measure(
+                    spark,
+                    source,
+                    args.out,
+                    lambda: steps.begin(next(numbers, len(WEIGHTS) - 1), "making tables"),
+                )
             rejected = _rejected(spark, args.out)
     except BadTrace as error:
         raise Problem(str(error)) from error

@@ -43,7 +43,7 @@ from weft.protocol.config import Routing
 from weft.protocol.messages import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Scheme
-from weft.protocol.status import link_counts
+from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.reader import Since
@@ -80,6 +80,7 @@ class Peer:
         metrics: str | None = None,
         store: Store | Path | str | None = None,
         routing: Routing | None = None,
+        hierarchies: Iterable[str] = (),
     ) -> AbstractAsyncContextManager[Peer]:
         """A peer for an `async with` block, which leaves the network at its end.
 
@@ -88,9 +89,14 @@ class Peer:
         a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
         With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
         `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
-        "pulsarcast" or "flood", the same at all peers of a network; None: as configured.
+        "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
+        configured.
+        `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
+        topics), beside those configured; the same at all peers of a network.
         """
-        return _opened(listen, tuple(join), key, config, trace, metrics, store, routing)
+        return _opened(
+            listen, tuple(join), key, config, trace, metrics, store, routing, tuple(hierarchies)
+        )
 
     @classmethod
     async def start(
@@ -103,9 +109,10 @@ class Peer:
         metrics: str | None = None,
         store: Store | Path | str | None = None,
         routing: Routing | None = None,
+        hierarchies: Iterable[str] = (),
     ) -> Peer:
         """As `open`, but the caller has to `close` it."""
-        config = _routed(config or Config(), routing)
+        config = _routed(config or Config(), routing, tuple(hierarchies))
         kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         network = config.network
         contacts = tuple(_contact(text) for text in (*join, *network.join))
@@ -204,6 +211,9 @@ class Peer:
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
+
+        In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
+        became of it there.
         """
         data = payload.encode() if isinstance(payload, str) else bytes(payload)
         if len(data) > PAYLOAD_BYTES_MAX:
@@ -211,11 +221,24 @@ class Peer:
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
             )
         if isinstance(topic, str):
-            return await self._runtime.publish(self._known_topic(topic), data)
-        topics = dict.fromkeys(self._known_topic(each) for each in topic)
+            name = self._known_topic(topic)
+            levels = self._machine.levels(name)
+            if len(levels) == 1:
+                return await self._runtime.publish(name, data)
+            return (await self._publish_together({name: levels}, data))[0]
+        names = dict.fromkeys(self._known_topic(each) for each in topic)
+        return await self._publish_together(
+            {name: self._machine.levels(name) for name in names}, data
+        )
+
+    async def _publish_together(
+        self, named: dict[Topic, list[Topic]], data: bytes
+    ) -> list[Receipt]:
+        topics = climb(named, lambda topic: named[topic])
         if not 1 <= len(topics) <= PARTS_MAX:
-            raise UsageError(f"an event can be published in 1 to {PARTS_MAX} topics at once")
-        return await self._runtime.publish_together(list(topics), data)
+            more = f", not in {len(topics)} (with those above)" if len(topics) > len(named) else ""
+            raise UsageError(f"an event can be published in 1 to {PARTS_MAX} topics at once{more}")
+        return await self._runtime.publish_together(named, data)
 
     def collect_links(self) -> None:
         """Look for links that topics can share now, instead of when the time comes (StaN)."""
@@ -223,7 +246,8 @@ class Peer:
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""
-        return topic if topic in self._machine.topics else _topic(topic)  # type: ignore[return-value]
+        known = self._machine.routing.is_subscribed(topic)  # type: ignore[arg-type]
+        return topic if known else _topic(topic)  # type: ignore[return-value]
 
     # --- looking at it --------------------------------------------------------------------------
 
@@ -262,20 +286,20 @@ class Peer:
         return {
             **self._machine.status(),
             "isolated": self.isolated,
-            "subscriptions": self._runtime.subscription_counts(),
+            "subscriptions": self._runtime.subscribers.counts(),
             "network": {**self._runtime.pool.gauges(), "name": self.config.network.name},
             "connections": connections,
         }
 
     def metrics(self) -> str:
         """Prometheus metrics as text."""
-        links = link_counts(self._machine.topics.values())
+        links = self._machine.routing.link_counts()
         gauges: dict[str, float] = {
             **{f"links_{name}": value for name, value in links.items()},
             **{f"net_{name}": value for name, value in self._runtime.pool.gauges().items()},
             "subscriptions": len(self._machine.subscribed),
             "view_size": len(self._machine.general.peers),
-            "access_points": len(self._machine.table),
+            "access_points": self._machine.routing.access_points,
             "isolated": int(self.isolated),
         }
         return prometheus.render(self.counters, gauges, {"peer": self.id})
@@ -298,19 +322,21 @@ async def _opened(
     metrics: str | None,
     store: Store | Path | str | None,
     routing: Routing | None,
+    hierarchies: tuple[str, ...],
 ) -> AsyncGenerator[Peer, None]:
-    peer = await Peer.start(listen, join, key, config, trace, metrics, store, routing)
+    peer = await Peer.start(listen, join, key, config, trace, metrics, store, routing, hierarchies)
     try:
         yield peer
     finally:
         await peer.close()
 
 
-def _routed(config: Config, routing: Routing | None) -> Config:
-    if routing is None:
-        return config
+def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...]) -> Config:
+    """The settings with what the caller said besides."""
+    known = config.protocol
+    roots = (*known.hierarchies, *(root for root in hierarchies if root not in known.hierarchies))
     try:
-        protocol = dataclasses.replace(config.protocol, routing=routing)
+        protocol = dataclasses.replace(known, routing=routing or known.routing, hierarchies=roots)
     except ValueError as error:
         raise UsageError(str(error)) from error
     return dataclasses.replace(config, protocol=protocol)

@@ -57,11 +57,14 @@ class Request(Struct, forbid_unknown_fields=True):
     scheme: Scheme | None = None
     since: Annotated[str, Meta(max_length=128)] = ""
     since_ms: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
-    action: Literal["", "create", "show", "add", "allow", "revoke", "restrict", "follow"] = ""
+    action: Literal["", "create", "show", "add", "ask", "allow", "revoke", "restrict", "follow"] = (
+        ""
+    )
     peers: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] = []
     owners: Annotated[list[str], Meta(max_length=OWNERS_MAX)] = []
     anyone: bool = False
     segment: Annotated[str, Meta(max_length=256)] = ""
+    hierarchy: bool = False
     path: Annotated[str, Meta(max_length=65_536)] = ""
 
     def starting(self) -> str | datetime | None:
@@ -78,6 +81,7 @@ def note_fields(note: Notification) -> dict[str, object]:
     """A notification as it goes over the control socket."""
     return {
         "topic": note.topic,
+        "published_in": note.published_in,
         "payload": base64.b64encode(note.payload).decode(),
         "publisher": note.publisher,
         "event_id": note.event_id,
@@ -169,9 +173,9 @@ class ControlServer:
         if request.op == "publish":
             if request.topics:
                 receipts = await peer.publish(request.topics, request.payload)
-                return {"ok": True, "receipts": [receipt.as_dict() for receipt in receipts]}
+                return {"ok": True, "receipts": [await receipt.report() for receipt in receipts]}
             receipt = await peer.publish(request.topic, request.payload)
-            return {"ok": True, "receipt": receipt.as_dict()}
+            return {"ok": True, "receipt": await receipt.report()}
         if request.op == "topic":
             return await change_topic(peer, request)
         if request.op == "get":
@@ -199,11 +203,15 @@ class ControlServer:
 
 async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     """Carry out a request about an owned topic; answers with what it is then."""
-    owned, topic, cid = peer.owned, request.topic, ""
+    owned, topic, cid, outcome = peer.owned, request.topic, "", ""
     if request.action == "create":
-        cid = await owned.create(topic, request.peers, request.owners, request.anyone)
+        cid = await owned.create(
+            topic, request.peers, request.owners, request.anyone, request.hierarchy
+        )
     elif request.action == "add":
         cid = await owned.add_subtopic(topic, request.segment)
+    elif request.action == "ask":
+        outcome = await owned.ask_subtopic(topic, request.segment)
     elif request.action == "allow":
         cid = await owned.allow(topic, request.peers)
     elif request.action == "revoke":
@@ -213,7 +221,8 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     elif request.action == "follow":
         await owned.follow(topic, request.owners)
     info = owned.info(topic)
-    return {"ok": True, "cid": cid, "info": info.as_dict() if info is not None else None}
+    fields = info.as_dict() if info is not None else None
+    return {"ok": True, "cid": cid, "outcome": outcome, "info": fields}
 
 
 def plain(value: object) -> object:

@@ -10,7 +10,7 @@ Both need a store: `Peer.open(store=…)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from weft.protocol import seam
 from weft.protocol.peer import Peer as Machine
 from weft.rules import merkle, record
 from weft.rules.descriptor import Event, TopicVersion
+from weft.rules.hierarchy import root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
 from weft.rules.refusal import Refused
 from weft.store import car
@@ -49,6 +50,8 @@ class TopicInfo:
     sequence: int
     record: str  # the name of its record, as in the DHT
     mine: bool  # whether this peer may change it
+    hierarchy: str  # the root of the hierarchy that its owners put it in, or empty
+    asked: dict[str, str]  # sub-topics that others asked this owner for, and who
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -67,14 +70,22 @@ class Owned:
         publishers: Keys = (),
         owners: Keys = (),
         anyone: bool = False,
+        hierarchy: bool = False,
     ) -> str:
         """Make a topic one's own; the CID of its first version. Owners may publish, and those
-        named in `publishers`, or `anyone`. Further `owners` may change it, too."""
+        named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
+        its subscribers also get the events of the sub-topics that are added to it."""
         allow, others = _keys(publishers), _keys(owners)
         name = _topic(topic)
         return await self._change(
             lambda token: seam.ChangeTopic(
-                token, name, create=True, owners=others, anyone=anyone, allow=allow
+                token,
+                name,
+                create=True,
+                owners=others,
+                anyone=anyone,
+                allow=allow,
+                hierarchy=hierarchy,
             )
         )
 
@@ -98,6 +109,16 @@ class Owned:
         name = _topic(topic)
         _topic(f"{topic}/{segment}")
         return await self._change(lambda token: seam.ChangeTopic(token, name, sub_topic=segment))
+
+    async def ask_subtopic(self, topic: str, segment: str) -> str:
+        """Ask the owners of a topic for the sub-topic `topic/segment`: "granted", or "waiting" if
+        one of them has to agree first. `HistoryError` says why not."""
+        name = _topic(topic)
+        _topic(f"{topic}/{segment}")
+        answer = await self._runtime.ask(lambda token: seam.AskSubTopic(token, name, segment))
+        if answer.outcome not in ("stored", "queued"):
+            raise HistoryError(answer.reason or f"the owners were not asked: {answer.outcome}")
+        return "granted" if answer.outcome == "stored" else "waiting"
 
     async def follow(self, topic: str, owners: Keys) -> bool:
         """Believe these owners (all of them) and nobody else about a topic. Says whether its
@@ -125,10 +146,16 @@ class Owned:
         found = history.ownership.record(_topic(topic))
         if version is None or found is None:
             return None
-        return info_of(version, found, self._machine.me.peer)
+        asked = history.asking.wishes(_topic(topic))
+        return info_of(version, found, self._machine.me.peer, asked)
 
 
-def info_of(version: TopicVersion, found: record.Record, me: PeerId | None) -> TopicInfo:
+def info_of(
+    version: TopicVersion,
+    found: record.Record,
+    me: PeerId | None,
+    asked: Mapping[str, PeerId] | None = None,
+) -> TopicInfo:
     allowed = version.allowed
     return TopicInfo(
         topic=version.name,
@@ -140,6 +167,8 @@ def info_of(version: TopicVersion, found: record.Record, me: PeerId | None) -> T
         sequence=found.sequence,
         record=record.name_text(found.name),
         mine=me is not None and me in found.holders,
+        hierarchy=root_in(version.metadata, version.name) or "",
+        asked={name: peer_text(peer) for name, peer in (asked or {}).items()},
     )
 
 

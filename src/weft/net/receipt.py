@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from weft.ids import Contact, Topic, contact_text
 from weft.protocol.messages import Event
@@ -24,6 +25,7 @@ class Receipt:
     """
 
     __slots__ = (
+        "_above",
         "_event",
         "_final",
         "access_point",
@@ -41,6 +43,7 @@ class Receipt:
         peers: int,
         dropped: int,
         final: asyncio.Future[Answer] | None = None,
+        above: Sequence[Callable[[], Awaitable[Receipt]]] = (),
     ) -> None:
         self.topic = topic
         self.outcome: Outcome = answer.outcome
@@ -50,6 +53,7 @@ class Receipt:
         self.dropped = dropped  # how many of these had no room for it
         self._event = answer.event
         self._final = final
+        self._above = above
 
     @property
     def event(self) -> Event | None:
@@ -69,7 +73,20 @@ class Receipt:
         if self._final is None:
             return self
         answer = await asyncio.shield(self._final)
-        return Receipt(self.topic, answer, self.peers, self.dropped)
+        return Receipt(self.topic, answer, self.peers, self.dropped, None, self._above)
+
+    async def above(self) -> list[Receipt]:
+        """In a hierarchy: what became of the event in the topics above this one, the nearest
+        first. A level without subscribers ends as ``no_subscriber``, which is no fault."""
+        return [await level() for level in self._above]
+
+    async def report(self) -> dict[str, object]:
+        """As `as_dict`, but where the event's own topic has no subscribers with what became of it
+        in those above, which is waited for."""
+        report = self.as_dict()
+        if self.outcome == "no_subscriber" and self._above:
+            report["above"] = [level.as_dict() for level in await self.above()]
+        return report
 
     def as_dict(self) -> dict[str, object]:
         return {

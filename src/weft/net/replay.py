@@ -16,6 +16,7 @@ from weft.net.subscription import Notification, Subscription
 from weft.protocol.history.intake import routed
 from weft.rules.dag import position
 from weft.rules.descriptor import Event
+from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
 
@@ -67,7 +68,8 @@ class Replay:
             full = None
             for event in page:
                 self._held.pop(event.cid, None)
-                note = Notification(self._topic, routed(event, event.payload), 0, event)
+                origin = claimed_origin(self._topic, event.metadata)
+                note = Notification(self._topic, routed(event, event.payload), 0, event, origin)
                 full = subscription.put(note)
             if full is not None:
                 subscription.when_read(self._read)

@@ -15,10 +15,12 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from weft.ids import Contact, PeerId, Topic
+from weft.net.answers import Answers
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
@@ -28,16 +30,17 @@ from weft.net.pool import Pool
 from weft.net.receipt import Receipt
 from weft.net.rejoin import Rejoin
 from weft.net.remote import Remote
-from weft.net.replay import Replay
-from weft.net.subscription import Notification, Subscription
+from weft.net.storing import Storing
+from weft.net.subscribers import Subscribers
+from weft.net.subscription import Subscription
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.protocol import seam
 from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
-from weft.protocol.records import ADD_PEER, REJECT_MESSAGE, REMOVE_PEER, message_id
+from weft.protocol.records import ADD_PEER, REMOVE_PEER
+from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
-from weft.store.interface import Batch, StoreError
 from weft.store.reader import Since
 
 log = logging.getLogger("weft.net")
@@ -72,9 +75,11 @@ class Runtime:
         self._handle = machine.handle
         self._settings = settings
         self._tracer = tracer
-        self._durable = durable
-        self._replays: dict[Subscription, Replay] = {}
         self._loop = asyncio.get_running_loop()
+        self._answers = Answers(self._loop)
+        self._storing: Storing | None = None
+        if durable is not None:
+            self._storing = Storing(durable, self.counters, self._loop, self._on_store_done)
         self._timers = shared_timers()
         self._gate = _Gate(self)
         self.pool = Pool(
@@ -82,15 +87,13 @@ class Runtime:
         )
         self._rejoin = Rejoin(settings.rejoin_ms, settings.rejoin_ms_max)
         self._server: asyncio.Server | None = None
-        self._subscriptions: dict[Topic, list[Subscription]] = {}
-        self._token = 0
-        self._answers: dict[int, Callable[[seam.Answer], None]] = {}
-        self._prompt: seam.Answer | None = None  # the answer to the command being handled
-        self._prompt_token = 0
+        self.subscribers = Subscribers(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._ahead: list[Congestion] = []  # met when stored events of our own went out
+        self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._burst = 0
+        self._closing = False
         self.closed = False
 
     async def start(
@@ -181,7 +184,7 @@ class Runtime:
             elif kind is seam.SetTimer:
                 self._timers.after(effect.after_ms, self._gate.fire, effect.timer)  # type: ignore[union-attr]
             elif kind is seam.Deliver:
-                self._deliver(effect)  # type: ignore[arg-type]
+                self.subscribers.deliver(effect, self._obstacles)  # type: ignore[arg-type]
             else:
                 self._carry_out_rare(effect)
         return sent
@@ -193,11 +196,13 @@ class Runtime:
 
     def _carry_out_rare(self, effect: seam.Effect) -> None:
         if isinstance(effect, seam.Answer):
-            self._on_answer(effect)
+            self._answers.on_answer(effect)
         elif isinstance(effect, seam.Store):
-            self._store(effect)
+            assert self._storing is not None
+            self._storing.store(effect)
         elif isinstance(effect, seam.Prune):
-            self._prune(effect)
+            assert self._storing is not None
+            self._storing.prune(effect)
         elif isinstance(effect, seam.Hold):
             self.pool.hold(effect.contact.peer)
         elif isinstance(effect, seam.Release):
@@ -210,95 +215,26 @@ class Runtime:
         else:
             raise TypeError(f"unknown effect {type(effect).__name__}")
 
-    def _store(self, effect: seam.Store) -> None:
-        """Have events made durable, and tell the machine."""
-        assert self._durable is not None
-        now = time.time_ns() // 1_000_000
-        batch = Batch(now, effect.events, effect.topics, effect.records, effect.lost)
-        try:
-            future = self._durable.submit(batch)
-        except StoreError as error:
-            stored = seam.Stored(effect.token, str(error))
-            self._loop.call_soon(lambda: None if self.closed else self.feed(stored))
+    def _on_store_done(self, fact: seam.Stored | seam.Pruned) -> None:
+        if self.closed:
             return
-        future.add_done_callback(lambda done: self._stored(effect.token, done))
-
-    def _stored(self, token: int, done: asyncio.Future[Any]) -> None:
-        error = done.exception() if not done.cancelled() else None
-        if error is not None:
-            self.counters.store_errors += 1
-            log.error("storing failed: %s", error)
-        if not self.closed:
-            self._step(seam.Stored(token, str(error) if error is not None else ""))
-            # What this peer published goes out only now; whoever publishes next waits for room.
-            self._ahead, self._obstacles = self._obstacles, []
-
-    def _prune(self, effect: seam.Prune) -> None:
-        """Have the oldest events dropped, beside the loop, and tell the machine."""
-        assert self._durable is not None
-        now = time.time_ns() // 1_000_000
-        done = self._durable.prune(effect.topic, effect.retention, now)
-        done.add_done_callback(lambda pruned: self._pruned(effect.topic, pruned))
-
-    def _pruned(self, topic: Topic, done: asyncio.Future[int]) -> None:
-        error = done.exception() if not done.cancelled() else None
-        if error is not None:
-            self.counters.store_errors += 1
-            log.error("pruning failed: %s", error)
-        elif not self.closed and not done.cancelled() and done.result():
-            self.feed(seam.Pruned(topic, done.result()))
-
-    def _deliver(self, effect: seam.Deliver) -> None:
-        note = Notification(effect.topic, effect.event, effect.hops, effect.descriptor)
-        for subscription in self._subscriptions.get(effect.topic, ()):
-            if effect.descriptor is not None and subscription in self._replays:
-                self._replays[subscription].hold(effect.descriptor, note)
-            elif subscription.has_room():
-                self.counters.delivered += 1
-                full = subscription.put(note)
-                if full is not None and full.blocks:
-                    self._obstacles.append(full)
-            else:
-                subscription.dropped += 1
-                self.counters.notifications_dropped += 1
-                self._trace_rejected(effect)
-
-    def _trace_rejected(self, effect: seam.Deliver) -> None:
-        if self._tracer is not None:
-            fields = {
-                "messageID": message_id(effect.topic, effect.event),
-                "topic": effect.topic,
-                "reason": "subscription queue full",
-            }
-            self._tracer.write(REJECT_MESSAGE, fields)
-
-    def _on_answer(self, answer: seam.Answer) -> None:
-        if answer.token == self._prompt_token:
-            self._prompt = answer
-            self._prompt_token = 0
+        if isinstance(fact, seam.Pruned):
+            self.feed(fact)
             return
-        tell = self._answers.get(answer.token)
-        if tell is not None:
-            if answer.outcome != "queued":  # a final answer follows that one
-                del self._answers[answer.token]
-            tell(answer)
+        self._step(fact)
+        # What this peer published goes out only now; whoever publishes next waits for room.
+        self._ahead, self._obstacles = self._obstacles, []
 
     # --- commands -------------------------------------------------------------------------------
 
     def _command(self, token: int, command: seam.Command) -> seam.Answer | None:
         """Give a command; returns its answer if that comes at once."""
-        self._prompt = None
-        self._prompt_token = token
+        self._answers.begin(token)
         self._sent = self._step(command)
-        self._prompt_token = 0
-        return self._prompt
-
-    def _next_token(self) -> int:
-        self._token += 1
-        return self._token
+        return self._answers.end()
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self.closed or self._closing:
             raise ClosedError("this peer is closed")
 
     async def publish(self, topic: Topic, payload: bytes) -> Receipt:
@@ -306,7 +242,7 @@ class Runtime:
         self._check_open()
         if self._ahead:
             await self._wait_for_those_ahead()
-        token = self._next_token()
+        token = self._answers.next_token()
         dropped = self.counters.events_dropped
         command = seam.Publish(token, topic, payload, time.time_ns() // 1_000_000)
         answer = self._command(token, command)
@@ -319,24 +255,28 @@ class Runtime:
                 self._burst = 0
                 await asyncio.sleep(0)
             return Receipt(topic, answer, peers, dropped)
-        final = self._expect(token)
+        final = self._answers.expect(token)
         if answer is not None:
             return Receipt(topic, answer, peers, dropped, final)
         try:
             answer = await final
         finally:
-            self._answers.pop(token, None)
+            self._answers.forget(token)
         if answer.outcome == "queued":
-            return Receipt(topic, answer, peers, dropped, self._expect(token))
+            return Receipt(topic, answer, peers, dropped, self._answers.expect(token))
         return Receipt(topic, answer, max(peers, 1 if answer.contact else 0), dropped)
 
-    async def publish_together(self, topics: Sequence[Topic], payload: bytes) -> list[Receipt]:
-        """Publish one event in several topics; one receipt for each."""
+    async def publish_together(
+        self, named: Mapping[Topic, Sequence[Topic]], payload: bytes
+    ) -> list[Receipt]:
+        """Publish one event in several topics; a receipt for each. `named` has for each topic the
+        levels that the event climbs to, itself first; those above are not waited for."""
         self._check_open()
         if self._ahead:
             await self._wait_for_those_ahead()
-        tokens = [self._next_token() for _ in topics]
-        expected = [self._expect_two(token) for token in tokens]
+        topics = climb(named, lambda topic: named[topic])
+        tokens = [self._answers.next_token() for _ in topics]
+        expected = [self._answers.expect_two(token) for token in tokens]
         dropped = self.counters.events_dropped
         now = time.time_ns() // 1_000_000
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
@@ -345,27 +285,23 @@ class Runtime:
         if self._obstacles:
             await self._wait_for_room()
         await asyncio.sleep(0)
-        receipts = []
-        for topic, (first, final) in zip(topics, expected, strict=True):
-            answer = await first
+        answers = dict(zip(topics, expected, strict=True))
+        for token, topic in zip(tokens, topics, strict=True):
+            if topic not in named and not answers[topic][0].done():
+                self._climbing[token] = answers[topic][0]
+                answers[topic][0].add_done_callback(partial(self._climbed, token))
+
+        async def receipt(topic: Topic) -> Receipt:
+            first, final = answers[topic]
+            answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
-            receipts.append(Receipt(topic, answer, peers, dropped, waits))
-        return receipts
+            levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
+            return Receipt(topic, answer, peers, dropped, waits, levels)
 
-    def _expect_two(
-        self, token: int
-    ) -> tuple[asyncio.Future[seam.Answer], asyncio.Future[seam.Answer]]:
-        """For the answer to a command, and for the one that follows if that was "queued"."""
-        first: asyncio.Future[seam.Answer] = self._loop.create_future()
-        final: asyncio.Future[seam.Answer] = self._loop.create_future()
+        return [await receipt(topic) for topic in named]
 
-        def tell(answer: seam.Answer) -> None:
-            future = final if first.done() else first
-            if not future.done():
-                future.set_result(answer)
-
-        self._answers[token] = tell
-        return first, final
+    def _climbed(self, token: int, answer: asyncio.Future[seam.Answer]) -> None:
+        self._climbing.pop(token, None)
 
     def collect(self) -> None:
         """Look for better links now, in all topics."""
@@ -374,25 +310,15 @@ class Runtime:
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
         self._check_open()
-        token = self._next_token()
+        token = self._answers.next_token()
         answer = self._command(token, make(token))
         self._obstacles.clear()
         if answer is not None:
             return answer
         try:
-            return await self._expect(token)
+            return await self._answers.expect(token)
         finally:
-            self._answers.pop(token, None)
-
-    def _expect(self, token: int) -> asyncio.Future[seam.Answer]:
-        future: asyncio.Future[seam.Answer] = self._loop.create_future()
-
-        def tell(answer: seam.Answer) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        self._answers[token] = tell
-        return future
+            self._answers.forget(token)
 
     async def _wait_for_those_ahead(self) -> None:
         self._obstacles, self._ahead = self._ahead, []
@@ -411,67 +337,45 @@ class Runtime:
     ) -> Subscription:
         self._check_open()
         subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe)
-        if since is not None and self._durable is not None:
-            replay = Replay(self._durable.store, topic, since, lambda: self._replayed(subscription))
-            self._replays[subscription] = replay
-            self._loop.call_soon(replay.start, subscription)
-        self._subscriptions.setdefault(topic, []).append(subscription)
-        token = self._next_token()
-        self._answers[token] = lambda answer: subscription.answered(answer.outcome)
+        if since is not None and self._storing is not None:
+            self.subscribers.replay(subscription, self._storing.durable.store, since)
+        self.subscribers.add(subscription)
+        token = self._answers.next_token()
+        self._answers.tell(token, lambda answer: subscription.answered(answer.outcome))
         self.feed(seam.Subscribe(token, topic, scheme, since))
         return subscription
 
-    def _replayed(self, subscription: Subscription) -> None:
-        """What the store held has been read: the subscription is live from now on."""
-        self._replays.pop(subscription, None)
-
     async def _unsubscribe(self, subscription: Subscription) -> None:
         """The machine leaves the topic when the last subscription to it closes."""
-        topic = subscription.topic
-        others = self._subscriptions.get(topic, [])
-        if subscription in others:
-            others.remove(subscription)
-        if self.closed or others:
+        last = self.subscribers.remove(subscription)
+        if self.closed or not last:
             return
-        self._subscriptions.pop(topic, None)
-        token = self._next_token()
-        left = self._expect(token)
-        self.feed(seam.Unsubscribe(token, topic))
+        token = self._answers.next_token()
+        left = self._answers.expect(token)
+        self.feed(seam.Unsubscribe(token, subscription.topic))
         await left
-
-    def subscription_counts(self) -> dict[str, dict[str, int]]:
-        """Per topic, what waits for the application and what was dropped."""
-        return {
-            topic: {
-                "waiting": sum(len(one) for one in subscriptions),
-                "dropped": sum(one.dropped for one in subscriptions),
-            }
-            for topic, subscriptions in self._subscriptions.items()
-        }
 
     # --- the end --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Leave: tell the neighbours, flush, close. Open receipts end as dropped."""
-        if self.closed:
+        """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
+        that are still climbing, which nobody waits for, there is a little time."""
+        if self.closed or self._closing:
             return
+        self._closing = True
+        if self._climbing:
+            patience_s = self._settings.leave_timeout_ms / 1_000
+            await asyncio.wait(list(self._climbing.values()), timeout=patience_s)
         self.closed = True
         if self._server is not None:
             self._server.close()
         self.feed(seam.Leave())
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
-                subscription.end()
-        self._subscriptions.clear()
-        self._replays.clear()
+        self.subscribers.close()
         await self.pool.close()
-        if self._durable is not None:
-            await self._durable.close()
-            self._durable.store.close()
+        if self._storing is not None:
+            await self._storing.close()
         self._gate.shut()
-        answers, self._answers = self._answers, {}
-        for token, tell in answers.items():
-            tell(seam.Answer(token, "dropped"))
+        self._answers.close()
         if self._tracer is not None:
             self._tracer.close()
 

@@ -36,12 +36,18 @@ publisher_text = lru_cache(maxsize=4_096)(peer_text)
 class Notification:
     """One event, handed to a subscriber."""
 
-    __slots__ = ("_event", "descriptor", "hops", "topic")
+    __slots__ = ("_event", "descriptor", "hops", "published_in", "topic")
 
     def __init__(
-        self, topic: Topic, event: Event, hops: int, descriptor: Described | None = None
+        self,
+        topic: Topic,
+        event: Event,
+        hops: int,
+        descriptor: Described | None = None,
+        published_in: Topic | None = None,
     ) -> None:
-        self.topic = topic
+        self.topic = topic  # of the subscription
+        self.published_in = published_in or topic  # in a hierarchy perhaps a sub-topic of it
         self.hops = hops
         self.descriptor = descriptor  # with history: the signed event as it is stored
         self._event = event

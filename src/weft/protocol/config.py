@@ -270,6 +270,7 @@ class History:
     waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
     wants_max: int = 4_096  # guess: missing blocks that are looked for at once
     wants_per_source_max: int = 1_024  # guess: of these on the word of one peer
+    accept_sub_topics: bool = False  # whoever may publish gets the sub-topics it asks for, at once
     topics_every_ms: Millis = 600_000  # guess: how often records are looked at for renewal
     prune_every_ms: Millis = 60_000  # guess
     keep: Keep = field(default_factory=Keep)
@@ -278,7 +279,7 @@ class History:
     def __post_init__(self) -> None:
         _require(0 <= self.provide_probability <= 1, "history.provide_probability must be 0 to 1")
         for name, value in vars(self).items():
-            if isinstance(value, int) and name != "enabled":
+            if isinstance(value, int) and not isinstance(value, bool):
                 _require(value >= 1, f"history.{name} must be at least 1")
         _require(self.blocks_per_request <= 256, "history.blocks_per_request must be at most 256")
         _require(self.page_bytes_max <= 1 << 20, "history.page_bytes_max must be at most 1 MiB")

@@ -1,9 +1,11 @@
 """Entering the network, entering it again, and finding the part of it that was lost.
 
 A peer remembers the contacts it was given and a few peers it met over a long time. With no
-neighbour left, it asks some of them to let it in. Even with neighbours it looks one of them up
-now and then: after a long partition both sides have dropped each other from all views, and
-nothing else would ever bring them together again.
+neighbour left, it asks some of them to let it in. It goes on asking while it has but one or two
+neighbours: if its request to enter was lost, those may be newcomers that entered by it, and know
+nobody either. Even with many neighbours it looks one of them up now and then: after a long
+partition both sides have dropped each other from all views, and nothing else would ever bring
+them together again.
 
 Deviation: neither Cyclon nor TERA has the latter; both assume that the general overlay never
 splits for longer than views remember.
@@ -29,6 +31,8 @@ _GIVEN_MAX = 64
 """guess: contacts remembered of those the user or the driver gave."""
 _HOPEFUL_ASKS = 3
 """guess: with pauses of 0.5, 1 and 2 s, a subscriber waits 3.5 s for a way into the network."""
+_THIN = 3
+"""guess: with fewer neighbours than that a peer may be on an island of newcomers."""
 _MET_MAX = 32
 """guess: peers remembered from earlier."""
 _EVERY_CYCLES = 4
@@ -65,7 +69,7 @@ class Entering:
     def ask(self) -> None:
         """Ask some known peers to let us in, and again later if none answers."""
         ctx = self._ctx
-        known = self._known()
+        known = self._forgotten()
         if not known:
             return
         for _ in range(min(_ASKED_AT_ONCE, len(known))):
@@ -78,7 +82,7 @@ class Entering:
         self._pause_ms = min(self._pause_ms * 2, max(self._pause_ms, ctx.config.cyclon.cycle_ms))
 
     def on_timer(self, serial: int) -> None:
-        if serial == self._serial and self._view.knows_nobody:
+        if serial == self._serial and len(self._view.peers) < _THIN:
             self.ask()
 
     def on_neighbours(self) -> None:
@@ -90,12 +94,14 @@ class Entering:
         if (cycle + self._ctx.number) % _EVERY_CYCLES:
             return
         self._remember()
-        forgotten = [c for c in self._known() if c.peer not in self._view.peers]
+        forgotten = self._forgotten()
         if forgotten:
             self._view.exchange_with(self._ctx.pick(_MEET, forgotten), NO_NEWS)
 
-    def _known(self) -> list[Contact]:
-        return [*self._given.values(), *self._met]
+    def _forgotten(self) -> list[Contact]:
+        """Known peers that the view does not hold."""
+        known = (*self._given.values(), *self._met)
+        return [contact for contact in known if contact.peer not in self._view.peers]
 
     def _remember(self) -> None:
         neighbour = self._view.neighbour()

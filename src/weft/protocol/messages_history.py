@@ -21,6 +21,10 @@ BLOCKS_MAX = 256
 """guess: blocks asked for or sent in one message."""
 BLOCK_BYTES_MAX = 1 << 20
 """As in `rules/descriptor.py`."""
+SEGMENT_MAX = 254
+"""A topic has 256 bytes at most, two of them before the first segment and between two."""
+REASON_MAX = 200
+"""guess: a sentence."""
 RECORD_BYTES_MAX = 4_096
 """As in `rules/record.py`."""
 
@@ -96,6 +100,29 @@ class TopicNews(Message, frozen=True, tag=65):
     record: Annotated[bytes, Meta(max_length=RECORD_BYTES_MAX)]
 
 
+class SubTopicRequest(Message, frozen=True, tag=66):
+    """To an owner of the topic: please hang this sub-topic under it."""
+
+    topic: WireTopic
+    request: Counter
+    segment: Annotated[str, Meta(max_length=SEGMENT_MAX)]
+
+
+class SubTopicReply(Message, frozen=True, tag=67):
+    topic: WireTopic
+    request: Counter
+    granted: bool
+    waits: bool  # for a word of the owner's
+    reason: Annotated[str, Meta(max_length=REASON_MAX)]  # why not
+
+
 HistoryMessage: TypeAlias = Union[
-    Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews
+    Heads,
+    BlocksRequest,
+    BlocksReply,
+    PageRequest,
+    PageReply,
+    TopicNews,
+    SubTopicRequest,
+    SubTopicReply,
 ]

@@ -107,6 +107,15 @@ class ChangeTopic(Struct, frozen=True, gc=False):
     hierarchy: bool = False  # with `create`: events of sub-topics count in it, too
 
 
+class AskSubTopic(Struct, frozen=True, gc=False):
+    """Command: ask the topic's owners for a sub-topic. Answered "stored" if they hung it there,
+    "queued" if it waits for their word, "refused", or "not_found" if none could be asked."""
+
+    token: int
+    topic: Topic
+    segment: str
+
+
 class FollowTopic(Struct, frozen=True, gc=False):
     """Command: these keys hold the topic; find its newest version and keep to it."""
 
@@ -192,7 +201,7 @@ class Leave(Struct, frozen=True, gc=False):
     """Command: say goodbye to everybody; the driver closes once the effects are carried out."""
 
 
-TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic]
+TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic, AskSubTopic]
 Command: TypeAlias = Union[
     Join,
     Subscribe,
@@ -272,7 +281,7 @@ Outcome: TypeAlias = Literal[
     "already",  # Subscribe or Unsubscribe: nothing to do
     "left",  # Unsubscribe: done
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
-    "queued",  # Publish: no way out yet; kept, and a final answer follows
+    "queued",  # Publish: no way out yet; kept, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
     "dropped",  # Publish: gave up after it was queued, or the queue is full. DHT: too many at once
     "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done

@@ -81,6 +81,16 @@ def sub_topic_segment(parent: Topic, name: Topic) -> str | None:
     return segment if name.startswith(start) and "/" not in segment else None
 
 
+def judge_sub_topic_request(parent: TopicVersion, asker: PeerId, segment: str) -> Reason | None:
+    """Whether somebody who does not own a topic may ask for a sub-topic: whoever may publish in it
+    may, for one segment of a path that hangs there not yet."""
+    if sub_topic_segment(parent.name, Topic(f"{parent.name}/{segment}")) != segment or not segment:
+        return Reason.OUTSIDE_PARENT
+    if not may_publish(asker, parent):
+        return Reason.NOT_ALLOWED
+    return Reason.WRONG_TOPIC if segment in parent.sub_topics else None
+
+
 def judge_sub_topic(parent: TopicVersion, segment: str, child: TopicVersion) -> Reason | None:
     """Whether what hangs under `#/<segment>` is the sub-topic of that name."""
     if parent.sub_topics.get(segment) != child.cid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from weft.ids import Cid, Topic, cid_text
+from weft.rules.descriptor import Event
 from weft.sim.record import Record
 from weft.store.interface import Store
 from weft.store.reader import read_all
@@ -43,25 +44,49 @@ def check_same_streams(record: Record, stores: Stores, wants: Wants) -> list[str
     return violations
 
 
-def check_order(record: Record, wants: Wants) -> list[str]:
-    """No application that asked for the past gets an event before those of its parents that it
-    gets at all. (Who did not ask begins somewhere, and what comes from before that comes late.)"""
+def check_order(record: Record, stores: Stores) -> list[str]:
+    """No application is handed an event after one that follows it, whether it asked for the past
+    or not: of an event and its ancestors, near or far, it gets those that it gets at all first.
+
+    Far ones are found through what anybody was handed or holds. What a subscriber is owed at all
+    is judged elsewhere (`checkers.check_complete`, `check_same_streams`), so nobody can be in
+    order by leaving out what lies within its subscription.
+    """
+    parents = _parents(record, stores)
+    handed: dict[tuple[int, int, Topic], dict[Cid, Cid]] = {}
     violations = []
-    place: dict[tuple[int, int, Cid], int] = {}
-    for number, delivery in enumerate(record.deliveries):
-        if delivery.descriptor is not None:
-            place[delivery.peer, delivery.life, delivery.descriptor.cid] = number
-    for number, delivery in enumerate(record.deliveries):
+    for delivery in record.deliveries:
         event = delivery.descriptor
-        if event is None or not wants(delivery.peer, delivery.topic):
+        if event is None:
             continue
-        violations += [
-            f"peer {delivery.peer} was handed an event of {delivery.topic} at "
-            f"{delivery.at_ms} ms before its parent {cid_text(parent)}"
-            for parent in event.parents
-            if place.get((delivery.peer, delivery.life, parent), -1) > number
-        ]
+        past = handed.setdefault((delivery.peer, delivery.life, delivery.topic), {})
+        if event.cid in past:
+            violations.append(
+                f"peer {delivery.peer} was handed {cid_text(event.cid)} of {delivery.topic} at "
+                f"{delivery.at_ms} ms, after {cid_text(past[event.cid])}, which follows it"
+            )
+        _note_ancestors(event, parents, past)
     return violations
+
+
+def _parents(record: Record, stores: Stores) -> dict[Cid, tuple[Cid, ...]]:
+    found = {d.descriptor.cid: d.descriptor.parents for d in record.deliveries if d.descriptor}
+    for store in stores.values():
+        for topic in store.topics():
+            found.update((event.cid, event.parents) for event in read_all(store, topic))
+    return found
+
+
+def _note_ancestors(
+    event: Event, parents: Mapping[Cid, tuple[Cid, ...]], past: dict[Cid, Cid]
+) -> None:
+    """Add an event's ancestors to those of the events before it, with the event's name."""
+    ahead = list(event.parents)
+    while ahead:
+        cid = ahead.pop()
+        if cid not in past:
+            past[cid] = event.cid
+            ahead += parents.get(cid, ())
 
 
 def check_answered(record: Record, stores: Stores) -> list[str]:

@@ -84,12 +84,17 @@ def _judge_view(where: str, owner: int, view: Sequence[int], name: str) -> list[
 # --- partitions merge -------------------------------------------------------------------------
 
 
+def check_general(record: Record, states: Mapping[int, PeerState], at_ms: int) -> list[str]:
+    """All live peers are in one general overlay."""
+    alive = [peer for peer in record.alive_at_end() if peer in states]
+    edges = {peer: states[peer].view for peer in alive}
+    return _judge_connected(alive, edges, "the general overlay", at_ms)
+
+
 def check_merged(record: Record, states: Mapping[int, PeerState], at_ms: int) -> list[str]:
     """All live peers are in one general overlay, all live subscribers of a topic in one topic
     overlay under one id; connected means: over views and links, whatever their direction."""
-    alive = [peer for peer in record.alive_at_end() if peer in states]
-    edges = {peer: states[peer].view for peer in alive}
-    violations = _judge_connected(alive, edges, "the general overlay", at_ms)
+    violations = check_general(record, states, at_ms)
     members: dict[Topic, list[int]] = {}
     for stay in record.unfinished_stays():
         members.setdefault(stay.topic, []).append(stay.peer)

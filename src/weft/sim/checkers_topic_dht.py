@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.ids import PeerId, Topic, peer_short
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.space import location
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.rules.roles import closest_forwarder
+from weft.sim.world import World
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,13 @@ def check(
         found.records += one.records
         found.bounds += one.bounds
     return found
+
+
+def check_world(world: World, config: Config) -> list[str]:
+    """All live peers of a world that route by the topic-aware DHT, and what their users want."""
+    machines, wanted = {}, {}
+    for node in world.nodes:
+        if isinstance(node.machine, Peer) and isinstance(node.machine.routing, TopicRouting):
+            machines[node.contact.peer] = node.machine.routing.topics
+            wanted[node.contact.peer] = list(node.stays)
+    return check(machines, wanted, config.topic_dht.k).all

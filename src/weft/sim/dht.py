@@ -21,7 +21,8 @@ from weft.sim.checkers_dht import Truth, check_order, judge
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.world import Node, World
+from weft.sim.node import Node
+from weft.sim.world import World
 
 _START_MS = 20_000
 """guess: all peers come up within this."""

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Latency, LatencyKind, Partition
-from weft.sim.world import Clock
+from weft.sim.node import Clock
 
 Ending: TypeAlias = Literal["silent", "clean", "leave"]
 

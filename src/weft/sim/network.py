@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from weft.rules.draw import GOLDEN, MASK64, below
 from weft.sim.dice import Dice
 
-LatencyKind: TypeAlias = Literal["constant", "uniform", "long_tail"]
+LatencyKind: TypeAlias = Literal["constant", "uniform", "around", "long_tail"]
 QUANTILES = 1024
 _QUANTILE_SHIFT = 64 - 10
 CERTAIN = 1 << 16
@@ -28,17 +28,21 @@ CERTAIN = 1 << 16
 class Latency:
     """A distribution of delays, drawn anew for each message.
 
-    `constant`: always `typical_ms`. `uniform`: 1 to twice `typical_ms`. `long_tail`: lognormal
-    with median `typical_ms` and a sigma of one, so that one message in a hundred takes ten times
-    as long and the slowest some twenty-five times.
+    `constant`: always `typical_ms`. `uniform`: 1 to twice `typical_ms`. `around`: evenly from
+    `typical_ms` − `spread_ms` to `typical_ms` + `spread_ms`. `long_tail`: lognormal with median
+    `typical_ms` and a sigma of one, so that one message in a hundred takes ten times as long and
+    the slowest some twenty-five times.
     """
 
     kind: LatencyKind = "uniform"
     typical_ms: int = 20
+    spread_ms: int = 0
 
     def __post_init__(self) -> None:
         if self.typical_ms < 1:
             raise ValueError("latency.typical_ms must be at least 1")
+        if not 0 <= self.spread_ms < self.typical_ms:
+            raise ValueError("latency.spread_ms must be less than latency.typical_ms")
 
     def quantiles(self) -> list[int]:
         steps = range(QUANTILES)
@@ -46,6 +50,9 @@ class Latency:
             return [self.typical_ms] * QUANTILES
         if self.kind == "uniform":
             return [1 + step * (2 * self.typical_ms) // QUANTILES for step in steps]
+        if self.kind == "around":
+            least, width = self.typical_ms - self.spread_ms, 2 * self.spread_ms
+            return [least + step * width // (QUANTILES - 1) for step in steps]
         normal = NormalDist()
         middles = [(step + 0.5) / QUANTILES for step in steps]
         return [max(1, round(self.typical_ms * exp(normal.inv_cdf(p)))) for p in middles]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 from weft.ids import PeerId, peer_number
 from weft.protocol.peer import Peer
-from weft.protocol.topic import TopicState as Topic
+from weft.protocol.tera.tera import Tera
+from weft.protocol.tera.topic import TopicState as Topic
 from weft.sim.checkers_state import PeerState, TopicState
 from weft.sim.world import World
 
@@ -27,12 +28,13 @@ def states_of(world: World) -> dict[int, PeerState]:
 
 
 def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerState:
+    topics = peer.routing.topics if isinstance(peer.routing, Tera) else {}
     return PeerState(
         peer=index,
         view=_indices(peer.general.peers, index_of),
-        access_points=len(peer.table),
+        access_points=peer.routing.access_points,
         pending=peer.publishing.waiting,
-        topics={topic: _topic_state(part, index_of) for topic, part in peer.topics.items()},
+        topics={topic: _topic_state(part, index_of) for topic, part in topics.items()},
     )
 
 

@@ -56,6 +56,7 @@ class Delivery:
     event: Event
     hops: int
     descriptor: Described | None = None  # with history
+    published_in: Topic | None = None  # as the application was told; None: in `topic`
 
 
 @dataclass

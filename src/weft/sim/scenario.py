@@ -9,16 +9,18 @@ The result says what was drawn, what was counted and which command plays exactly
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from weft.ids import Contact, Topic
-from weft.protocol.config import Config, Dissemination, History
+from weft.protocol.config import Config, Dissemination, History, Routing
 from weft.protocol.peer import Peer
 from weft.protocol.seam import Scheme
+from weft.rules.hierarchy import above
 from weft.rules.signing import Signer
-from weft.sim import checkers, checkers_history, checkers_state, probe
+from weft.sim import checkers, checkers_hierarchy, checkers_history, checkers_state, probe
+from weft.sim.checkers_state import PeerState
 from weft.sim.counts import count
 from weft.sim.dice import Dice
 from weft.sim.faults import (
@@ -33,8 +35,9 @@ from weft.sim.faults import (
 )
 from weft.sim.identity import contact_of, keyed
 from weft.sim.network import Network
-from weft.sim.workload import Workload, draw_workload
-from weft.sim.world import TRUE_CLOCK, Node, World
+from weft.sim.node import TRUE_CLOCK, Node
+from weft.sim.workload import HIERARCHY, Shape, Workload, draw_workload
+from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
 from weft.trace import Writer
@@ -51,6 +54,23 @@ _SAMPLE_CYCLES = 4
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What a routing promises beyond what is asked of all."""
+
+    repairs: bool = False  # what faults lose is made up for; else history does that
+    overlays: bool = False  # a topic's subscribers form one overlay
+    no_parasites: bool = False  # only subscribers handle a topic's events
+
+
+PROMISES: dict[Routing, Promise] = {
+    "tera": Promise(repairs=True, overlays=True, no_parasites=True),
+    "pulsarcast": Promise(repairs=True),
+    "flood": Promise(),
+    "topic-dht": Promise(no_parasites=True),
+}
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a run is asked for; everything else follows from the seed."""
 
@@ -59,8 +79,10 @@ class Settings:
     topics: int = 8
     events: int = 120
     scheme: Scheme = "tree"
+    routing: Routing = "tera"
     calm: bool = False  # no faults at all
     history: bool = False  # events are signed and stay; stores survive crashes
+    hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -76,7 +98,13 @@ class Settings:
             f"./weft sim --seed {self.seed} --peers {self.peers} --topics {self.topics}",
             f"--events {self.events} --scheme {self.scheme}",
         ]
-        return " ".join(words + ["--calm"] * self.calm + ["--history"] * self.history)
+        return " ".join(
+            words
+            + [f"--routing {self.routing}"] * (self.routing != "tera")
+            + ["--calm"] * self.calm
+            + ["--history"] * self.history
+            + ["--hierarchy"] * self.hierarchy
+        )
 
 
 @dataclass
@@ -93,7 +121,9 @@ class Result:
             "topics": self.settings.topics,
             "events": self.settings.events,
             "scheme": self.settings.scheme,
+            "routing": self.settings.routing,
             "history": self.settings.history,
+            "hierarchy": self.settings.hierarchy,
             "faults": self.faults,
             "counts": self.counts,
             "violations": self.violations,
@@ -175,8 +205,16 @@ class Scenario:
         start_ms = _PUBLISH_FROM_CYCLES * self.cycle_ms
         for publication in self.workload.publications:
             node = self.world.nodes[publication.peer]
-            publish = partial(self.world.publish, node, publication.topic, publication.payload)
+            publish = partial(self._publish, node, publication.topic, publication.payload)
             self.world.at(start_ms + publication.at_ms, publish)
+
+    def _publish(self, node: Node, topic: Topic, payload: bytes) -> None:
+        """In the topic, and in a hierarchy in those above it."""
+        levels = above(topic, self.config.hierarchies)
+        if len(levels) == 1:
+            self.world.publish(node, topic, payload)
+        else:
+            self.world.publish_together(node, levels, payload)
 
     def _schedule_samples(self) -> None:
         for at_ms in range(0, self.timeline.end_ms, _SAMPLE_CYCLES * self.cycle_ms):
@@ -271,17 +309,34 @@ class Scenario:
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
         patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
         return [  # what explains the rest comes first
-            *checkers_state.check_merged(record, states, now_ms),
-            *checkers.check_complete(record),
+            *self._judge_routing(states),
             *self._judge_history(),
             *checkers.check_only_subscribers(record),
             *checkers.check_once(record),
+            *self._judge_hierarchy(),
             *checkers.check_answers(record, settled_ms, patience_ms),
-            *checkers.check_parasites(record, PARASITE_GRACE_MS, self.timeline.heal_ms),
             *self._bound_violations,
             *checkers_state.check_bounds(states.values(), config, now_ms),
             *checkers_state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
         ]
+
+    def _judge_routing(self, states: Mapping[int, PeerState]) -> list[str]:
+        """What this routing promises (`PROMISES`)."""
+        record, now_ms = self.world.record, self.world.now_ms
+        promise = PROMISES[self.settings.routing]
+        merged = checkers_state.check_merged if promise.overlays else checkers_state.check_general
+        violations = merged(record, states, now_ms)
+        if promise.repairs or self.settings.history:
+            violations += checkers.check_complete(record)
+        if promise.no_parasites:
+            healed_ms = self.timeline.heal_ms
+            violations += checkers.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
+        return violations
+
+    def _judge_hierarchy(self) -> list[str]:
+        named = {each.payload: each.topic for each in self.workload.publications}
+        roots = self.config.hierarchies
+        return checkers_hierarchy.check_levels(self.world.record, named, roots)
 
     def _judge_history(self) -> list[str]:
         if not self.settings.history:
@@ -289,7 +344,7 @@ class Scenario:
         stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
         return [
             *checkers_history.check_same_streams(self.world.record, stores, self.wants_past),
-            *checkers_history.check_order(self.world.record, self.wants_past),
+            *checkers_history.check_order(self.world.record, stores),
             *checkers_history.check_answered(self.world.record, stores),
         ]
 
@@ -309,7 +364,15 @@ def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config
     """
     spread = Dissemination(scheme=settings.scheme, recent_ms=timeline.end_ms)
     history = History(enabled=settings.history)
-    return replace(Config(), dissemination=spread, history=history, trace=tracing)
+    roots = (HIERARCHY,) if settings.hierarchy else ()
+    return replace(
+        Config(),
+        routing=settings.routing,
+        dissemination=spread,
+        history=history,
+        hierarchies=roots,
+        trace=tracing,
+    )
 
 
 def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:
@@ -318,8 +381,9 @@ def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:
 
 def make_workload(settings: Settings, timeline: Timeline, cycle_ms: int) -> Workload:
     duration_ms = timeline.quiet_ms - _PUBLISH_FROM_CYCLES * cycle_ms
+    shape = Shape(nested=settings.hierarchy)
     return draw_workload(
-        settings.seed, settings.peers, settings.topics, settings.events, duration_ms
+        settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
     )
 
 

@@ -32,7 +32,8 @@ from weft.sim.checkers_topic_dht import Found, check
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.world import Node, World
+from weft.sim.node import Node
+from weft.sim.world import World
 
 _CONTACTS = 5
 """guess: peers that a newcomer knows."""
@@ -182,7 +183,7 @@ class Run:
         }
 
     def check(self) -> Found:
-        return check(self.machines(), self.wanted, self.settings.topics.children_max)
+        return check(self.machines(), self.wanted, self.settings.topics.k)
 
     def periods_until_right(self, periods_max: int) -> int | None:
         """After how many periods Lemma 4.2 holds; None if it takes longer."""

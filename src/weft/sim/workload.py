@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from weft.ids import Topic
 from weft.sim.dice import Dice
 
+HIERARCHY = "/sports"
+"""The root of the topics that hang together where topics are nested; others do not."""
 _AREAS = ("sports", "music", "science", "news", "games", "travel", "food", "film")
 _WEIGHT = 1 << 20
 
@@ -31,6 +33,7 @@ class Shape:
     near_share: int = 4  # guess: "close" is one so-manieth of the circle of interests
     outsider_percent: int = 30  # guess: events published by peers that are not subscribed
     payload_bytes: int = 200  # the size that benchmarks measure with
+    nested: bool = False  # topics lie above one another, in two trees
 
     def __post_init__(self) -> None:
         if self.topics_per_peer_max < 1 or self.near_share < 1 or self.payload_bytes < 16:
@@ -77,7 +80,8 @@ def draw_workload(
         raise ValueError("a workload needs two peers, a topic and some time")
     shape = shape or Shape()
     dice = Dice(seed)
-    names = tuple(_topic_name(number) for number in range(topics))
+    name = _nested_name if shape.nested else _topic_name
+    names = tuple(name(number) for number in range(topics))
     popularity = _popularity(dice, topics)
     chosen = [_interests(dice, shape, peer, popularity) for peer in range(peers)]
     _populate(dice, chosen, topics)
@@ -96,6 +100,16 @@ def draw_workload(
 
 def _topic_name(number: int) -> Topic:
     return Topic(f"/{_AREAS[number % len(_AREAS)]}/{number // len(_AREAS)}")
+
+
+def _nested_name(number: int) -> Topic:
+    """Two trees in which every topic has two below it; now and then a level that nobody ever
+    subscribes to lies between."""
+    place = number // 2
+    if place == 0:
+        return Topic(f"/{_AREAS[number]}")
+    parent = _nested_name(2 * ((place - 1) // 2) + number % 2)
+    return Topic(f"{parent}/between/{place}" if place % 3 == 0 else f"{parent}/{place}")
 
 
 def _popularity(dice: Dice, topics: int) -> list[int]:

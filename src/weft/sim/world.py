@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias, final
 
@@ -21,6 +20,7 @@ from weft.ids import Contact, PeerId, Topic, peer_text
 from weft.protocol import messages as m
 from weft.protocol import records, seam
 from weft.sim.network import Network, Partition
+from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
 from weft.store.interface import Batch, Store
 from weft.store.reader import Since
@@ -28,73 +28,7 @@ from weft.store.reader import Since
 Action: TypeAlias = Callable[[], None]
 _Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
 
-_MILLION = 1_000_000
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A peer's own clock: off by a constant, and fast by so many parts in a million."""
-
-    offset_ms: int = 0
-    drift_ppm: int = 0
-
-    def local_ms(self, world_ms: int) -> int:
-        return world_ms + self.offset_ms + world_ms * self.drift_ppm // _MILLION
-
-    def world_duration_ms(self, local_ms: int) -> int:
-        """After how long at least so much has passed by this clock; never a rounding too soon."""
-        if not self.drift_ppm:
-            return local_ms
-        return local_ms * _MILLION // (_MILLION + self.drift_ppm) + 2
-
-
-TRUE_CLOCK = Clock()
-
-
-class Node:
-    """One peer's place in the world; `machine` is None while it is down."""
-
-    __slots__ = (
-        "backlog",
-        "clock",
-        "contact",
-        "held_by",
-        "holds",
-        "index",
-        "life",
-        "lives",
-        "losing",
-        "machine",
-        "make",
-        "silent",
-        "stays",
-        "store",
-        "storing",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        contact: Contact,
-        make: Callable[[], seam.Machine],
-        clock: Clock,
-        store: Store | None,
-    ) -> None:
-        self.index = index
-        self.contact = contact
-        self.make = make
-        self.clock = clock
-        self.machine: seam.Machine | None = None
-        self.life = 0  # changes with every start and every end, so that no happening outlives one
-        self.lives = 0
-        self.silent = False  # it went down without anybody being told
-        self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
-        self.stays: dict[Topic, Stay] = {}
-        self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
-        self.held_by: dict[PeerId, Node] = {}
-        self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
-        self.store = store  # outlives the peer's lives, as a disk does
-        self.storing: dict[int, seam.Store] = {}  # on their way to the disk, lost in a crash
+_NANOS = 1_000_000  # in a millisecond
 
 
 @final
@@ -410,6 +344,7 @@ class World:
                 effect.event,
                 effect.hops,
                 effect.descriptor,
+                effect.published_in,
             )
             self.record.deliveries.append(delivery)
         elif isinstance(effect, seam.Answer):
@@ -466,7 +401,7 @@ class World:
 
     def _trace(self, node: Node, kind: str, fields: Mapping[str, object]) -> None:
         assert self._writer is not None
-        self._writer.write(node.contact.peer, self.now_ms * _MILLION, kind, fields)
+        self._writer.write(node.contact.peer, self.now_ms * _NANOS, kind, fields)
 
     def _trace_rpc(
         self, kind: str, node: Node, role: str, other: PeerId, message: m.AnyMessage

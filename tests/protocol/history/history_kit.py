@@ -8,7 +8,8 @@ from weft.protocol.config import Config, Dht, History
 from weft.protocol.peer import Peer
 from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.world import Node, World
+from weft.sim.node import Node
+from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since, read_all
 
@@ -26,11 +27,13 @@ class Town:
         loss_percent: int = 0,
         latency_ms: int = 10,
         dht: bool = False,
+        hierarchies: tuple[str, ...] = (),
         **settings: object,
     ) -> None:
         config = Config(
             history=History(enabled=True, **settings),  # type: ignore[arg-type]
             dht=Dht(enabled=dht),
+            hierarchies=hierarchies,
         )
         conditions = Conditions(latency=Latency(typical_ms=latency_ms), loss_percent=loss_percent)
         self.world = World(Network(seed, conditions))

@@ -170,6 +170,8 @@ def test_a_source_that_pretends_to_have_pruned_is_not_believed_at_once() -> None
     town.run(20_000)
     state = history(town, 3).topics[T]
     state.wanted_above = 0
+    state.want_past("beginning")
+    state.since = None  # as if it were being read
     state.catch_up.start(town.nodes[1].contact, "beginning")
     last = town.stream(0)[-1]
     newest = town.nodes[0].store.get(last)  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ from weft.protocol.messages_pulsar import (
 )
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
+from weft.protocol.recent import Recent
 from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of
 
@@ -42,7 +43,7 @@ def child_of(parent: int, *above: int, roots: tuple[int, ...] = ()) -> Rig:
     asked = rig.subscribe()
     request = sent(asked, FindRequest)[0][1]
     joins = rig.hear(parent, FindReply(request.request, True, providers=[contact(parent)]))
-    assert sent(joins, TreeJoin) == [(parent, TreeJoin(T, True, False))]
+    assert sent(joins, TreeJoin) == [(parent, TreeJoin(T, True, False, True))]
     done = rig.hear(parent, TreeJoinReply(T, True, True))
     assert answers(done) == [(1, "joined")]
     rig.hear(parent, family(above, roots))
@@ -90,7 +91,7 @@ def test_nobody_in_the_tree_and_another_is_closer() -> None:
     rig.meet(closer)
     request = sent(rig.subscribe(), FindRequest)[0][1]
     joins = rig.hear(closer, FindReply(request.request, True))
-    assert sent(joins, TreeJoin) == [(closer, TreeJoin(T, True, True))]
+    assert sent(joins, TreeJoin) == [(closer, TreeJoin(T, True, True, True))]
 
 
 def _distance(number: int) -> int:
@@ -133,9 +134,9 @@ def test_a_newcomer_follows_where_it_is_sent() -> None:
     request = sent(rig.subscribe(), FindRequest)[0][1]
     rig.hear(2, FindReply(request.request, True, providers=[contact(2)]))
     effects = rig.hear(2, TreeJoinReply(T, False, False, [contact(5), contact(6)]))
-    assert sent(effects, TreeJoin) == [(5, TreeJoin(T, True, False))]
+    assert sent(effects, TreeJoin) == [(5, TreeJoin(T, True, False, True))]
     late = rig.wait(3_000)  # no answer: the next one
-    assert sent(late, TreeJoin)[0] == (6, TreeJoin(T, True, False))
+    assert sent(late, TreeJoin)[0] == (6, TreeJoin(T, True, False, True))
     assert answers(rig.hear(5, TreeJoinReply(T, True, True))) == [(1, "joined")]  # late, but fine
     assert sent(rig.hear(6, TreeJoinReply(T, True, True)), TreeLeave) == [(6, TreeLeave(T))]
 
@@ -170,8 +171,67 @@ def test_an_orphan_asks_the_levels_above() -> None:
     assert sent(rig.hear(7, TreeJoinReply(T, False)), TreeJoin) == [(6, TreeJoin(T, True, False))]
     own = rig.publish(b"meanwhile")
     assert delivered(own) == [(1, 1)] and told(own, m.Payload) == []
-    back = rig.hear(6, TreeJoinReply(T, True, True))
-    assert [(to, one.event.payload) for to, one in sent(back, m.Payload)] == [(6, b"meanwhile")]
+    [(to, offer)] = sent(rig.hear(6, TreeJoinReply(T, True, True)), m.Offer)
+    assert to == 6 and offer.first and len(offer.spans) == 1
+    [(_, repair)] = sent(rig.hear(6, m.Want(T, offer.spans)), m.Repair)
+    assert [one.payload for one in repair.events] == [b"meanwhile"]
+
+
+def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
+    rig = child_of(9, 8)
+    rig.hear(2, TreeJoin(T, True))
+    rig.lose(9)
+    missed = event(5, 1, b"missed")
+    known = Recent(CONFIG.dissemination)
+    known.admit(missed, 0, None, 0)
+    back = rig.hear(8, TreeJoinReply(T, True, True, [], known.fingerprint()))
+    assert [to for to, _ in sent(back, m.Offer)] == [8]
+    answer = rig.hear(8, m.Offer(T, known.offer(0), False))
+    [(to, want)] = sent(answer, m.Want)
+    assert to == 8 and want.spans == known.offer(0)
+    effects = rig.hear(8, m.Repair(T, [missed]))
+    assert delivered(effects) == [(5, 1)]
+    assert [(to, one.event) for to, one in sent(effects, m.Payload)] == [(2, missed)]
+    assert rig.peer.counters["repaired"] == 1
+
+
+def test_ends_of_a_link_that_have_seen_the_same_offer_nothing() -> None:
+    rig = child_of(9)
+    known = Recent(CONFIG.dissemination)
+    for number in (1, 2):
+        rig.hear(9, m.Payload(T, event(5, number), 1))
+        known.admit(event(5, number), 0, None, 0)
+    same = TreeFamily(T, 2, 0, True, [], [], [], known.fingerprint())
+    assert told(rig.hear(9, same), m.Offer) == []
+    other = TreeFamily(T, 3, 0, True, [], [], [], known.fingerprint() ^ 1)
+    assert told(rig.hear(9, other), m.Offer) == [9]
+
+
+def test_who_subscribes_now_does_not_get_what_came_before() -> None:
+    rig = Rig(1, CONFIG)
+    rig.meet(9)
+    request = sent(rig.subscribe(), FindRequest)[0][1]
+    rig.hear(9, FindReply(request.request, True, providers=[contact(9)]))
+    before = m.Span(contact(5).peer, 1, 1, 3)
+    rig.hear(9, TreeJoinReply(T, True, True, [], 7, [before]))
+    assert told(rig.hear(9, m.Offer(T, [before], True)), m.Want) == []
+    assert not delivered(rig.hear(9, m.Payload(T, event(5, 3), 1)))
+    assert delivered(rig.hear(9, m.Payload(T, event(5, 4), 1))) == [(5, 4)]
+
+
+def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
+    """The parent has seen more, and holds nothing of it: it joined later."""
+    rig = child_of(9, 8, roots=(7,))
+    asked = []
+    for beat in range(2, 6):
+        message = TreeFamily(T, beat, 0, True, [contact(8)], [contact(7)], [], 12345)
+        asked.append(told(rig.hear(9, message), m.Offer))
+    assert asked[0] == [9]
+    assert all(len(to) == 2 and 9 in to and {*to} <= {7, 8, 9} for to in asked[1:])
+    same = TreeFamily(T, 6, 0, True, [contact(8)], [contact(7)], [])
+    assert told(rig.hear(9, same), m.Offer) == []  # fingerprint 0: nothing seen at either end
+    held = [m.Span(contact(5).peer, 1, 1, 1)]
+    assert told(rig.hear(7, m.Offer(T, held, False)), m.Want) == [7]
 
 
 def test_a_parent_that_leaves_says_where_to_go() -> None:

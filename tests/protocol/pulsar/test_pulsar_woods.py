@@ -7,6 +7,8 @@ import pytest
 from wood import Wood
 
 from weft.protocol.config import Pulsar
+from weft.protocol.history.providing import block_key_of
+from weft.protocol.seam import DhtFindProviders
 
 PEERS = 30
 SUBSCRIBERS = range(3, PEERS)
@@ -90,19 +92,22 @@ def test_even_without_any_rendezvous_the_tree_comes_back() -> None:
     assert {len(wood.delivered(number, since_ms)) for number in alive} == {2}
 
 
-def test_crashes_and_loss_without_history() -> None:
-    """Nothing brings back what was lost, but the tree heals and most of it arrives."""
-    wood = grown(seed=1, loss_percent=2)
+@pytest.mark.parametrize(("seed", "silent"), [(1, False), (2, True), (3, False), (4, True)])
+def test_without_history_the_tree_makes_up_for_what_is_lost(seed: int, silent: bool) -> None:
+    """30 % crash while events are published, among them all rendezvous but one, and 5 % of all
+    messages get lost: every survivor gets every survivor's events, once."""
+    wood = grown(seed=seed, loss_percent=5, settings=Pulsar(children_max=3))
     lost = doomed(wood)
     alive = [number for number in SUBSCRIBERS if number not in lost]
-    wood.crash(*lost)
-    wood.run(90_000)
+    for turn in range(40):
+        if turn == 5:
+            wood.crash(*lost, silent=silent)
+        wood.publish(alive[turn % len(alive)], every_ms=500, payload=b"%d" % turn)
+    wood.run(60_000)
+    wanted = sorted(b"%d" % turn for turn in range(40))
+    for number in alive:
+        assert sorted(wood.delivered(number)) == wanted, number
     wood.check_tree()
-    since_ms = wood.world.now_ms
-    wood.publish(*alive)
-    wood.run(5_000)
-    arrived = sum(len(wood.delivered(number, since_ms)) for number in alive)
-    assert arrived > 0.85 * len(alive) ** 2  # a lossless tree has all of them
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -152,3 +157,22 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first.world.handled == second.world.handled
     status = [wood.machine(7).status() for wood in (first, second)]
     assert status[0] == status[1]
+
+
+def test_the_publisher_always_provides_what_it_publishes() -> None:
+    """Others on the way do so with probability p, here none."""
+    wood = Wood(8, history=True, provide_probability=0.0)
+    wood.subscribe(*range(8))
+    wood.run(40_000)
+    wood.publish(3, 4, 3)
+    wood.run(10_000)
+    provided = [wood.machine(number).counters["history_provided"] for number in range(8)]
+    assert provided == [0, 0, 0, 2, 1, 0, 0, 0]
+    cid = wood.stream(0)[0]
+    token = wood.world.ask(
+        wood.nodes[0], lambda token: DhtFindProviders(token, block_key_of(cid), 3)
+    )
+    wood.run(10_000)
+    answered = wood.world.record.answers[token]
+    assert answered is not None
+    assert [one.peer for one in answered[1].contacts] == [wood.nodes[3].contact.peer]

@@ -11,7 +11,8 @@ from weft.rules.multicast import tree_location
 from weft.rules.prefix import closest, location_of
 from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.world import Node, World
+from weft.sim.node import Node
+from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import read_all
 
@@ -30,11 +31,12 @@ class Wood:
         history: bool = False,
         routing: Routing = "pulsarcast",
         settings: Pulsar | None = None,
+        provide_probability: float = 0.1,
     ) -> None:
         config = Config(
             routing=routing,
             pulsar=settings or Pulsar(),
-            history=History(enabled=history),
+            history=History(enabled=history, provide_probability=provide_probability),
             cyclon=Cyclon(cycle_ms=5_000),
         )
         self.config = config

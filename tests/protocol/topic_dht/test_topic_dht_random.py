@@ -90,9 +90,9 @@ def test_the_bound_on_draws_ends_a_draw_in_vain(run: Run) -> None:
     assert drawn == [None, None]
 
 
-def test_views_fill_and_the_oldest_goes() -> None:
-    """Algorithm 2."""
-    settings = TopicSettings(children_max=3, period_ms=2_000, view_max=5, view_percent=50)
+def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
+    """Algorithm 2, among more forwarders than one lookup finds."""
+    settings = TopicSettings(scheme="full-gossip", period_ms=2_000, view_max=5, view_percent=50)
     run = Run(Settings(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6)))
     run.start()
     for peer in range(10):
@@ -102,12 +102,23 @@ def test_views_fill_and_the_oldest_goes() -> None:
     for peer in range(10):
         machine = run.machine(peer)
         assert machine is not None
-        views.append(dict(machine.topics.roles.by_topic[T].view))
+        views.append(list(machine.topics.roles.by_topic[T].view))
         assert len(views[-1]) == 5 and machine.ctx.me.peer not in views[-1]
     run.run(30_000)
-    changed = 0
+    now = []
     for peer in range(10):
         machine = run.machine(peer)
         assert machine is not None
-        changed += list(machine.topics.roles.by_topic[T].view) != list(views[peer])
-    assert changed > 5
+        now.append(list(machine.topics.roles.by_topic[T].view))
+    assert sum(one != other for one, other in zip(views, now, strict=True)) > 5
+
+
+def test_children_and_trees_keep_no_views() -> None:
+    settings = TopicSettings(scheme="forward-treecast", period_ms=2_000)
+    run = Run(Settings(seed=2, peers=5, topics=settings))
+    run.start()
+    for peer in range(5):
+        run.subscribe(peer, [T])
+    run.run(20_000)
+    machines = [run.machine(peer) for peer in range(5)]
+    assert not any(m.topics.roles.by_topic[T].view for m in machines if m is not None)

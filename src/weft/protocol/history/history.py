@@ -26,8 +26,9 @@ from collections.abc import Callable, Sequence
 
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Context
-from weft.protocol.history import catchup, fetch, ownership, pacing, storing
+from weft.protocol.history import asking, catchup, fetch, ownership, pacing, storing
 from weft.protocol.history.answers import Answers
+from weft.protocol.history.asking import Asking
 from weft.protocol.history.fetch import Fetch
 from weft.protocol.history.intake import Intake, routed
 from weft.protocol.history.ownership import Ownership
@@ -66,6 +67,7 @@ TIMERS = (
     storing.PRUNE,
     ownership.TIMER,
     pacing.TIMER,
+    asking.TIMER,
 )
 _TELL = stream_of("history.tell")
 
@@ -122,6 +124,7 @@ class History:
         self.ownership = Ownership(
             ctx, library, sign, self.versions, self.fetch, self.storing, members, dht
         )
+        self.asking = Asking(ctx, self.ownership, self.versions, members, dht)
         self.answers = Answers(
             ctx,
             self.topics,
@@ -394,6 +397,8 @@ class History:
             self.storing.on_prune_timer(list(self._library.topics()))
         elif timer.kind == ownership.TIMER:
             self.ownership.on_timer()
+        elif timer.kind == asking.TIMER:
+            self.asking.on_timer(timer.serial)
         elif timer.kind == pacing.TIMER:
             self.serving.pacing.on_timer(timer.serial)
         elif timer.kind == catchup.TIMEOUT:

@@ -14,9 +14,11 @@ from weft.protocol.messages_history import (
     Heads,
     PageReply,
     PageRequest,
+    SubTopicReply,
+    SubTopicRequest,
     TopicNews,
 )
-from weft.protocol.seam import Answer, ChangeTopic, FollowTopic, Pruned, Stored
+from weft.protocol.seam import Answer, AskSubTopic, ChangeTopic, FollowTopic, Pruned, Stored
 
 
 def handlers(ctx: Context, history: History | None) -> dict[type, Callable[[Contact, Any], None]]:
@@ -29,13 +31,15 @@ def handlers(ctx: Context, history: History | None) -> dict[type, Callable[[Cont
             PageRequest: history.serving.on_page_request,
             PageReply: history.answers.on_page_reply,
             TopicNews: history.ownership.on_news,
+            SubTopicRequest: history.asking.on_request,
+            SubTopicReply: history.asking.on_reply,
         }
 
     def refuse(sender: Contact, message: Any) -> None:
         ctx.counters["history_off"] += 1
 
-    kinds = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews)
-    return dict.fromkeys(kinds, refuse)
+    kinds = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
+    return dict.fromkeys((*kinds, SubTopicRequest), refuse)
 
 
 def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any], None]]:
@@ -46,10 +50,11 @@ def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any]
             Pruned: history.on_pruned,
             ChangeTopic: history.ownership.change,
             FollowTopic: history.ownership.follow,
+            AskSubTopic: history.asking.ask,
         }
 
     def refuse(command: Any) -> None:
         reason = "owned topics need a store: open the peer with store=…"
         ctx.answer(Answer(command.token, "refused", reason=reason))
 
-    return {ChangeTopic: refuse, FollowTopic: refuse}
+    return {ChangeTopic: refuse, FollowTopic: refuse, AskSubTopic: refuse}

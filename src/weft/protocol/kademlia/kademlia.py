@@ -186,14 +186,14 @@ class Kademlia:
             tables = (self.home.table,)
             self.searches.start(Search(question, tables, _nothing, None, True, (entry,), anew=True))
 
-    def look_into(self, place: Place, bucket: int) -> None:
-        """Look up a random location of a bucket's range."""
+    def look_into(self, place: Place, bucket: int, count: int = 0) -> None:
+        """Look up a random location of a bucket's range; `count` as in `Question`."""
         key = self._ctx.next_key(_TARGET)
         randomness = 0
         for word in range(place.space.bits // 64):
             randomness = randomness << 64 | absorb(key, word)
         target = in_bucket(place.table.own, bucket, place.space.bits, randomness)
-        question = Question(place.space, target, sender_role=place.role)
+        question = Question(place.space, target, sender_role=place.role, count=count)
         self.searches.start(Search(question, (place.table,), _nothing, background=True))
 
     def _look_after_records(self) -> None:

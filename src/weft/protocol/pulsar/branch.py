@@ -41,6 +41,7 @@ class Branch:
         "beat",
         "begun_cycle",
         "children",
+        "differs",
         "family_heard",
         "fellows",
         "fresh",
@@ -82,6 +83,7 @@ class Branch:
         self.heard_cycle = 0  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves nobody
+        self.differs = 0  # cycles in which a linked member had seen something else
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
 
     @property

@@ -27,8 +27,9 @@ from weft.protocol.messages_pulsar import (
 )
 from weft.protocol.past import Past
 from weft.protocol.pulsar import family, joining, status
-from weft.protocol.pulsar.branch import Branch, Child
+from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.finding import Finding
+from weft.protocol.pulsar.hosting import Hosting
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.pulsar.rendezvous import Rendezvous
 from weft.protocol.pulsar.spreading import Spreading
@@ -36,19 +37,11 @@ from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
-from weft.rules.draw import stream_of
 from weft.rules.multicast import (
-    has_room,
     is_circle,
     is_cut_off,
-    may_join,
-    push_down,
     repair_order,
 )
-
-_DOWN = stream_of("pulsar.down")
-_INSTEAD = 3
-"""guess: children named to somebody that a full member cannot take."""
 
 
 class Pulsar(Routing):
@@ -62,6 +55,7 @@ class Pulsar(Routing):
         self.finding = Finding(ctx, dht)
         self.joining = Joining(ctx, dht, self.trees, self)
         self.roots = Rendezvous(ctx, dht, self.trees, self._demoted)
+        self.hosting = Hosting(ctx, self.trees, self.roots, self._serve)
         self.spreading = Spreading(ctx, self.trees, self.joining)
         self._by_key: dict[bytes, Branch] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
@@ -70,7 +64,7 @@ class Pulsar(Routing):
 
     def handlers(self) -> Handlers:
         return {
-            TreeJoin: self.on_join,
+            TreeJoin: self.hosting.on_join,
             TreeJoinReply: self.joining.on_reply,
             TreeFamily: self.on_family,
             TreeLeave: self.on_leave,
@@ -89,14 +83,7 @@ class Pulsar(Routing):
     def _is_member(self, key: bytes) -> bool:
         """Whether a lookup that asks for members of a tree has found one."""
         branch = self._by_key.get(key)
-        return branch is not None and self._takes_children(branch)
-
-    def _takes_children(self, branch: Branch) -> bool:
-        """Whether the way up is whole, as far as this peer has heard; else those below a lost
-        root would all join each other."""
-        patience = self._ctx.config.pulsar.patience_cycles
-        whole = not is_cut_off(branch.heard_cycle, self.roots.cycle, patience - 1)
-        return branch.rendezvous or (branch.parent is not None and whole)
+        return branch is not None and self.hosting.takes_children(branch)
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -248,49 +235,6 @@ class Pulsar(Routing):
         self.roots.check(branch)
         return branch
 
-    def on_join(self, sender: Contact, message: TreeJoin) -> None:
-        ctx, topic = self._ctx, message.topic
-        branch = self.trees.get(topic)
-        if message.root and (branch is None or not branch.attached):
-            branch = self._serve(topic)
-        parent = branch.parent.peer if branch is not None and branch.parent is not None else None
-        if branch is None or not may_join(
-            sender.peer, parent, branch.path, self._takes_children(branch)
-        ):
-            ctx.send(sender, TreeJoinReply(topic, False))
-            return
-        children = branch.children
-        if sender.peer not in children and not has_room(len(children), self._children_max):
-            instead = self._instead(branch)
-            ctx.counters["trees_pushed_down"] += 1
-            ctx.send(sender, TreeJoinReply(topic, False, False, instead))
-            return
-        branch.forget(sender.peer)
-        children[sender.peer] = Child(sender, message.subscribed)
-        family.settle(ctx, branch)
-        recent = branch.recent
-        seen = recent.seen() if message.fresh else []
-        reply = TreeJoinReply(topic, True, branch.subscribed, [], recent.fingerprint(), seen)
-        ctx.send(sender, reply)
-        family.tell_children(ctx, branch, self.roots.cycle, sender.peer)
-        if message.subscribed:
-            family.meet(ctx, branch, sender)
-
-    def _instead(self, branch: Branch) -> list[Contact]:
-        """Who may have room: another rendezvous, else the children."""
-        roots = [
-            fellow.contact
-            for fellow in branch.fellows.values()
-            if has_room(fellow.children, self._children_max)
-        ]
-        below = [child.contact for child in branch.children.values()]
-        key = self._ctx.next_key(_DOWN)
-        return [*push_down(roots, key, 1), *push_down(below, key, _INSTEAD)]
-
-    @property
-    def _children_max(self) -> int:
-        return self._ctx.config.pulsar.children_max
-
     def on_family(self, sender: Contact, message: TreeFamily) -> None:
         branch = self.trees.get(message.topic)
         if branch is None or branch.parent is None or branch.parent.peer != sender.peer:
@@ -318,7 +262,7 @@ class Pulsar(Routing):
             family.meet(self._ctx, branch, branch.siblings[0])
         if changed:
             family.tell_children(self._ctx, branch, self.roots.cycle)
-        self.spreading.compare(branch, sender, message.recent)
+        self.spreading.compare_again(branch, sender, message.recent)
 
     def _leave_parent(self, branch: Branch) -> None:
         """The way up leads nowhere: join anew, by a lookup."""
@@ -358,7 +302,7 @@ class Pulsar(Routing):
             self._ctx.send(sender, TreeLeave(message.topic))
         elif branch.rendezvous:
             self.roots.on_sync(branch, sender, message)
-            self.spreading.compare(branch, sender, message.recent)
+            self.spreading.compare_again(branch, sender, message.recent)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         for branch in list(self.trees.values()):

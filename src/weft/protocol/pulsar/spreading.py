@@ -22,7 +22,12 @@ from weft.protocol.pulsar.joining import Joining
 from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis
 from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
+from weft.rules.draw import stream_of
 from weft.rules.multicast import onward
+
+_ELSEWHERE = stream_of("pulsar.elsewhere")
+_DIFFERS_MAX = 2
+"""guess: cycles; while events flow, the two ends of a link often differ for a moment."""
 
 
 class Spreading:
@@ -90,22 +95,39 @@ class Spreading:
 
     # --- repair -----------------------------------------------------------------------------------
 
-    def compare(
-        self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis | None = None
-    ) -> None:
-        """Offer what is held here to the other end of a link, if that has seen something else."""
-        if settle_ms is None:
-            settle_ms = self._ctx.config.dissemination.settle_ms
-        if not branch.fresh:
-            repairing.compare(self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms)
+    def compare(self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis) -> bool:
+        """Offer what is held here to another member that has seen something else; says whether
+        it has."""
+        if branch.fresh:
+            return False
+        return repairing.compare(
+            self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms
+        )
+
+    def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
+        """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
+        what the other lacks (one that came later has passed it over): then any member is asked."""
+        settle_ms = self._ctx.config.dissemination.settle_ms
+        differs = self.compare(branch, other, fingerprint, settle_ms)
+        branch.differs = branch.differs + 1 if differs else 0
+        if branch.differs < _DIFFERS_MAX:
+            return
+        known = {one.peer: one for one in (*branch.path, *branch.roots)}
+        known |= branch.subscribers()
+        linked = branch.links()
+        others = [one for peer, one in known.items() if peer not in linked]
+        others = [one for one in others if one.peer != self._ctx.me.peer]
+        if others:
+            chosen = self._ctx.pick(_ELSEWHERE, others)
+            self.compare(branch, chosen, fingerprint, settle_ms)
 
     def on_offer(self, sender: Contact, message: m.Offer) -> None:
-        branch = self._linked(sender, message.topic)
+        branch = self._trees.get(message.topic)
         if branch is not None and not branch.fresh:
             repairing.on_offer(self._ctx, branch.recent, sender, message)
 
     def on_want(self, sender: Contact, message: m.Want) -> None:
-        branch = self._linked(sender, message.topic)
+        branch = self._trees.get(message.topic)
         if branch is not None:
             repairing.on_want(self._ctx, branch.recent, sender, message)
 
@@ -116,8 +138,3 @@ class Spreading:
         new = sum(self._accept(branch, event, 0, sender) for event in message.events)
         self._ctx.counters["repaired"] += new
         self._ctx.counters["repairs_duplicate"] += len(message.events) - new
-
-    def _linked(self, sender: Contact, topic: Topic) -> Branch | None:
-        """The tree, if the sender is linked to this peer in it."""
-        branch = self._trees.get(topic)
-        return branch if branch is not None and sender.peer in branch.watched else None

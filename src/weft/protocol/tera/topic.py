@@ -15,6 +15,7 @@ the link graph that lost each other.
 from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
+from weft.protocol import repairing
 from weft.protocol.context import Arrived, Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages import (
@@ -36,9 +37,9 @@ from weft.protocol.messages import (
 )
 from weft.protocol.messages_stan import CollectReply
 from weft.protocol.recent import Recent
-from weft.protocol.records import DELIVER_MESSAGE, DUPLICATE_MESSAGE, message_id
-from weft.protocol.seam import Deliver, Millis, Scheme
-from weft.protocol.taking import is_forged
+from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.seam import Millis, Scheme
+from weft.protocol.taking import deliver, is_forged, trace_event
 from weft.protocol.tera.acquaintances import Acquaintances
 from weft.protocol.tera.links import Links
 from weft.protocol.tera.size import Size
@@ -151,10 +152,7 @@ class TopicState:
         return self.recent.admit(event, hops, source, self._ctx.now)
 
     def _deliver(self, event: Event, hops: int, source: PeerId | None) -> None:
-        origin = self._ctx.origin(self.topic, event)
-        self._ctx.out.append(Deliver(self.topic, event, hops, None, origin))
-        if self._ctx.tracing:
-            self._trace(DELIVER_MESSAGE, event, source, hops)
+        deliver(self._ctx, self.topic, event, hops, source)
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
         self._ctx.counters["payloads_received"] += 1
@@ -165,60 +163,25 @@ class TopicState:
         if self.accept(event, min(hops, HOPS_MAX - 1), sender):  # room for one more hop
             return
         self._ctx.counters["duplicates"] += 1
-        if self._ctx.tracing:
-            self._trace(DUPLICATE_MESSAGE, event, sender.peer, hops)
+        trace_event(self._ctx, DUPLICATE_MESSAGE, self.topic, event, sender.peer, hops)
         if self.tree is not None:
             self.tree.duplicate(sender, event)
-
-    def _trace(self, kind: str, event: Event, source: PeerId | None, hops: int) -> None:
-        self._ctx.trace(
-            kind,
-            {
-                "messageID": message_id(self.topic, event),
-                "topic": self.topic,
-                "receivedFrom": self._ctx.name(source if source else self._ctx.me.peer),
-                "hops": hops,
-            },
-        )
 
     # --- repair ---------------------------------------------------------------------------------
 
     def compare(self, other: Contact, fingerprint: int, settle_ms: Millis) -> None:
-        """Offer what we hold to a member that has seen something else.
-
-        Events that came only just now may be on their way to the other too: not offered.
-        """
-        if fingerprint != self.recent.fingerprint() and not self.entering:
+        """Offer what we hold to a member that has seen something else."""
+        if not self.entering and repairing.compare(
+            self._ctx, self.topic, self.recent, other, fingerprint, settle_ms
+        ):
             self.quiet = False
-            self._ctx.send(other, self._offer(settle_ms, first=True))
-
-    def _offer(self, settle_ms: Millis, first: bool) -> Offer:
-        spans = self.recent.offer(self._ctx.now - settle_ms)
-        return Offer(self.topic, spans, first, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
-        if self.entering:  # not known yet what came before this subscription
-            return
-        wanted = self.recent.lacking(message.spans)
-        if wanted:
-            self._ctx.send(sender, Want(self.topic, wanted))
-        if message.first:
-            self._ctx.send(sender, self._offer(message.settle_ms, first=False))
+        if not self.entering:  # else it is not known yet what came before this subscription
+            repairing.on_offer(self._ctx, self.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
-        """Send what is asked for, in bounded messages."""
-        batch = self._ctx.config.dissemination.repair_batch
-        bytes_max = self._ctx.config.dissemination.repair_bytes_max
-        events: list[Event] = []
-        size = 0
-        for held in self.recent.fetch(message.spans, 512):
-            if events and (len(events) >= batch or size + len(held.event.payload) > bytes_max):
-                self._ctx.send(sender, Repair(self.topic, events))
-                events, size = [], 0
-            events.append(held.event)
-            size += len(held.event.payload)
-        if events:
-            self._ctx.send(sender, Repair(self.topic, events))
+        repairing.on_want(self._ctx, self.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0

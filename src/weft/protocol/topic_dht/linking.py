@@ -1,7 +1,10 @@
 """The level-i links of a forwarder, by which trees go (Baehni and others, 5.2, `rules/treecast`).
 
-Links of a level are some of the forwarders that the routing table has in that bucket; they stay
-until they are lost, since a link is a connection. Repair works from both ends, as the paper has it:
+Links of a level are some of the forwarders that the routing table has in that bucket: for each of
+a few places of that half, drawn once and for all, the one closest to it. So they depend on who is
+there and not on who came first (else the first ones would do most of the work), they change only
+when somebody closer comes or they are lost, and they lead to the same peers in all topics that are
+shared with them. Repair works from both ends, as the paper has it:
 a newcomer makes itself known to those that nobody but it can serve as a link of that level
 (`roles.affected`: they are told by `Appeared`), and a member that has no link on a level routes to
 that level's place, at once when it becomes a forwarder and for one level at a time later on.
@@ -42,20 +45,18 @@ class Linking:
         """Choose links where some are gone or lacking. Returns who is linked from now on and was
         not, children excepted: they see to it themselves."""
         forwarder = self._roles.forwarding(member.topic)
-        member.links = self._choose(member, forwarder) if forwarder is not None else {}
+        member.links = self._choose(forwarder) if forwarder is not None else {}
         came = self._watch(member)
         children = forwarder.children if forwarder is not None else ()
         return [one for one in came if one.peer not in children]
 
-    def _choose(self, member: Membership, forwarder: Forwarder) -> Links:
+    def _choose(self, forwarder: Forwarder) -> Links:
         own = position(forwarder.place.table.own)
         known = {position(entry.key): entry.contact for entry in sound(forwarder)}
-        count, chosen = self._settings.links_per_level, {}
+        count, key = self._settings.links_per_level, self._ctx.key(_KEEP, 0)
+        chosen: Links = {}
         for level, there in treecast.levels(own, known, BITS).items():
-            kept = [one for one in member.links.get(level, ()) if one in known]
-            if len(kept) < min(count, len(there)):
-                key = self._ctx.next_key(_KEEP)
-                kept = treecast.kept_links(own, level, there, kept, count, key, BITS)
+            kept = treecast.kept_links(own, level, there, (), count, key, BITS)
             chosen[level] = {one: known[one] for one in kept}
         return chosen
 

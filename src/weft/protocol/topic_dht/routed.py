@@ -33,6 +33,8 @@ from weft.protocol.topic_dht.topic_dht import TopicDht
 
 _TOLD_MAX = 64
 """guess: forwarders of a topic that are told when this peer leaves the network."""
+_FIND_TIMES = 2
+"""guess: lookups before a topic is taken to have no subscriber; one may have lost its way."""
 
 
 class TopicRouting(Routing):
@@ -218,14 +220,19 @@ class TopicRouting(Routing):
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
         """Find a forwarder: the root of an event from outside, so at a random place."""
-        number, without = self._ctx.next_serial(), tuple(avoid)
+        number = self._ctx.next_serial()
+        self._look_for(number, topic, tuple(avoid), _FIND_TIMES)
+        return number
 
+    def _look_for(self, number: int, topic: Topic, avoid: tuple[PeerId, ...], left: int) -> None:
         def found(entries: list[Entry]) -> None:
-            contacts = [entry.contact for entry in entries if entry.contact.peer not in without]
-            self._ctx.tell(LookupDone(number, topic, tuple(contacts)))
+            contacts = [entry.contact for entry in entries if entry.contact.peer not in avoid]
+            if contacts or left <= 1:
+                self._ctx.tell(LookupDone(number, topic, tuple(contacts)))
+            else:
+                self._look_for(number, topic, avoid, left - 1)
 
         self.topics.routing.enter(topic, self.topics.sampling.random_target(topic), found)
-        return number
 
     # --- time and losses --------------------------------------------------------------------------
 

@@ -83,8 +83,9 @@ class Routing:
         """Look an own location up through the lobby, as a newcomer would: those around learn of
         it, and parts of a topic that do not know each other meet. Then look into the ranges of
         other topics, so that who comes by on the way to them is shown the way: into all of them
-        at first, later (`again`) into one at a time."""
-        question = Question(TOPICS, place.table.own, sender_role=place.role)
+        at first, later (`again`) into one at a time, and not so wide."""
+        count = FEW if again else 0
+        question = Question(TOPICS, place.table.own, sender_role=place.role, count=count)
         near = tuple(
             Neighbour(entry.contact, entry.role)
             for entry in self.lobby.table.closest(place.table.own, self._ctx.config.dht.k)
@@ -97,7 +98,7 @@ class Routing:
             if again and ranges:
                 ranges = [self._ctx.pick(_RANGE, ranges)]
             for bucket in ranges:
-                self._dht.look_into(place, bucket)
+                self._dht.look_into(place, bucket, FEW)
 
         self._dht.searches.start(Search(question, tables, found, None, True, everybody))
 

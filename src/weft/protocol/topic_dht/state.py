@@ -11,6 +11,11 @@ from weft.protocol.seam import Millis
 from weft.protocol.topic_dht.space import location
 from weft.rules import roles as rules
 
+_EAGER = 2
+"""guess: times that a table is looked after at the usual pace although nothing changes."""
+_SLOWEST = 3
+"""guess: halvings of that pace."""
+
 
 @dataclass
 class ChildEntry:
@@ -33,6 +38,14 @@ class Forwarder:
         table = self.place.table
         topic = self.place.role
         return [one for one in table.closest(table.own, len(table)) if one.role == topic]
+
+    def fingerprint(self) -> int:
+        """Changes with the forwarders in the table."""
+        topic, found = self.place.role, 0
+        for entry in self.place.table:
+            if entry.role == topic and not entry.failures:
+                found ^= entry.key
+        return found
 
     def closer(self, peer: PeerId) -> Entry | None:
         """A forwarder known to be closer to a peer than this one, that peer itself excepted."""
@@ -78,6 +91,29 @@ class Invitation:
     until_ms: Millis
 
 
+class Pace:
+    """When a table is looked after: every so many periods, and less and less often while nothing
+    changes in it."""
+
+    __slots__ = ("_last", "_quiet", "_state")
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._quiet = 0
+        self._state = 0
+
+    def is_due(self, period: int, every: int, state: int) -> bool:
+        """`state` is a fingerprint of what the table holds; 0, of nobody, is not to be left so."""
+        if state != self._state or not state:
+            self._state, self._quiet = state, 0
+        slower = 1 << min(_SLOWEST, max(0, self._quiet - _EAGER))
+        if period - self._last < every * slower:
+            return False
+        self._last = period
+        self._quiet += 1
+        return True
+
+
 @dataclass
 class Role:
     """One topic."""
@@ -95,6 +131,7 @@ class Role:
     region_bits: int | None = None  # see `sampling`
     estimates: list[float] = field(default_factory=list)  # of how many forwarders there are
     view: dict[PeerId, Contact] = field(default_factory=dict)  # Algorithm 2, oldest first
+    pace: Pace = field(default_factory=Pace)  # of looking after the table
 
     def is_busy(self, now: Millis) -> bool:
         """Whether others' operations have to wait."""

@@ -29,7 +29,7 @@ from weft.protocol.topic_dht.sampling import Drawn, Sampling
 from weft.protocol.topic_dht.serving import Serving
 from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.stabilising import Stabilising
-from weft.protocol.topic_dht.state import Role, Roles
+from weft.protocol.topic_dht.state import Pace, Role, Roles
 from weft.protocol.topic_dht.talking import Talking
 from weft.rules.draw import below, stream_of
 
@@ -80,6 +80,7 @@ class TopicDht:
             ctx, self.roles, self.routing, self.talking, self.serving, self.settings
         )
         self._periods = 0
+        self._lobby_pace = Pace()
 
     # --- for the peer -----------------------------------------------------------------------------
 
@@ -91,9 +92,11 @@ class TopicDht:
 
     def look_around(self) -> None:
         """There are (new) neighbours: be known to others, and meet other parts of one's topics."""
+        self._lobby_pace = Pace()
         self.routing.announce(self.routing.lobby)
         for role in self.roles.by_topic.values():
             if role.forwarder is not None:
+                role.pace = Pace()
                 self.routing.announce(role.forwarder.place, again=True)
 
     def subscribe(self, topics: Sequence[Topic]) -> None:
@@ -141,13 +144,16 @@ class TopicDht:
 
     def _on_period(self) -> None:
         self._periods += 1
-        refresh = self._periods % self.settings.refresh_periods == 0
+        every = self.settings.refresh_periods
         for role in list(self.roles.by_topic.values()):
             self.stabilising.on_period(role)
             self.sampling.on_period(role)
-            if refresh and role.forwarder is not None:
+            forwarder = role.forwarder
+            if forwarder is not None and role.pace.is_due(
+                self._periods, every, forwarder.fingerprint()
+            ):
                 self._refresh(role)
-        if refresh:
+        if self._lobby_pace.is_due(self._periods, every, 1):
             self.routing.announce(self.routing.lobby, again=True)
 
     def _refresh(self, role: Role) -> None:

@@ -1,0 +1,79 @@
+"""One peer's place in the simulated world, and its clock, which may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol import seam
+from weft.sim.record import Stay
+from weft.store.interface import Store
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A peer's own clock: off by a constant, and fast by so many parts in a million."""
+
+    offset_ms: int = 0
+    drift_ppm: int = 0
+
+    def local_ms(self, world_ms: int) -> int:
+        return world_ms + self.offset_ms + world_ms * self.drift_ppm // _MILLION
+
+    def world_duration_ms(self, local_ms: int) -> int:
+        """After how long at least so much has passed by this clock; never a rounding too soon."""
+        if not self.drift_ppm:
+            return local_ms
+        return local_ms * _MILLION // (_MILLION + self.drift_ppm) + 2
+
+
+TRUE_CLOCK = Clock()
+
+
+class Node:
+    """One peer's place in the world; `machine` is None while it is down."""
+
+    __slots__ = (
+        "backlog",
+        "clock",
+        "contact",
+        "held_by",
+        "holds",
+        "index",
+        "life",
+        "lives",
+        "losing",
+        "machine",
+        "make",
+        "silent",
+        "stays",
+        "store",
+        "storing",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        contact: Contact,
+        make: Callable[[], seam.Machine],
+        clock: Clock,
+        store: Store | None,
+    ) -> None:
+        self.index = index
+        self.contact = contact
+        self.make = make
+        self.clock = clock
+        self.machine: seam.Machine | None = None
+        self.life = 0  # changes with every start and every end, so that no happening outlives one
+        self.lives = 0
+        self.silent = False  # it went down without anybody being told
+        self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
+        self.stays: dict[Topic, Stay] = {}
+        self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
+        self.held_by: dict[PeerId, Node] = {}
+        self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
+        self.store = store  # outlives the peer's lives, as a disk does
+        self.storing: dict[int, seam.Store] = {}  # on their way to the disk, lost in a crash

@@ -1,0 +1,201 @@
+"""Topic hierarchies over real sockets: every routing, with and without history, owners, and the
+command line's way in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from net_kit import PATIENCE_S, until
+
+import weft
+from weft.cli import pub
+from weft.net.config import Network
+from weft.net.control import ControlClient, ControlServer
+from weft.protocol import config as protocol
+from weft.store.memory import MemoryStore
+
+CONFIG = weft.Config(
+    network=Network(leave_timeout_ms=2_000, rejoin_ms=100),
+    protocol=protocol.Config(
+        cyclon=protocol.Cyclon(cycle_ms=300, reply_timeout_ms=2_000),
+        tera=protocol.Tera(lookup_timeout_ms=2_000, route_timeout_ms=2_000),
+        dht=protocol.Dht(k=8, refresh_first_ms=500),
+    ),
+)
+SPORTS, BALL, FOOTBALL = "/sports", "/sports/ball", "/sports/ball/football"
+
+
+@asynccontextmanager
+async def swarm(
+    count: int,
+    routing: protocol.Routing = "tera",
+    history: bool = False,
+    hierarchies: tuple[str, ...] = (SPORTS,),
+) -> AsyncGenerator[list[weft.Peer], None]:
+    async with AsyncExitStack() as stack:
+        peers: list[weft.Peer] = []
+        for _ in range(count):
+            opened = weft.Peer.open(
+                join=[peers[0].address] if peers else [],
+                config=CONFIG,
+                routing=routing,
+                store=MemoryStore() if history else None,
+                hierarchies=hierarchies,
+            )
+            peers.append(await stack.enter_async_context(opened))
+        await until(lambda: not any(peer.isolated for peer in peers), "all to join")
+        yield peers
+
+
+async def notes(sub: weft.Subscription, count: int) -> list[tuple[str, str, bytes]]:
+    """Topic, origin and payload of so many notifications, and that no more have come."""
+    async with asyncio.timeout(PATIENCE_S):
+        found = [await anext(sub) for _ in range(count)]
+    assert len(sub) == 0
+    return [(note.topic, note.published_in, note.payload) for note in found]
+
+
+@pytest.mark.parametrize("history", [False, True], ids=["live", "history"])
+@pytest.mark.parametrize("routing", ["tera", "flood", "pulsarcast", "topic-dht"])
+async def test_a_subscriber_gets_the_events_of_sub_topics_once(
+    routing: protocol.Routing, history: bool
+) -> None:
+    async with swarm(5, routing, history) as peers:
+        above, beside, below, outside, other = peers
+        sports = await above.subscribe(SPORTS)
+        both = [await beside.subscribe(SPORTS), await beside.subscribe(FOOTBALL)]
+        football = await below.subscribe(FOOTBALL)
+        elsewhere = await other.subscribe("/sportswear")
+        if routing == "tera":
+            met = [(above, SPORTS), (beside, SPORTS), (beside, FOOTBALL), (below, FOOTBALL)]
+            await until(
+                lambda: all(p.status()["topics"][t]["links"] for p, t in met),  # type: ignore[index]
+                "links",
+            )
+        for number, publisher in enumerate((below, outside)):
+            receipt = await publisher.publish(FOOTBALL, b"goal %d" % number)
+            assert (receipt.topic, receipt.outcome) == (FOOTBALL, "delivered")
+            ball, top = await receipt.above()
+            assert (top.topic, top.outcome) == (SPORTS, "delivered")
+            assert ball.topic == BALL  # over a flood nobody can tell that it has no subscriber
+            assert routing != "tera" or ball.outcome == "no_subscriber"
+            climbed = [(SPORTS, FOOTBALL, b"goal %d" % number)]
+            assert await notes(sports, 1) == climbed
+            assert await notes(both[0], 1) == climbed
+            own = [(FOOTBALL, FOOTBALL, b"goal %d" % number)]
+            assert await notes(both[1], 1) == own
+            assert await notes(football, 1) == own
+        assert (await outside.publish(SPORTS, b"news")).outcome == "delivered"
+        assert await notes(sports, 1) == [(SPORTS, SPORTS, b"news")]
+        assert len(football) == len(elsewhere) == 0
+
+
+async def test_two_peers_in_three_levels_send_the_payload_once() -> None:
+    async with swarm(2) as (publisher, subscriber):
+        topics = (FOOTBALL, BALL, SPORTS)
+        subs = [await subscriber.subscribe(topic) for topic in topics]
+        for topic in topics:
+            await publisher.subscribe(topic)
+        linked = publisher.status()["topics"]
+        await until(
+            lambda: all(publisher.status()["topics"][t]["links"] for t in topics),  # type: ignore[index]
+            f"links {linked}",
+        )
+        for number in range(100):
+            await publisher.publish(FOOTBALL, b"%4d" % number)
+        for topic, sub in zip(topics, subs, strict=True):
+            expected = [(topic, FOOTBALL, b"%4d" % number) for number in range(100)]
+            assert await notes(sub, 100) == expected
+        assert subscriber.counters["payloads_received"] == 100
+
+
+async def test_several_topics_climb_together_and_are_not_too_many() -> None:
+    async with swarm(2) as (publisher, subscriber):
+        sub = await subscriber.subscribe(SPORTS)
+        receipts = await publisher.publish([FOOTBALL, "/sports/tennis", "/news"], b"both")
+        assert [receipt.topic for receipt in receipts] == [FOOTBALL, "/sports/tennis", "/news"]
+        levels = [[level.topic for level in await receipt.above()] for receipt in receipts]
+        assert levels == [[BALL, SPORTS], [SPORTS], []]
+        assert await notes(sub, 1) == [(SPORTS, FOOTBALL, b"both")]
+        with pytest.raises(weft.UsageError, match=r"1 to 16 topics at once, not in 17"):
+            await publisher.publish(SPORTS + "/x" * 16, b"deep")
+        assert (await publisher.publish("/x" * 20, b"deep, in no hierarchy")).topic == "/x" * 20
+
+
+async def test_who_leaves_at_once_has_published_at_every_level() -> None:
+    """The receipt is that of the event's own topic, which this peer is in; finding somebody above
+    takes a lookup, and leaving waits for it."""
+    async with swarm(3, "pulsarcast") as peers:
+        sub = await peers[0].subscribe(SPORTS)
+        async with weft.Peer.open(
+            join=[peers[1].address], config=CONFIG, routing="pulsarcast", hierarchies=[SPORTS]
+        ) as hasty:
+            await hasty.subscribe(FOOTBALL)
+            receipt = await hasty.publish(FOOTBALL, b"bye")
+            assert receipt.access_point_text == hasty.address
+        assert await notes(sub, 1) == [(SPORTS, FOOTBALL, b"bye")]
+        assert [level.outcome for level in await receipt.above()][1] == "delivered"
+
+
+async def test_a_bad_root_is_named() -> None:
+    with pytest.raises(weft.UsageError, match="hierarchies: topic 'sports' must start with"):
+        await weft.Peer.start(hierarchies=["sports"])
+
+
+async def test_owners_make_hierarchies_and_the_past_keeps_its_names(tmp_path: Path) -> None:
+    async with swarm(3, history=True, hierarchies=()) as (owner, member, late):
+        subs = [await owner.subscribe(SPORTS), await member.subscribe("/sports/ball")]
+        await owner.subscribe("/sports/ball")
+        await owner.owned.create(SPORTS, publishers=[member.id], hierarchy=True)
+        await owner.owned.add_subtopic(SPORTS, "ball")
+        await until(
+            lambda: member.owned.info(SPORTS) and member.owned.info(BALL), "news of both topics"
+        )
+        info = member.owned.info(BALL)
+        assert info is not None and info.hierarchy == SPORTS
+        receipt = await member.publish(BALL, b"goal")
+        assert [receipt.outcome, *[level.outcome for level in await receipt.above()]] == [
+            "delivered",
+            "delivered",
+        ]
+        assert await notes(subs[0], 1) == [(SPORTS, BALL, b"goal")]
+        await owner.owned.revoke(SPORTS, member.id)
+        await until(lambda: member.owned.info(SPORTS).publishers == (), "the revocation")  # type: ignore[union-attr]
+        (refused,) = await (await member.publish(BALL, b"offside")).above()
+        assert refused.outcome == "refused" and SPORTS in refused.reason
+        assert await notes(late.subscribe(SPORTS, since="beginning"), 1) == [
+            (SPORTS, BALL, b"goal")
+        ]
+        again = owner.subscribe(SPORTS, since="beginning")  # from its own store
+        assert await notes(again, 1) == [(SPORTS, BALL, b"goal")]
+
+
+async def test_over_the_control_socket(tmp_path: Path) -> None:
+    async with swarm(2, history=True) as (peer, other):
+        server = ControlServer(peer, tmp_path / "control.sock")
+        await server.open()
+        try:
+            async with (
+                ControlClient(tmp_path / "control.sock") as client,
+                ControlClient(tmp_path / "control.sock") as listener,
+            ):
+                stream = listener.subscribe(SPORTS)
+                await anext(stream)
+                await other.publish(FOOTBALL, b"goal")
+                note = await anext(stream)
+                assert (note["topic"], note["published_in"]) == (SPORTS, FOOTBALL)
+                receipt = await client.publish(FOOTBALL, b"here")
+                ball, sports = receipt["above"]  # nobody is in the topic itself
+                assert (receipt["outcome"], ball["outcome"]) == ("no_subscriber", "no_subscriber")
+                assert (sports["topic"], sports["outcome"]) == (SPORTS, "delivered")
+                assert pub.in_words(receipt).startswith(
+                    f"no subscriber of {FOOTBALL}; {SPORTS} above it: delivered through /ip4"
+                )
+                made = await client.ask("topic", action="create", topic="/club", hierarchy=True)
+                assert made["info"]["hierarchy"] == "/club"
+        finally:
+            await server.close()

@@ -1,0 +1,103 @@
+"""The topic-aware DHT of real peers on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from net_kit import PATIENCE_S, until
+
+import weft
+from weft.net.config import Network
+from weft.protocol import config as protocol
+from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.store.memory import MemoryStore
+
+T = "/t"
+
+
+def config(scheme: Scheme) -> weft.Config:
+    return weft.Config(
+        network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
+        protocol=protocol.Config(
+            cyclon=protocol.Cyclon(cycle_ms=500, reply_timeout_ms=2_000),
+            dht=protocol.Dht(refresh_first_ms=500),
+            topic_dht=Settings(
+                scheme=scheme, children_max=2, period_ms=1_000, gossip_mode="push-pull"
+            ),
+        ),
+    )
+
+
+@asynccontextmanager
+async def swarm(
+    count: int, scheme: Scheme, history: bool = False
+) -> AsyncGenerator[list[weft.Peer], None]:
+    async with AsyncExitStack() as stack:
+        peers: list[weft.Peer] = []
+        for _ in range(count):
+            join = [peers[0].address] if peers else []
+            store = MemoryStore() if history else None
+            opened = weft.Peer.open(
+                join=join, config=config(scheme), routing="topic-dht", store=store
+            )
+            peers.append(await stack.enter_async_context(opened))
+        yield peers
+
+
+def place(peer: weft.Peer) -> dict[str, Any]:
+    """Where a peer is in the topic."""
+    topics = peer.status().get("routing", {})
+    return topics.get(T, {})  # type: ignore[attr-defined,no-any-return]
+
+
+async def payloads(subscription: weft.Subscription, count: int) -> list[bytes]:
+    async with asyncio.timeout(PATIENCE_S):
+        return sorted([(await anext(subscription)).payload for _ in range(count)])
+
+
+@pytest.mark.parametrize("scheme", ["forward-treecast", "full-gossip"])
+async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> None:
+    async with swarm(7, scheme) as peers:
+        inside, outside = peers[:6], peers[6]
+        if scheme.startswith("forward"):  # who forwards something is a child elsewhere
+            for number, peer in enumerate(inside):
+                await peer.subscribe(f"/own/{number}")
+        subscriptions = [await peer.subscribe(T) for peer in inside]
+        assert {one.outcome for one in subscriptions} <= {"joined", "instantiated"}
+        await until(
+            lambda: all(place(one)["forwards"] or place(one)["parent"] for one in inside), "roles"
+        )
+        for peer in (inside[1], inside[4], outside):
+            receipt = await peer.publish(T, peer.id.encode())
+            assert receipt.outcome == "delivered"
+        expected = sorted(one.id.encode() for one in (inside[1], inside[4], outside))
+        assert [await payloads(one, 3) for one in subscriptions] == [expected] * 6
+        assert sum(peer.counters.get("parasites", 0) for peer in peers) == 0
+        assert outside.counters.get("payloads_received", 0) == 0
+
+        await inside[0].close()  # it says so, and its children look elsewhere
+        rest = inside[1:]
+        await until(
+            lambda: all(place(one)["forwards"] or place(one)["parent"] for one in rest), "roles"
+        )
+        receipt = await rest[2].publish(T, b"after")
+        assert receipt.outcome == "delivered"
+        assert [await payloads(one, 1) for one in subscriptions[1:]] == [[b"after"]] * 5
+
+
+async def test_history_and_signatures_over_it() -> None:
+    async with swarm(4, "forward-treecast", history=True) as peers:
+        subscriptions = [await peer.subscribe(T) for peer in peers[:3]]
+        await until(lambda: all(not peer.isolated for peer in peers), "neighbours")
+        for number in range(3):
+            await peers[number].publish(T, b"%d" % number)
+        expected = [b"0", b"1", b"2"]
+        assert [await payloads(one, 3) for one in subscriptions] == [expected] * 3
+        late = await peers[3].subscribe(T, since="beginning")
+        async with asyncio.timeout(PATIENCE_S):
+            notes = [await anext(late) for _ in range(3)]
+        assert sorted(note.payload for note in notes) == expected

@@ -1,0 +1,134 @@
+"""Where a subscription without a past begins, and that nothing from before comes late."""
+
+from __future__ import annotations
+
+from test_history_topics import history
+
+from history_kit import T, Town
+from weft.ids import Cid, PeerId, cid_of
+from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
+from weft.protocol.messages_history import Had, Head, Heads
+from weft.protocol.seam import Deliver, Send
+from weft.rules.descriptor import Event, seal_event
+from weft.sim.identity import keyed
+
+
+def sealed(town: Town, number: int, *parents: Event, by: int = 9) -> Event:
+    """An event of somebody outside."""
+    contact, sign = keyed(1, by)
+    return seal_event(
+        sign,
+        publisher=contact.peer,
+        topic=T,
+        payload=b"%d" % number,
+        created_ms=0,
+        parents={event.cid: event.height for event in parents},
+        metadata={INCARNATION: 1, NUMBER: number},
+    )
+
+
+def waiting() -> Town:
+    """Peer 1 has subscribed and has not begun."""
+    town = Town(2)
+    town.world.subscribe(town.nodes[1], T)
+    assert not history(town, 1).topics[T].begun
+    return town
+
+
+def hear(town: Town, *events: Event) -> None:
+    """Peer 1 gets events from peer 0."""
+    state = history(town, 1).topics[T]
+    for event in events:
+        history(town, 1).intake.add(state, event, town.nodes[0].contact, 1)
+
+
+def handed(town: Town) -> list[Cid]:
+    out = history(town, 1)._ctx.out
+    return [e.descriptor.cid for e in out if isinstance(e, Deliver) and e.descriptor is not None]
+
+
+def begin(town: Town, head: Event, *had: Had) -> None:
+    told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had))
+    history(town, 1).on_heads(town.nodes[0].contact, told)
+
+
+def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    three = sealed(town, 3, two)
+    begin(town, three, Had(three.publisher, 1, 3))
+    hear(town, three, two, one)
+    assert handed(town) == [three.cid]
+    assert town.peer(1).counters["history_before"] == 2
+
+
+def test_a_low_branch_from_elsewhere_comes_parents_first() -> None:
+    """By heights it would lie before the beginning; its publisher shows that it does not."""
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    low = sealed(town, 1, by=8)
+    child = sealed(town, 2, low, by=8)
+    begin(town, two, Had(two.publisher, 1, 2))
+    hear(town, two, child)
+    assert handed(town) == [two.cid]  # the child waits for its parent
+    hear(town, low)
+    assert handed(town) == [two.cid, low.cid, child.cid]
+
+
+def test_what_came_before_the_word_to_begin_with_is_handed_out_in_order() -> None:
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    three = sealed(town, 3, two)
+    for event in (two, one):
+        history(town, 1).intake.take_in(event, town.nodes[0].contact, 1)
+    begin(town, three, Had(three.publisher, 1, 3))
+    hear(town, three)
+    assert handed(town) == [one.cid, two.cid, three.cid]
+
+
+def test_heads_alone_are_no_beginning() -> None:
+    """Who tells its heads without what came before them is asked for that."""
+    town = waiting()
+    one = sealed(town, 1)
+    heads = Heads(T, [Head(one.cid, 1)], False)
+    history(town, 1).on_heads(town.nodes[0].contact, heads)
+    assert not history(town, 1).topics[T].begun
+    [send] = [e for e in history(town, 1)._ctx.out if isinstance(e, Send)]
+    assert isinstance(send.message, Heads) and send.message.answer and send.message.heads == []
+
+
+def test_nobody_is_silenced_for_long() -> None:
+    """A member that claims to have had all there will ever be is believed for a while only."""
+    town = waiting()
+    one = sealed(town, 1)
+    begin(town, one, Had(one.publisher, 1, 1 << 40))
+    hear(town, one, sealed(town, 2, one))
+    assert handed(town) == [one.cid]
+    context = history(town, 1)._ctx
+    context.now += context.config.dissemination.recent_ms
+    later = sealed(town, 3, one)
+    hear(town, later)
+    assert handed(town) == [one.cid, later.cid]
+
+
+def test_who_asks_for_the_past_gets_what_lay_before() -> None:
+    town = Town(3)
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(*[0] * 6)
+    town.subscribe(1)
+    town.run(20_000)
+    assert len(town.delivered(1)) == 1  # the head
+    town.subscribe(1, since="beginning")
+    town.run(20_000)
+    assert len(town.delivered(1)) == 6 and town.stream(1) == town.stream(0)
+
+
+def test_publishers_remembered_are_bounded() -> None:
+    seen = Seen(4)
+    for number in range(9):
+        seen.add(Had(PeerId(cid_of(b"%d" % number)[:32]), 1, 1))
+    assert len(seen.told()) == 4

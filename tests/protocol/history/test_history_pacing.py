@@ -1,0 +1,83 @@
+"""No peer is served from the store faster than its share."""
+
+from __future__ import annotations
+
+from protocol_kit import contact
+
+from history_kit import Town
+from weft.ids import Topic
+from weft.protocol.config import Config, History
+from weft.protocol.context import Context
+from weft.protocol.history.pacing import Pacing
+from weft.protocol.seam import SetTimer
+
+T = Topic("/t")
+RATE = 1_000
+
+
+class Served:
+    """Answers of a given size, and when they were given."""
+
+    def __init__(self) -> None:
+        self.ctx = Context(contact(1), 7, Config(history=History(serve_bytes_per_s=RATE)))
+        self.pacing = Pacing(self.ctx)
+        self.times: list[int] = []
+
+    def ask(self, size: int, number: int = 2) -> None:
+        def answer() -> int:
+            self.times.append(self.ctx.now)
+            return size
+
+        self.pacing.serve(contact(number), T, answer)
+
+    def play(self) -> None:
+        """Let the timers fire, in their order."""
+        timers = [one for one in self.ctx.out if isinstance(one, SetTimer)]
+        self.ctx.out.clear()
+        start = self.ctx.now
+        for one in sorted(timers, key=lambda one: one.after_ms):
+            self.ctx.now = start + one.after_ms
+            self.pacing.on_timer(one.timer.serial)
+
+
+def test_a_seconds_share_comes_at_once_and_the_rest_in_time() -> None:
+    served = Served()
+    for _ in range(3):
+        served.ask(RATE)
+    assert served.times == [0, 0]  # no more than a second's share was owed before the second
+    served.play()
+    assert served.times == [0, 0, 1_000]
+    served.ctx.now = 60_000
+    served.ask(RATE)
+    assert served.times[-1] == 60_000  # what was had long ago does not count
+
+
+def test_one_peer_does_not_wait_for_another() -> None:
+    served = Served()
+    for _ in range(3):
+        served.ask(10 * RATE, 2)
+    served.ask(RATE, 3)
+    assert len(served.times) == 2
+
+
+def test_what_waits_is_bounded_and_forgotten_with_its_asker() -> None:
+    served = Served()
+    for _ in range(20):
+        served.ask(10 * RATE)
+    assert served.ctx.counters["history_paced"] == 8
+    assert served.ctx.counters["history_not_served"] == 11
+    served.pacing.forget(contact(2).peer)
+    served.play()
+    assert served.times == [0]
+
+
+def test_a_slow_source_is_read_to_the_end() -> None:
+    """A page a second or so: the reader waits for it, and does not leave."""
+    town = Town(2, serve_bytes_per_s=20_000, page_bytes_max=10_000)
+    town.subscribe(0)
+    town.run(10_000)
+    town.publish(*[0] * 40, every_ms=10, payload=bytes(2_000))
+    town.subscribe(1, since="beginning")
+    town.run(30_000)
+    assert town.stream(1) == town.stream(0) and len(town.stream(1)) == 40
+    assert town.counter("history_paced") > 0

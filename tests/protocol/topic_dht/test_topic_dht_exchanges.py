@@ -1,0 +1,265 @@
+"""The four schemes message by message: one peer, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_kit import Rig, T, answers, contact, delivered, event, sent, span, told
+
+from weft.ids import Topic
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.config import Config
+from weft.protocol.messages_topic_dht import (
+    ABSENT,
+    JOIN,
+    Appeared,
+    Beat,
+    Cast,
+    Forget,
+    RoleReply,
+    RoleRequest,
+    SeenReply,
+    SeenRequest,
+    Vanished,
+)
+from weft.protocol.topic_dht.routed import TopicRouting
+from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.space import location, position
+from weft.rules.prefix import BITS, common_prefix
+
+OTHERS = (2, 3, 4, 5, 6, 7)
+
+
+def config(scheme: Scheme = "forward-treecast", **changes: object) -> Config:
+    settings = Settings(scheme=scheme, **changes)  # type: ignore[arg-type]
+    return Config(routing="topic-dht", topic_dht=settings)
+
+
+def forwarder(scheme: Scheme = "forward-treecast", **changes: object) -> Rig:
+    """The first subscriber, which has heard of other forwarders since."""
+    rig = Rig(1, config(scheme, **changes))
+    assert answers(rig.subscribe()) == [(1, "instantiated")]
+    for request, other in enumerate(OTHERS, 1):
+        rig.hear(other, Appeared(request, T))
+    return rig
+
+
+def parent(children: tuple[int, ...] = (8, 9), **changes: object) -> Rig:
+    """A forwarder with children, which lie closer to it than to the others."""
+    rig = Rig(1, config(**changes))  # type: ignore[arg-type]
+    rig.subscribe()
+    for request, child in enumerate(children, 1):
+        rig.hear(child, RoleRequest(request, T, JOIN, 1, 2))
+    return rig
+
+
+def place(number: int) -> int:
+    return position(location(T, contact(number).peer))
+
+
+def level(number: int, other: int = 1) -> int:
+    return common_prefix(place(number), place(other), BITS)
+
+
+def routing(rig: Rig) -> TopicRouting:
+    assert isinstance(rig.peer.routing, TopicRouting)
+    return rig.peer.routing
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def test_a_root_puts_one_member_in_charge_of_each_half() -> None:
+    effects = forwarder().publish(b"x")
+    assert delivered(effects) == [(1, 1)]
+    casts = sent(effects, Cast)
+    halves = sorted({level(number) for number in OTHERS})
+    assert [cast.charge for _, cast in casts] == [half + 1 for half in halves]
+    assert all(cast.charge == level(to) + 1 and cast.hops == 1 for to, cast in casts)
+
+
+@pytest.mark.parametrize("charge", range(5))
+def test_a_receiver_serves_its_own_charge_only(charge: int) -> None:
+    rig = forwarder()
+    effects = rig.hear(2, Cast(T, event(7, 1), 3, charge))
+    assert delivered(effects) == [(7, 1)]
+    halves = sorted({level(number) for number in OTHERS if level(number) >= charge})
+    assert [cast.charge for _, cast in sent(effects, Cast)] == [half + 1 for half in halves]
+    assert {cast.hops for _, cast in sent(effects, Cast)} <= {4}
+
+
+def test_the_same_event_is_passed_on_once_per_tree_and_delivered_once() -> None:
+    rig = forwarder(roots=3)
+    first = rig.hear(2, Cast(T, event(7, 1), 1, 0))
+    again = rig.hear(3, Cast(T, event(7, 1), 2, 0))
+    assert told(first, Cast) and not told(again, Cast)
+    other_tree = rig.hear(4, Cast(T, event(7, 1), 2, 0, 1))
+    assert delivered(again) == delivered(other_tree) == []
+    assert {cast.tree for _, cast in sent(other_tree, Cast)} == {1}
+    assert rig.peer.counters["duplicates"] == 2
+
+
+def test_what_came_as_repair_is_still_passed_on_by_the_tree() -> None:
+    """Others depend on it."""
+    rig = forwarder()
+    assert delivered(rig.hear(2, m.Repair(T, [event(7, 1)]))) == [(7, 1)]
+    effects = rig.hear(3, Cast(T, event(7, 1), 1, 0))
+    assert delivered(effects) == [] and told(effects, Cast)
+
+
+def test_children_are_handed_the_event_but_not_its_publisher() -> None:
+    rig = parent()
+    assert told(rig.publish(b"x"), m.Payload) == [8, 9]
+    from_child = rig.hear(8, Cast(T, event(8, 1), 1, 0))
+    assert told(from_child, m.Payload) == [9]
+    assert told(rig.hear(8, Cast(T, event(8, 1), 1, 0)), m.Payload) == []
+
+
+def test_several_roots_are_named_and_left_in_peace() -> None:
+    rig = forwarder(roots=3)
+    casts = sent(rig.publish(b"x"), Cast)
+    roots = [(to, cast) for to, cast in casts if cast.charge == 0]
+    assert sorted(cast.tree for _, cast in roots) == [1, 2]
+    names = [contact(1).peer, *(contact(to).peer for to, _ in roots)]
+    assert all(cast.roots == names for _, cast in casts)
+    for to, cast in casts:
+        alone = [number for number in OTHERS if level(number) == level(to)]
+        if cast.tree == 0 and cast.charge and contact(to).peer in names:
+            assert all(contact(number).peer in names for number in alone)
+
+
+# --- gossip ---------------------------------------------------------------------------------------
+
+
+def test_gossip_goes_to_some_at_first_receipt() -> None:
+    rig = forwarder("full-gossip", gossip_mode="push-pull")
+    effects = rig.hear(2, m.Payload(T, event(7, 1), 4))
+    assert delivered(effects) == [(7, 1)]
+    assert len(told(effects, m.Payload)) == 3 and not {2, 7} & set(told(effects, m.Payload))
+    assert {one.hops for _, one in sent(effects, m.Payload)} == {5}
+    assert told(rig.hear(3, m.Payload(T, event(7, 1), 4)), m.Payload) == []
+    calls = rig.wait(1_000)
+    assert len(told(calls, Beat)) == 1 and sent(calls, Beat)[0][1].fresh
+
+
+def test_push_goes_to_the_logarithm_and_some_more() -> None:
+    rig = forwarder("full-gossip")
+    assert len(told(rig.publish(b"x"), m.Payload)) == 5  # of six others: ⌈ln 7⌉ + 3
+
+
+# --- members, and others --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", [Cast(T, event(7, 1), 1, 0), m.Payload(T, event(7, 1), 1)])
+def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
+    rig = Rig(1, config())
+    effects = rig.hear(2, message)
+    assert delivered(effects) == [] and rig.peer.counters["parasites"] == 1
+    assert sent(effects, Vanished) == [(2, Vanished(T))]
+    assert sent(effects, Forget) == [(2, Forget(T))]
+    assert told(rig.hear(2, Beat(T, 5)), Vanished) == [2]
+
+
+def test_who_vanished_is_no_link_any_more() -> None:
+    rig = forwarder()
+    for number in OTHERS[1:]:
+        rig.hear(number, Vanished(T))
+    assert told(rig.publish(b"x"), Cast) == [2]
+    rig.lose(2)
+    assert told(rig.publish(b"y"), Cast) == []
+    assert routing(rig).links() == {T: []}
+
+
+def test_peers_that_route_otherwise_say_so() -> None:
+    rig = Rig(1)
+    assert sent(rig.hear(2, RoleRequest(5, T, JOIN)), RoleReply) == [(2, RoleReply(5, ABSENT))]
+    assert told(rig.hear(2, Cast(T, event(7, 1), 1, 0)), Vanished) == [2]
+    assert sent(rig.hear(2, SeenRequest(6, T)), SeenReply) == [(2, SeenReply(6, False))]
+    assert rig.hear(2, Vanished(T)) == []
+
+
+def test_a_newcomer_is_told_what_there_has_been() -> None:
+    rig = forwarder()
+    rig.hear(2, Cast(T, event(7, 3), 1, 0))
+    asked = rig.hear(9, SeenRequest(4, T))
+    assert sent(asked, SeenReply) == [(9, SeenReply(4, True, [span(7, 1, 3)]))]
+    other = rig.hear(9, SeenRequest(5, Topic("/other")))
+    assert sent(other, SeenReply) == [(9, SeenReply(5, False))]
+
+
+def test_from_outside_an_event_is_taken_by_subscribers_only() -> None:
+    rig = Rig(1, config())
+    refused = sent(rig.hear(5, m.RouteEvent(T, event(5, 1))), m.RouteResult)
+    assert refused == [(5, m.RouteResult(T, 1, 1, False))]
+    rig = forwarder()
+    taken = rig.hear(9, m.RouteEvent(T, event(9, 1)))
+    assert sent(taken, m.RouteResult) == [(9, m.RouteResult(T, 1, 1, True))]
+    assert delivered(taken) == [(9, 1)] and told(taken, Cast)
+
+
+def test_an_event_of_this_peer_that_it_never_published_is_forged() -> None:
+    rig = forwarder()
+    effects = rig.hear(2, Cast(T, event(1, 9), 1, 0))
+    assert delivered(effects) == [] and told(effects, Cast) == []
+
+
+# --- repair ---------------------------------------------------------------------------------------
+
+
+def test_beats_tell_what_was_seen_and_differences_are_made_up_for() -> None:
+    rig = forwarder()
+    assert sent(rig.hear(2, Beat(T, 0)), m.Offer) == []  # nothing seen here, nothing there
+    offered = sent(rig.hear(2, Beat(T, 77, fresh=True)), m.Offer)
+    assert offered == [(2, m.Offer(T, [], True, 0))]
+    wanted = rig.hear(3, m.IHave(T, [span(7, 1, 1)]))
+    assert sent(wanted, m.Want) == [(3, m.Want(T, [span(7, 1, 1)]))]
+    repaired = rig.hear(3, m.Repair(T, [event(7, 1)]))
+    assert delivered(repaired) == [(7, 1)]
+    assert 3 not in told(repaired, m.IHave) and len(told(repaired, m.IHave)) == len(OTHERS) - 1
+    assert told(rig.cycle(), Beat) == list(OTHERS)
+    assert told(rig.cycle(), Beat) == []  # nothing new
+
+
+def test_a_new_link_is_compared_at_once() -> None:
+    rig = forwarder()
+    rig.hear(2, Cast(T, event(7, 1), 1, 0))
+    came = rig.hear(20, Appeared(50, T))
+    assert [(to, beat.fresh) for to, beat in sent(came, Beat)] == [(20, True)]
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+def test_answers() -> None:
+    rig = forwarder()
+    assert answers(rig.subscribe(token=2)) == [(2, "already")]
+    assert (3, "left") in answers(rig.do(seam.Unsubscribe(3, T)))
+    assert answers(rig.do(seam.Unsubscribe(4, T))) == [(4, "already")]
+    assert rig.peer.subscribed == []
+
+
+def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
+    rig = forwarder(links_per_level=1)
+    linked = {contact(n).peer for n in OTHERS if contact(n).peer in routing(rig).links()[T]}
+    effects = rig.do(seam.Leave())
+    assert {contact(n).peer for n in told(effects, Vanished)} | linked == {
+        contact(n).peer for n in OTHERS
+    }
+    assert {contact(n).peer for n in told(effects, m.LeaveNotice)} >= linked
+
+
+def test_a_child_hands_its_event_to_its_parent() -> None:
+    rig = Rig(1, config())
+    machine = routing(rig)
+    rig.subscribe()
+    role = machine.topics.roles.by_topic[T]
+    machine.topics.changing.step_down(role, [contact(2)], lambda: None)
+    machine.topics.operating.become_child(role, contact(2), [contact(3)])
+    rig.wait(1)
+    assert [(to, cast.charge) for to, cast in sent(rig.publish(b"x"), Cast)] == [(2, 0)]
+    taken = rig.hear(2, m.Payload(T, event(7, 1), 2))
+    assert delivered(taken) == [(7, 1)] and not told(taken, m.Payload) and not told(taken, Cast)
+    stale = rig.hear(5, Cast(T, event(7, 2), 2, 0))  # it was a forwarder a while ago
+    assert [(to, cast.charge) for to, cast in sent(stale, Cast)] == [(2, 0)]
+    outside = rig.hear(5, Cast(T, event(7, 3), 2, level(2) + 1))  # its parent is not in there
+    assert delivered(outside) == [(7, 3)] and told(outside, Cast) == []

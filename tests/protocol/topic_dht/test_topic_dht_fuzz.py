@@ -1,0 +1,120 @@
+"""The topic-aware DHT under any messages in any order; `protocol_kit.check` judges every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import get_args
+
+import pytest
+from arbitrary import MESSAGES, random_message
+from cast_kit import SCHEMES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_kit import Rig
+from test_protocol_bounds import sizes
+from test_protocol_fuzz import TINY, Script, next_step, play, steps
+
+from weft.ids import Topic
+from weft.protocol import config as c
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.messages_topic_dht import CHILDREN_MAX, Appeared, TopicDhtMessage
+from weft.protocol.topic_dht.routed import TopicRouting
+from weft.protocol.topic_dht.settings import Scheme, Settings
+
+A, B = Topic("/a"), Topic("/b")
+CONFIGS = {
+    scheme: replace(
+        TINY,
+        routing="topic-dht",
+        dht=c.Dht(k=4, spare=2, alpha=2),
+        topic_dht=Settings(
+            scheme=scheme,
+            children_max=2,
+            alternatives_max=2,
+            links_per_level=2,
+            roots=3,
+            view_max=3,
+            gossip_mode="push-pull",
+        ),
+    )
+    for scheme in SCHEMES
+}
+OWN = get_args(TopicDhtMessage)
+configs = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+
+
+def ready(config: c.Config) -> Rig:
+    rig = Rig(1, config)
+    rig.subscribe(A)
+    rig.subscribe(B)
+    rig.meet(2, 3)
+    rig.hear(2, Appeared(1, A))
+    return rig
+
+
+def check_roles(rig: Rig) -> None:
+    routing = rig.peer.routing
+    assert isinstance(routing, TopicRouting)
+    settings = rig.peer.config.topic_dht
+    for topic, role in routing.topics.roles.by_topic.items():
+        assert role.forwarder is None or role.child is None
+        assert len(role.view) <= settings.view_max
+        if role.forwarder is not None:
+            assert len(role.forwarder.children) <= CHILDREN_MAX
+        if role.child is not None:
+            assert len(role.child.alternatives) <= settings.alternatives_max
+        assert topic in routing._members or not role.wanted
+    for member in routing._members.values():
+        assert all(len(level) <= settings.links_per_level for level in member.links.values())
+        assert len(member._served) <= rig.peer.config.dissemination.recent_events_max
+
+
+@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.Repair], ids=lambda kind: kind.__name__)
+@settings(max_examples=12)
+@given(scheme=st.sampled_from(SCHEMES), data=st.data())
+def test_no_message_hurts(kind: type, scheme: Scheme, data: st.DataObject) -> None:
+    rig = ready(CONFIGS[scheme])
+    for _ in range(4):
+        sender = data.draw(st.integers(2, 6))
+        rig.hear(sender, data.draw(MESSAGES[kind]))
+        check_roles(rig)
+    rig.wait(50_000)
+    check_roles(rig)
+
+
+@configs
+@settings(max_examples=25)
+@given(script=st.lists(steps, max_size=40))
+def test_no_order_of_things_hurts(config: c.Config, script: Script) -> None:
+    rig = ready(config)
+    play(rig, script)
+    check_roles(rig)
+    rig.wait(100_000)
+    check_roles(rig)
+
+
+@configs
+def test_no_conversation_hurts(config: c.Config) -> None:
+    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
+    rng = Random(config.topic_dht.scheme)
+    rig = ready(config)
+    said: list[m.AnyMessage] = []
+    for _ in range(600):
+        effects = next_step(rig, rng, said)
+        check_roles(rig)
+        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
+    assert rig.peer.status()["cycle"]
+
+
+@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.RouteEvent], ids=lambda kind: kind.__name__)
+def test_no_flood_makes_a_peer_grow(kind: type) -> None:
+    rig = ready(CONFIGS["forward-gossip"])
+    rng = Random(kind.__name__)
+    for _ in range(300):
+        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
+        rig.hear(sender, random_message(kind, rng, A))
+        rig.wait(1)
+    large = {where: size for where, size in sizes(rig.peer).items() if size > 400}
+    assert large == {}

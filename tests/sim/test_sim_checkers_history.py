@@ -1,0 +1,51 @@
+"""The judge of order sees what it should, and nothing else."""
+
+from __future__ import annotations
+
+from tests.history_kit import NOW_MS, event
+
+from weft.protocol.history.intake import routed
+from weft.rules.descriptor import Event
+from weft.sim.checkers_history import check_order
+from weft.sim.record import Delivery, Record
+from weft.store.interface import Batch
+from weft.store.memory import MemoryStore
+
+ONE = event(b"1")
+TWO = event(b"2", ONE)
+BESIDE = event(b"3", ONE)
+THREE = event(b"4", TWO)
+
+
+def record_of(*handed: tuple[int, int, Event]) -> Record:
+    """What was handed out: peer, life, event."""
+    record = Record()
+    for at_ms, (peer, life, one) in enumerate(handed):
+        told = Delivery(at_ms, peer, life, one.topic, routed(one, one.payload), 1, one)
+        record.deliveries.append(told)
+    return record
+
+
+def test_parents_first_is_in_order() -> None:
+    assert check_order(record_of(*((1, 1, e) for e in (ONE, BESIDE, TWO, THREE))), {}) == []
+    assert check_order(record_of(*((1, 1, e) for e in (ONE, TWO, BESIDE, THREE))), {}) == []
+
+
+def test_a_parent_after_its_child_is_not() -> None:
+    [text] = check_order(record_of((1, 1, TWO), (1, 1, ONE)), {})
+    assert "peer 1 was handed" in text and "which follows it" in text
+
+
+def test_nor_is_a_far_ancestor_whatever_lies_between() -> None:
+    """The one between was never handed to this peer; another's delivery or store shows it."""
+    late = [(1, 1, THREE), (1, 1, ONE)]
+    assert len(check_order(record_of(*late, (2, 1, TWO)), {})) == 1
+    store = MemoryStore()
+    store.commit([Batch(NOW_MS, (ONE, TWO, THREE))])
+    assert len(check_order(record_of(*late), {2: store})) == 1
+    assert check_order(record_of(*late), {}) == []  # nobody can know
+
+
+def test_other_peers_lives_and_branches_do_not_count() -> None:
+    assert check_order(record_of((1, 1, TWO), (2, 1, ONE), (1, 3, ONE)), {}) == []
+    assert check_order(record_of((1, 1, TWO), (1, 1, BESIDE)), {}) == []
