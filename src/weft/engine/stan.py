@@ -215,6 +215,54 @@ def _ideal_all(
             ideal_topic(some, views[at], keys_in(base, topics[at]), interests, links, starts[at])
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What views come to for each node that is in a topic, over all of its topics."""
+
+    nodes: npt.NDArray[np.int64]  # ascending
+    topics: npt.NDArray[np.int64]
+    logical: npt.NDArray[np.int64]  # links, however many are with the same node
+    physical: dict[int, npt.NDArray[np.int64]]  # different neighbours, by the round asked for
+
+
+def sizes_of(outcome: Outcome) -> Sizes:
+    """View sizes of all nodes, at each round of an outcome."""
+    overlays = outcome.overlays
+    degrees = overlays.degrees()
+    order = np.argsort(overlays.members, kind="stable")
+    nodes, first, topics = np.unique(overlays.members[order], return_index=True, return_counts=True)
+    firsts = np.append(first, len(order))
+    begins = np.concatenate([[0], np.cumsum(degrees)])
+    logical = np.bincount(
+        np.searchsorted(nodes, overlays.members), weights=degrees, minlength=len(nodes)
+    )
+    ids = int(nodes[-1]) + 1 if len(nodes) else 0
+    physical = {
+        round_: np.asarray(_count_different(order, firsts, begins, outcome.at(round_), ids))
+        for round_ in outcome.rounds
+    }
+    return Sizes(
+        nodes.astype(np.int64), topics.astype(np.int64), logical.astype(np.int64), physical
+    )
+
+
+@compiled
+def _count_different(order: Array, firsts: Array, begins: Array, links: Array, ids: int) -> Array:
+    """How many different neighbours each node has: `order` are its memberships, one node after the
+    other from `firsts` on, and the links of a membership start at `begins`."""
+    counts = np.zeros(len(firsts) - 1, np.int64)
+    seen = np.full(ids, -1, np.int32)
+    for node in range(len(counts)):
+        for place in range(firsts[node], firsts[node + 1]):
+            membership = order[place]
+            for at in range(begins[membership], begins[membership + 1]):
+                other = links[at]
+                if seen[other] != node:
+                    seen[other] = node
+                    counts[node] += 1
+    return counts
+
+
 def distinct(owners: Array, neighbours: Array, nodes: int) -> npt.NDArray[np.int64]:
     """Physical view sizes: how many distinct neighbours each of nodes 0 … nodes−1 has."""
     pairs = np.unique(owners.astype(np.int64) * (1 << 32) + neighbours)

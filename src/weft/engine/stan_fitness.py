@@ -1,9 +1,9 @@
 """How fit an overlay is to carry events (StaN 2.2 and 3.5): components, clustering, diameter.
 
-The graph library is `scipy.sparse.csgraph`: components and breadth-first orders in C, over the
-arrays that the kernels leave, under a permissive licence. (igraph has all of it ready-made but is
-under the GPL; rustworkx has neither local clustering nor a diameter that needs no table of all
-pairs.)
+The graph library is `scipy.sparse.csgraph`: components in C, over the arrays that kernels leave,
+under a permissive licence. (igraph has all of it ready-made but is under the GPL; rustworkx has
+neither local clustering nor a diameter that needs no table of all pairs.) The diameter is a kernel
+of ours, tens of times faster than a search from each member with scipy's.
 
 Components and ways follow links in their direction, as events do; weak components, and the
 clustering coefficient as in the paper's description, take them both ways.
@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 from scipy.sparse import csgraph  # type: ignore[import-untyped]
+
+from weft.engine.jit import compiled, u64
+from weft.engine.layout import Array
 
 Views = npt.NDArray[np.int32]
 
@@ -60,14 +63,36 @@ def clustering(graph: sparse.csr_matrix) -> float:
 
 
 def diameter(graph: sparse.csr_matrix) -> int:
-    """The longest shortest way, over all starts. In breadth-first order the last is the farthest,
-    so its depth is the way's length."""
+    """The longest shortest way, over all starts, between members that have one."""
+    return int(_longest_way(graph.indptr, graph.indices))
+
+
+@compiled
+def _longest_way(firsts: Array, neighbours: Array) -> int:
+    """Searches in breadth from 64 members at a time: a bit for each of them in a word says who has
+    been reached. One look at a link serves all 64."""
+    members = len(firsts) - 1
     longest = 0
-    for start in range(graph.shape[0]):
-        order, before = csgraph.breadth_first_order(graph, start, directed=True)
-        depth, at = 0, int(order[-1])
-        while at != start:
-            at = int(before[at])
-            depth += 1
-        longest = max(longest, depth)
+    for start in range(0, members, 64):
+        reached = np.zeros(members, np.uint64)
+        for place in range(min(64, members - start)):
+            reached[start + place] = u64(1) << u64(place)
+        front = reached.copy()
+        steps = 0
+        while True:
+            found = np.zeros(members, np.uint64)
+            for member in range(members):
+                if front[member] != u64(0):
+                    for at in range(firsts[member], firsts[member + 1]):
+                        found[neighbours[at]] |= front[member]
+            more = False
+            for member in range(members):
+                found[member] &= ~reached[member]
+                reached[member] |= found[member]
+                more |= found[member] != u64(0)
+            if not more:
+                break
+            steps += 1
+            front = found
+        longest = max(longest, steps)
     return longest
