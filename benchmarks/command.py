@@ -12,10 +12,17 @@ from benchmarks.peer import worker
 
 
 def run(
-    name: str, goals: Sequence[Goal], timeout_s: float, text: str, argv: list[str] | None
+    name: str,
+    goals: Sequence[Goal],
+    timeout_s: float,
+    text: str,
+    argv: list[str] | None,
+    on_request: Sequence[str] = (),
 ) -> int:
-    """Run measures of `benchmarks.NAME`, each in a process of its own, and print the figures."""
+    """Run measures of `benchmarks.NAME`, each in a process of its own, and print the figures. Those
+    `on_request` run only when they are named."""
     known = measures_of(goals)
+    usual = [each for each in known if each not in on_request]
 
     def some_of(listed: str) -> list[str]:
         """Names of measures with commas between them."""
@@ -32,7 +39,7 @@ def run(
         type=some_of,
         action="extend",
         metavar="NAMES",
-        help=f"run these measures: {','.join(known)}",
+        help=f"run these measures: {','.join(known)} (without it: {','.join(usual)})",
     )
     parser.add_argument(
         "--quick", action="store_true", help="smaller and shorter; not for comparison"
@@ -43,9 +50,7 @@ def run(
         module = importlib.import_module(f"benchmarks.{name}.{args.measure_here}")
         print(json.dumps(module.measure(args.quick)))
         return 0
-    found = worker.measures(
-        f"benchmarks.{name}.main", args.only or list(known), args.quick, timeout_s
-    )
+    found = worker.measures(f"benchmarks.{name}.main", args.only or usual, args.quick, timeout_s)
     result = summary(goals, found, args.quick)
     print(json.dumps(result, indent=2) if args.json else table(goals, result))
     failed = any("error" in figures for figures in result["measures"].values())

@@ -1,12 +1,24 @@
-"""What the processes below this one use: Spark's Java process and its Python workers."""
+"""What the processes below this one use: Spark's Java process and its Python workers.
+
+Linux forgets what a process used when it ends and nobody waits for it, as happens to Spark's
+Python workers. So they are looked at again and again while something is measured, and what was last
+seen of each counts, whether it still runs or not.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Self, TypeVar
 
+POLL_S = 0.1  # guess: what a process does after it was last seen is lost
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_USER, _SYSTEM, _STARTED, _RESIDENT = 11, 12, 19, 21
+Result = TypeVar("Result")
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -35,12 +47,58 @@ def children(without: int | None = None) -> dict[int, list[str]]:
     return found
 
 
-def children_cpu_seconds(without: int | None = None) -> float:
-    """User and system time of them all so far, with that of their own ended children."""
-    used = (sum(map(int, fields[11:15])) for fields in children(without).values())
-    return sum(used) / _TICKS
+class Watch:
+    """What the processes below this one use in all, and the most memory at once, while a `with`
+    block runs."""
+
+    def __init__(self, without: int | None = None) -> None:
+        self._without = without
+        self._seen: dict[tuple[int, str], int] = {}  # by id and start: ids are used again
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._before = 0.0
+        self.peak_bytes = 0  # what processes share is counted in each
+
+    def _poll(self) -> None:
+        while not self._over.wait(POLL_S):
+            self._look()
+
+    def _look(self) -> float:
+        with self._lock:
+            found = children(self._without)
+            for pid, fields in found.items():
+                used = int(fields[_USER]) + int(fields[_SYSTEM])
+                self._seen[pid, fields[_STARTED]] = used
+            resident = sum(int(fields[_RESIDENT]) for fields in found.values()) * _PAGE
+            self.peak_bytes = max(self.peak_bytes, resident)
+            return sum(self._seen.values()) / _TICKS
+
+    def __enter__(self) -> Self:
+        self._before = self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time since the beginning."""
+        return self._look() - self._before
 
 
-def children_resident_bytes(without: int | None = None) -> int:
-    """Their memory now; what they share is counted in each."""
-    return sum(int(fields[21]) for fields in children(without).values()) * _PAGE
+def timed(
+    work: Callable[[], Result], without: int | None = None
+) -> tuple[Result, dict[str, float]]:
+    """What some work gives, the time it takes, its CPU time and its peak of memory."""
+    begun = time.perf_counter()
+    with Watch(without) as watch:
+        result = work()
+        seconds, cpu_seconds = time.perf_counter() - begun, watch.cpu_seconds
+    return result, {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "peak_gb": watch.peak_bytes / 1e9,
+    }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.peer import machine
 from benchmarks.peer.worker import Worker
 from benchmarks.pipeline.memberships import memberships
-from benchmarks.pipeline.processes import children_cpu_seconds
+from benchmarks.pipeline.processes import timed
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
@@ -67,9 +67,8 @@ def in_turns(spark: SparkSession, folder: Path, duckdb: Worker) -> dict[str, Any
     table = tables.read_parts(spark, folder, keys, MEMBERSHIP)
     ours, theirs = [], []
     for turn in range(WARM_UP_TURNS + TURNS):
-        before = children_cpu_seconds(without=duckdb.pid)
-        found = answer(table.transform(pruned))
-        ours.append(children_cpu_seconds(without=duckdb.pid) - before)
+        found, cost = timed(lambda: answer(table.transform(pruned)), without=duckdb.pid)
+        ours.append(cost["cpu_seconds"])
         other = duckdb.ask({"least": LEAST_SUBSCRIBERS, "factor": FACTOR})
         theirs.append(other["cpu_s"])
         machine.say(f"prune, turn {turn + 1}: Spark {ours[-1]:.2f} s, DuckDB {theirs[-1]:.2f} s")

@@ -9,12 +9,11 @@ CPU time is told beside it.
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.peer import machine
-from benchmarks.pipeline.processes import children_cpu_seconds
+from benchmarks.pipeline.processes import timed
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
@@ -90,10 +89,9 @@ def in_turns(spark: SparkSession, name: str, source: Source, out: Path) -> dict[
     records = frame.count()
     seconds, cpu = [], []
     for turn in range(WARM_UP_TURNS + TURNS):
-        begun, used = time.monotonic(), children_cpu_seconds()
-        figures = measure_trace(spark, source, out)
-        seconds.append(time.monotonic() - begun)
-        cpu.append(children_cpu_seconds() - used)
+        figures, cost = timed(lambda: measure_trace(spark, source, out))
+        seconds.append(cost["seconds"])
+        cpu.append(cost["cpu_seconds"])
         machine.say(f"traces, {name}, turn {turn + 1}: {seconds[-1]:.1f} s, {cpu[-1]:.1f} s of CPU")
     if not figures["delivered"]:
         raise RuntimeError("nothing was measured")

@@ -130,6 +130,12 @@ TRACE = columns(
 # A line of a trace: what it says, or why it cannot be read (`problem`) and its `text`.
 TRACE_LINE = joined(TRACE, columns(file=TEXT, text=TEXT, problem=TEXT))
 
+# A part of a trace that one task reads: bytes of a file, or row groups of a Parquet file. How many
+# lines begin in it; and which of them cannot be read, counted from the beginning of the part.
+PART = columns(file=TEXT, start=WHOLE, end=WHOLE)
+PART_LINES = columns(file=TEXT, start=WHOLE, lines=WHOLE)
+BAD_LINE = columns(file=TEXT, start=WHOLE, line=WHOLE, reason=TEXT, text=TEXT)
+
 # The pieces that all figures are made of. They add up: those of two parts of a trace, merged, are
 # those of the whole.
 #
@@ -137,6 +143,8 @@ TRACE_LINE = joined(TRACE, columns(file=TEXT, text=TEXT, problem=TEXT))
 TRAFFIC = columns(peer=TEXT, kind=TEXT, rpc=TEXT, messages=WHOLE, bytes=WHOLE)
 # Subscriptions that begin (`begins`) and end.
 CHANGE = columns(peer=TEXT, topic=TEXT, timestamp_ns=WHOLE, begins=TRUTH)
+# By how much the number of a topic's subscribers changes, and when.
+STEP = columns(topic=TEXT, timestamp_ns=WHOLE, step=SMALL)
 # Connections that begin and end.
 CONNECTION = columns(peer=TEXT, other=TEXT, timestamp_ns=WHOLE, begins=TRUTH)
 # Events as they were published.
@@ -148,6 +156,10 @@ DELIVERY = columns(message=TEXT, peer=TEXT, delivered_ns=WHOLE, hops=SMALL, time
 RECEIPT_PIECE = columns(
     peer=TEXT, topic=TEXT, other=TEXT, copies=WHOLE, parasites=WHOLE, routed=WHOLE
 )
+# What a task finds of traffic and receipts: copies of events that came from one peer, with their
+# times. Whether they were wanted is known when all changes of subscriptions are.
+TRAFFIC_PART = joined(TRAFFIC, columns(latest_ns=WHOLE))
+COPIES = columns(peer=TEXT, topic=TEXT, other=TEXT, rpc=TEXT, times_ns=ArrayType(WHOLE))
 
 # The figures.
 #

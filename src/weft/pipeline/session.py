@@ -3,7 +3,7 @@
 With a local master, Spark and its Python workers run on this machine and nothing is reached from
 outside: the Java process binds to loopback, the workers run this same Python with this same
 package on their path, and everything Spark says goes to a file in a temporary folder that ends
-with the session. If Spark fails to start, the end of that file is in the error.
+with the session (`scratch`). If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,
@@ -23,9 +23,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from weft.pipeline import cluster, marked
 from weft.pipeline.java import java_home
+from weft.pipeline.scratch import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,15 +95,12 @@ class Settings:
 def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
     """A session for the time of a `with` block."""
     settings = settings or Settings()
-    folder = Path(tempfile.mkdtemp(prefix="weft-spark-"))
-    try:
+    with scratch() as folder:
         spark = _started(settings, folder)
         try:
             yield spark
         finally:
             spark.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def for_small_tables(spark: SparkSession) -> SparkSession:

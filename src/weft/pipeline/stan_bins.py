@@ -2,13 +2,11 @@
 
 Overlays are independent given the ids of the nodes, so a bin is computed without a word to the
 others, all rounds in one task, and any packing has the same outcome. What a topic costs is known
-beforehand: walks times what a walk collects. The largest topics are placed first, each into the
-bin that has least so far.
+beforehand: walks times what a walk collects (`packing` shares them out).
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -21,6 +19,7 @@ from pyspark.sql import functions as F
 from weft.engine.stan import IDEAL, Config, Overlays, overlays_of
 from weft.engine.stan_weights import Interests
 from weft.pipeline.arrays import held
+from weft.pipeline.packing import packed
 from weft.pipeline.prune import topic_sizes
 from weft.pipeline.schemas import BIN
 from weft.pipeline.session import parallelism
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-BINS_PER_CORE = 4  # guess: the last bins end together, and a bar moves
+BINS_PER_CORE = 8  # guess: the last bins end together, and a bar moves
 BIN_COST = 2e7
 """measured: candidates that a task weighs in a second or so; less is not worth a task."""
 _LINK = 12.0  # measured: what a link costs in memory traffic, in candidates weighed
@@ -48,17 +47,6 @@ def cost_of(size: int, config: Config, rounds: tuple[int, ...]) -> float:
         walks *= visits(config.ttl) / 2
     best = size * size if IDEAL in rounds else 0
     return walks + best + _LINK * size * view * len(rounds)
-
-
-def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
-    """A bin for each cost, so that the bins' sums are about equal."""
-    loads = [(0.0, number) for number in range(bins)]
-    chosen = np.zeros(len(costs), np.int32)
-    for place in np.argsort(-costs, kind="stable"):
-        load, number = loads[0]
-        chosen[place] = number
-        heapq.heapreplace(loads, (load + float(costs[place]), number))
-    return chosen
 
 
 def bins_of(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.engine import stan as engine
-from weft.engine.stan import Config, Overlays
+from weft.engine.stan import Config, Outcome, Overlays
 from weft.engine.stan_omniscient import fewest
 from weft.engine.stan_weights import Interests
 from weft.pipeline.arrays import held
@@ -40,22 +40,28 @@ def overlay_fitness(
         import pyarrow  # noqa: PLC0415
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-        from weft.engine.stan_fitness import fitness  # noqa: PLC0415  (needs scipy)
-
-        outcome = engine.run(overlays, config, seed, asked, interests)
-        starts, sizes = overlays.starts(), overlays.views()
-        rows = []
-        for place, topic in enumerate(overlays.topics.tolist()):
-            members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
-            for round_ in asked:
-                linked = outcome.at(round_)[starts[place] : starts[place + 1]]
-                views = np.searchsorted(members, linked).reshape(len(members), sizes[place])
-                figures = asdict(fitness(views.astype(np.int32), ways))
-                known = {"topic": topic, "round": round_, "members": len(members)}
-                rows.append({**known, "view": int(sizes[place]), **figures})
+        rows = fitness_of(engine.run(overlays, config, seed, asked, interests), ways)
         yield pyarrow.Table.from_pylist(rows, schema=to_arrow_schema(FITNESS))
 
     return computed(memberships, config, asked, compute, FITNESS, LINKS_AT_ONCE)
+
+
+def fitness_of(outcome: Outcome, ways: bool = True) -> list[dict[str, Any]]:
+    """The rows of `FITNESS` for every overlay of an outcome, round by round."""
+    from weft.engine.stan_fitness import fitness  # noqa: PLC0415  (needs scipy)
+
+    overlays = outcome.overlays
+    starts, sizes = overlays.starts(), overlays.views()
+    rows = []
+    for place, topic in enumerate(overlays.topics.tolist()):
+        members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
+        for round_ in outcome.rounds:
+            linked = outcome.at(round_)[starts[place] : starts[place + 1]]
+            views = np.searchsorted(members, linked).reshape(len(members), sizes[place])
+            figures = asdict(fitness(views.astype(np.int32), ways))
+            known = {"topic": topic, "round": round_, "members": len(members)}
+            rows.append({**known, "view": int(sizes[place]), **figures})
+    return rows
 
 
 def omniscient(memberships: DataFrame) -> DataFrame:

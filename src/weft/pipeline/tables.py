@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +121,62 @@ def _address(path: Path) -> str:
     return f"file://{path.resolve()}"
 
 
+def group_bytes(path: Path) -> list[int]:
+    """How large the row groups of a file are."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    known = parquet.read_metadata(path)
+    return [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
+
+
+def read_batches(
+    path: Path, groups: Iterable[int], shape: StructType, coded: Sequence[str], rows: int
+) -> Iterator[Any]:
+    """Some row groups of a file in batches of Arrow; `coded` columns are codes into dictionaries,
+    those that are not there are null. Runs in workers, without Spark."""
+    import pyarrow  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    fields = [
+        pyarrow.field(each.name, pyarrow.dictionary(pyarrow.int32(), each.type))
+        if each.name in coded
+        else each
+        for each in to_arrow_schema(shape)
+    ]
+    with parquet.ParquetFile(path, read_dictionary=list(coded)) as file:
+        there = [each.name for each in fields if each.name in file.schema_arrow.names]
+        batches = file.iter_batches(rows, list(groups), columns=there, use_threads=False)
+        for batch in batches:
+            columns = [
+                batch.column(each.name).cast(each.type)
+                if each.name in there
+                else pyarrow.nulls(len(batch), each.type)
+                for each in fields
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(fields))
+
+
 def read_foreign(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     """Parquet files that somebody else wrote, in the shape they have."""
     return spark.read.parquet(*paths)
+
+
+def read_arrays(folder: Path, names: Iterable[str]) -> list[Any]:
+    """Columns of a plain table as arrays, without Spark. Runs in workers."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    wanted = list(names)
+    table = parquet.read_table(folder, columns=wanted)
+    return [table.column(name).to_numpy() for name in wanted]
+
+
+def count(folder: Path) -> int:
+    """How many rows a plain table has, from what its files say about themselves."""
+    from pyarrow import parquet  # noqa: PLC0415
+
+    files = sorted(folder.glob(f"*{SUFFIX}"))
+    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
 
 
 def read_small(folder: Path) -> list[dict[str, Any]]:

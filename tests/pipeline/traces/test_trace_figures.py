@@ -101,7 +101,7 @@ def tables(spark: SparkSession) -> Tables:
     )
     histories = pieces.histories(changes)
     placed = deliveries.transform(figures.placed(publishes, histories))
-    events = placed.transform(figures.events(publishes, histories))
+    events = placed.transform(figures.events(publishes, changes))
     number = events.agg(F.sum(F.col("delivered") + F.col("others")))
     return {
         "events": events,

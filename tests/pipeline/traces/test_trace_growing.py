@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.pipeline.traces import growing
-from weft.pipeline.traces.growing import Reader, Shrunk, Span, last_line_end, lines_of
+from weft.pipeline.traces.growing import Reader, Shrunk, last_line_end
+from weft.pipeline.traces.parts import Part, texts_of
+
+
+def lines_of(part: Part) -> list[str]:
+    return [line for some in texts_of(part) for line in some]
 
 
 def test_only_whole_lines_are_read(tmp_path: Path) -> None:
@@ -26,7 +31,7 @@ def test_only_whole_lines_are_read(tmp_path: Path) -> None:
     second = reader.latestOffset(first, None)
     assert second == {str(path): 14, str(other): 5}
     spans = reader.partitions(first, second)
-    assert [line for span in spans for line in lines_of(span)] == ["three", "four"]
+    assert [line for span in spans for line in lines_of(span.part)] == ["three", "four"]
 
 
 def test_much_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +43,7 @@ def test_much_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     steps = []
     while (further := reader.latestOffset(offset, None)) != offset:
         spans = reader.partitions(offset, further)
-        steps.append([line for span in spans for line in lines_of(span)])
+        steps.append([line for span in spans for line in lines_of(span.part)])
         offset = further
     # A line longer than a step is read nevertheless, and no file waits for another.
     assert steps[0] == ["x" * 30, "late"]
@@ -63,8 +68,6 @@ def test_every_line_is_in_exactly_one_span(
     cuts = data.draw(st.sets(st.integers(1, max(1, len(content) - 1)), max_size=4))
     edges = [0, *sorted(cut for cut in cuts if cut < len(content)), len(content)]
     found = [
-        line
-        for start, end in pairwise(edges)
-        for line in lines_of(Span(str(path), start, end, start == 0))
+        line for start, end in pairwise(edges) for line in lines_of(Part(str(path), start, end))
     ]
     assert found == texts

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from weft.pipeline.schemas import TRACE
+from weft.pipeline.traces.lines import Parsed
+from weft.pipeline.traces.parts import coded
 
 S = 1_000_000_000
 """A second in nanoseconds."""
@@ -17,11 +19,15 @@ def frame(spark: SparkSession, shape: StructType, *rows: tuple[Any, ...]) -> Dat
     return spark.createDataFrame(list(rows), shape)
 
 
-def records(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
-    """Records by the columns that matter; `part` is 0 unless given."""
-    names = [each.name for each in TRACE.fields]
-    whole = [{"part": 0, **row} for row in rows]
-    return frame(spark, TRACE, *(tuple(row.get(name) for name in names) for row in whole))
+def batch(*records: dict[str, Any]) -> Any:
+    """Records by the columns that matter, as tasks read them; `part` is 0 unless given."""
+    columns = [[{"part": 0, **row}.get(name) for row in records] for name in TRACE.names]
+    return coded(Parsed(columns, [], []))
+
+
+def rows(table: Any) -> list[tuple[Any, ...]]:
+    """What a table of Arrow holds."""
+    return [tuple(row.values()) for row in table.to_pylist()]
 
 
 def record(peer: str, at: int, kind: str, **columns: Any) -> dict[str, Any]:

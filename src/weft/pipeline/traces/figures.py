@@ -19,7 +19,7 @@ from weft.pipeline.schemas import (
     TOPIC_LOAD,
     selected,
 )
-from weft.pipeline.traces.pieces import subscribed
+from weft.pipeline.traces.pieces import steps, subscribed
 from weft.protocol import records as r
 from weft.trace import CONTROL, CONTROL_KINDS, MAINTENANCE, PAYLOAD, PAYLOAD_KINDS
 
@@ -30,28 +30,29 @@ _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
 
 
 def placed(publishes: DataFrame, histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
-    """Deliveries with what is known of their event, and whether they were `wanted`: the peer was
-    subscribed when the event was published."""
+    """Deliveries with what is known of their event, whether they were `wanted` (the peer was
+    subscribed when the event was published), and whether they were `remote`: to another peer than
+    the publisher; null if the publishing is not there."""
 
     def transform(deliveries: DataFrame) -> DataFrame:
-        known = deliveries.join(publishes, "message").join(histories, ["peer", "topic"], "left")
+        known = deliveries.join(publishes, "message", "left")
+        known = known.join(histories, ["peer", "topic"], "left")
         late = F.greatest(F.lit(0), F.col("delivered_ns") - F.col("published_ns"))
         return known.select(
-            *("message", "topic", "peer", "publisher", "hops", "times"),
-            subscribed("published_ns").alias("wanted"),
+            *("message", "topic", "hops", "times"),
+            (F.col("peer") != F.col("publisher")).alias("remote"),
+            subscribed(F.col("published_ns")).alias("wanted"),
             late.alias("latency_ns"),
         )
 
     return transform
 
 
-def events(publishes: DataFrame, histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def events(publishes: DataFrame, changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Placed deliveries → one row per event (EVENT)."""
 
     def transform(deliveries: DataFrame) -> DataFrame:
-        members = publishes.join(histories, "topic").where(subscribed("published_ns"))
-        wanted = members.groupBy("message", "topic").agg(F.count(F.lit(1)).alias("subscribers"))
-        remote = F.col("peer") != F.col("publisher")
+        remote = F.col("remote")
         got = deliveries.groupBy("message", "topic").agg(
             F.count_if("wanted").alias("delivered"),
             F.count_if(~F.col("wanted")).alias("others"),
@@ -59,17 +60,38 @@ def events(publishes: DataFrame, histories: DataFrame) -> Callable[[DataFrame], 
             F.max(F.when(remote, F.col("latency_ns"))).alias("latency_ns_max"),
             F.max(F.when(remote, F.col("hops"))).alias("hops_max"),
         )
-        both = publishes.join(wanted, ["message", "topic"], "left")
-        both = both.join(got, ["message", "topic"], "left")
-        counts = ["subscribers", "delivered", "others", "twice"]
-        return selected(both.fillna(0, counts), EVENT)
+        expected = publishes.transform(with_subscribers(changes))
+        both = expected.join(got, ["message", "topic"], "left")
+        return selected(both.fillna(0, ["delivered", "others", "twice"]), EVENT)
+
+    return transform
+
+
+def with_subscribers(changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
+    """Publishes with how many were `subscribers` then: changes and publishes of a topic in the
+    order of time, and a sum that runs along. Nobody is looked at twice, however many events."""
+    times = changes.transform(steps).select(
+        *("topic", "timestamp_ns", "step"), F.lit(False).alias("published")
+    )
+    running = Window.partitionBy("topic").orderBy("timestamp_ns", "published")
+
+    def transform(publishes: DataFrame) -> DataFrame:
+        asked = publishes.select(
+            "*",
+            F.col("published_ns").alias("timestamp_ns"),
+            F.lit(0).alias("step"),
+            F.lit(True).alias("published"),
+        )
+        both = asked.unionByName(times, allowMissingColumns=True)
+        counted = both.withColumn("subscribers", F.sum("step").over(running))
+        return counted.where("published").select(*publishes.columns, "subscribers")
 
     return transform
 
 
 def latencies(deliveries: DataFrame) -> DataFrame:
     """Placed deliveries to others than the publisher, counted by hops and time (LATENCY)."""
-    remote = deliveries.where(F.col("peer") != F.col("publisher"))
+    remote = deliveries.where("remote")
     binned = remote.withColumn("latency_ns", upper_end(F.col("latency_ns")))
     return merged_latencies(binned.withColumn("deliveries", F.lit(1)))
 

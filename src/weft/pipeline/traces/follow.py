@@ -1,7 +1,7 @@
 """The tables of a trace kept up to date while it grows, on Structured Streaming.
 
-Spark hands over the new lines in numbered batches. The state after batch n is a function of the
-state after batch n−1 and of the lines of batch n, which are always the same (`growing`). It is
+Spark hands over spans of new lines in numbered batches. The state after batch n is a function of
+the state after batch n−1 and of the lines of batch n, which are always the same (`growing`). It is
 written aside and renamed, and Spark takes a batch as done only then. So if the follower is killed
 at any moment, the next one finds a whole state, repeats at most one batch, and ends with the same
 tables: every record counts exactly once.
@@ -29,19 +29,23 @@ from pyspark.sql.types import StructType
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import (
+    BAD_LINE,
     CHANGE,
     EVENT,
     LATENCY,
+    PART_LINES,
+    REJECT,
     TEXT,
-    TRACE,
-    TRACE_LINE,
+    TRAFFIC_PART,
     WHOLE,
     columns,
     selected,
 )
-from weft.pipeline.traces import figures, growing, pieces, read
+from weft.pipeline.session import parallelism
+from weft.pipeline.traces import figures, growing, parts, pieces, read
 from weft.pipeline.traces.measure import (
     COUNT,
+    FRESH,
     PIECES,
     SETTLED_EVENTS,
     SETTLED_LATENCIES,
@@ -55,12 +59,15 @@ from weft.pipeline.traces.source import NoTrace
 FOLDER = ".follow"
 FOLLOWED = tuple(each for each in read.SUFFIXES if not each.endswith(".gz"))
 DELAY_S = 120.0  # guess: a peer's trace reaches the disk within seconds, an event its last peer too
-_BAD = columns(file=TEXT, text=TEXT, problem=TEXT)
+_AS_FOUND = ("connections", "publishes", "deliveries")
+_LINES = columns(file=TEXT, lines=WHOLE)
+_BEFORE_ALL = -1
 _NOTE = columns(watermark_ns=WHOLE)
 _NEVER_NS = -(1 << 62)
 _STATE: Mapping[str, StructType] = {
     **PIECES,
-    "bad": _BAD,
+    "rejects": REJECT,
+    "lines": _LINES,
     SETTLED_EVENTS: EVENT,
     SETTLED_LATENCIES: LATENCY,
     SETTLED_MISSING: COUNT,
@@ -136,7 +143,7 @@ class Follower:
 
     # --- one batch ------------------------------------------------------------------------------
 
-    def _on_batch(self, lines: DataFrame, number: int) -> None:
+    def _on_batch(self, spans: DataFrame, number: int) -> None:
         self._latest = time.monotonic()
         states = self._own / "state"
         done = states / str(number)
@@ -145,7 +152,7 @@ class Follower:
             aside = states / f".{number}"
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
-            self._advance(lines, before, aside)
+            self._advance(spans, before, aside)
             aside.rename(done)
         for older in states.iterdir():
             if older.name != done.name:
@@ -158,22 +165,27 @@ class Follower:
             name: tables.read(self._spark, folder / name, shape) for name, shape in _STATE.items()
         }
 
-    def _advance(self, lines: DataFrame, before: State | None, folder: Path) -> None:
-        """Write the state after these lines."""
-        fresh = folder / "fresh"
-        rows = self._kept(lines.transform(read.parsed), fresh / "lines", TRACE_LINE)
-        records = read.records(rows)
-        rare = self._kept(records.transform(pieces.rare), fresh / "rare", TRACE)
-        changes = _merged("changes", rare.transform(pieces.changes), before)
+    def _advance(self, spans: DataFrame, before: State | None, folder: Path) -> None:
+        """Write the state after these parts of the trace."""
+        fresh = folder / FRESH
+        # A span is a task unless told otherwise, and there is one for each peer.
+        parts.add_up(spans.coalesce(parts.TASKS_PER_CORE * parallelism(self._spark)), fresh)
+
+        def found(name: str, shape: StructType) -> DataFrame:
+            return tables.read(self._spark, fresh / name, shape)
+
+        changes = _merged("changes", found("changes", CHANGE), before)
         changes = self._kept(changes, folder / "changes", CHANGE)
         histories = pieces.histories(changes)
-        latest = records.groupBy("peer").agg(F.max("timestamp_ns").alias("latest_ns"))
-        new = drawn(records, rare, histories)
-        new["bad"] = selected(rows.where(F.col("problem").isNotNull()), _BAD)
-        new["watermark"] = latest.agg((F.min("latest_ns") - self._delay_ns).alias("watermark_ns"))
+        new = {name: found(name, PIECES[name]) for name in _AS_FOUND}
+        new |= drawn(self._spark, fresh, histories)
+        new["watermark"] = found("traffic", TRAFFIC_PART).transform(_watermark(self._delay_ns))
+        lines = found(parts.LINES, PART_LINES)
+        new["rejects"] = found(parts.BAD, BAD_LINE).transform(parts.rejects(_before(lines, before)))
+        new["lines"] = lines.groupBy("file").agg(F.sum("lines").alias("lines"))
         merged = {name: _merged(name, new[name], before) for name in new}
         [row] = self._kept(merged.pop("watermark"), folder / "watermark", _NOTE).collect()
-        merged |= _settle(merged, histories, row.watermark_ns, before)
+        merged |= _settle(merged, changes, row.watermark_ns, before)
         for name, frame in merged.items():
             tables.write(frame, folder / name)
         shutil.rmtree(fresh)
@@ -184,9 +196,30 @@ class Follower:
         return tables.read(self._spark, folder, shape)
 
     def _write(self, folder: Path) -> Figures:
-        bad = tables.read(self._spark, folder / "bad", _BAD)
-        text = read.lines(self._spark, growing.files(self._trace, FOLLOWED))
-        return write_tables(self._spark, folder, read.rejects(bad, text), self._out)
+        rejects = tables.read(self._spark, folder / "rejects", REJECT)
+        return write_tables(self._spark, folder, rejects, self._out)
+
+
+def _watermark(delay_ns: int) -> Callable[[DataFrame], DataFrame]:
+    """How far all peers have been read that wrote in these parts, less a delay."""
+
+    def transform(traffic: DataFrame) -> DataFrame:
+        latest = traffic.groupBy("peer").agg(F.max("latest_ns").alias("latest_ns"))
+        return latest.agg((F.min("latest_ns") - delay_ns).alias("watermark_ns"))
+
+    return transform
+
+
+def _before(lines: DataFrame, before: State | None) -> DataFrame:
+    """Lines of parts, and of each file what was read before, as one part more."""
+    if before is None:
+        return lines
+    older = before["lines"].withColumn("start", F.lit(_BEFORE_ALL))
+    return lines.unionByName(selected(older, PART_LINES))
+
+
+def _total(lines: DataFrame) -> DataFrame:
+    return selected(lines.groupBy("file").agg(F.sum("lines").alias("lines")), _LINES)
 
 
 def _latest(watermarks: DataFrame) -> DataFrame:
@@ -198,6 +231,7 @@ _MERGE: Mapping[str, Callable[[DataFrame], DataFrame]] = {
     "traffic": pieces.merged_traffic,
     "deliveries": pieces.merged_deliveries,
     "receipts": pieces.merged_receipts,
+    "lines": _total,
     "watermark": _latest,
 }
 
@@ -207,15 +241,15 @@ def _merged(name: str, new: DataFrame, before: State | None) -> DataFrame:
     return frame.transform(_MERGE[name]) if name in _MERGE else frame
 
 
-def _settle(merged: State, histories: DataFrame, watermark_ns: int, before: State | None) -> State:
+def _settle(merged: State, changes: DataFrame, watermark_ns: int, before: State | None) -> State:
     """Part events at the watermark: settled ones become final, the others stay open."""
     publishes, deliveries = merged["publishes"], merged["deliveries"]
     old = publishes.where(F.col("published_ns") < watermark_ns)
-    placed = deliveries.transform(figures.placed(old, histories))
+    placed = deliveries.transform(figures.placed(old, pieces.histories(changes)))
     strays = unplaced(deliveries, publishes)
     lost = F.col("delivered_ns") < watermark_ns
     settled = {
-        SETTLED_EVENTS: placed.transform(figures.events(old, histories)),
+        SETTLED_EVENTS: placed.transform(figures.events(old, changes)),
         SETTLED_LATENCIES: placed.transform(figures.latencies),
         SETTLED_MISSING: strays.where(lost).agg(F.count(F.lit(1)).alias("number")),
     }

@@ -4,6 +4,7 @@ Spark's own file source takes a file as finished when it sees it. A trace is wri
 followed, so here an offset is how far into each file one has read, always at the end of a line, and
 a batch is a span of bytes of each file. Offsets go into Spark's checkpoint; what lies before one
 never changes, so a batch that is run again reads the same lines. New files in a folder are found.
+What Spark gets are the spans alone (PART): those who add up read them (`parts`).
 
 What is read at once is limited, so that a long trace is caught up with in steps: of every file the
 same share of what is left, so that peers which wrote at the same time are read about together.
@@ -18,9 +19,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from weft.pipeline.traces import parts
+
 NAME = "weft-growing-files"
 BATCH_BYTES_MAX = 256 << 20  # guess: about a million records
-_PIECE_BYTES = 16 << 20  # guess: what one task reads
 _TAIL_BYTES = 1 << 16
 Offset = dict[str, int]
 
@@ -30,14 +32,14 @@ class Shrunk(Exception):
 
 
 class GrowingFiles(DataSource):
-    """The lines of the files in a folder (option `path`) that end in `suffixes`."""
+    """Spans of the files in a folder (option `path`) that end in `suffixes`."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> str:
-        return "file string, text string"
+        return "file string, start long, end long"
 
     def streamReader(self, schema: Any) -> Reader:
         return Reader(Path(self.options["path"]), tuple(self.options["suffixes"].split(",")))
@@ -45,12 +47,9 @@ class GrowingFiles(DataSource):
 
 @dataclass(frozen=True)
 class Span(InputPartition):
-    """Some bytes of a file. It begins at a line; all lines that begin in it are its own."""
+    """A part of a file."""
 
-    path: str
-    start: int
-    end: int
-    aligned: bool  # whether a line begins at `start`
+    part: parts.Part
 
 
 class Reader(DataSourceStreamReader):
@@ -76,24 +75,15 @@ class Reader(DataSourceStreamReader):
         return found
 
     def partitions(self, start: Offset, end: Offset) -> list[Span]:
-        spans: list[Span] = []
-        for path, stop in sorted(end.items()):
-            first = start.get(path, 0)
-            spans += [
-                Span(path, at, min(stop, at + _PIECE_BYTES), at == first)
-                for at in range(first, stop, _PIECE_BYTES)
-            ]
-        return spans
+        return [
+            Span(part)
+            for path, stop in sorted(end.items())
+            for part in parts.spans(path, start.get(path, 0), stop)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        import pyarrow  # type: ignore[import-untyped]  # noqa: PLC0415  (in the workers)
-
         assert isinstance(partition, Span)
-        texts = lines_of(partition)
-        shape = pyarrow.schema([("file", pyarrow.string()), ("text", pyarrow.string())])
-        # As Spark writes it, so that lines can be found again (`read.rejects`).
-        name = "file:" + Path(partition.path).resolve().as_uri().removeprefix("file://")
-        yield pyarrow.RecordBatch.from_pydict({"file": [name] * len(texts), "text": texts}, shape)
+        yield tuple(partition.part)
 
 
 def files(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -131,16 +121,3 @@ def _newline_before(file: Any, low: int, high: int) -> int:
             return int(at + found + 1)
         high = at
     return low
-
-
-def lines_of(span: Span) -> list[str]:
-    """The lines that begin in a span."""
-    with open(span.path, "rb") as file:
-        file.seek(span.start if span.aligned else span.start - 1)
-        if not span.aligned:
-            file.readline()  # the rest of a line that began before, or only its end
-        begun = file.tell()
-        data = file.read(max(0, span.end - begun))
-        if data and not data.endswith(b"\n"):
-            data += file.readline()
-    return data.decode(errors="replace").split("\n")[:-1]

@@ -12,7 +12,7 @@ the narrowest schema and the expressions to get at its fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -103,42 +103,46 @@ class BadLine(Exception):
     """Why a line is no record of a trace."""
 
 
-def parse(texts: Iterable[str]) -> tuple[list[int], list[list[Any]]]:
-    """The rows of some lines: of which line each is, and the columns (TRACE, `text`, `problem`).
+class Parsed(NamedTuple):
+    """What some lines say: the columns of TRACE, of which line each row is, and the bad lines, as
+    place, text and problem."""
 
-    Empty lines have no row, bad ones have one with their text and their problem.
-    """
+    columns: list[list[Any]]
+    places: list[int]
+    bad: list[tuple[int, str, str]]
+
+
+def parse(texts: Iterable[str]) -> Parsed:
+    """The rows of some lines, or what is wrong with them; empty lines are nothing."""
     places: list[int] = []
-    columns: list[list[Any]] = [[] for _ in range(13)]
-    add = [column.append for column in columns]
+    bad: list[tuple[int, str, str]] = []
+    columns: list[list[Any]] = [[] for _ in range(11)]
+    peers, times, kinds, messages, topics, others, rpcs, parts, sizes, all_hops, reasons = (
+        column.append for column in columns
+    )
     for place, text in enumerate(texts):
         try:
             peer, time, kind, other, rpc, size, hops, reason, events = _record(text)
         except (msgspec.MsgspecError, BadLine) as error:
             if text and not text.isspace():
-                places.append(place)
-                for value, put in zip((*_NOTHING, text, str(error)), add, strict=True):
-                    put(value)
+                bad.append((place, text, str(error)))
             continue
         for part, (message, topic) in enumerate(events):
             places.append(place)
-            add[0](peer)
-            add[1](time)
-            add[2](kind)
-            add[3](message)
-            add[4](topic)
-            add[5](other)
-            add[6](rpc)
-            add[7](part)
-            add[8](size if part == 0 else None)
-            add[9](hops)
-            add[10](reason)
-            add[11](None)
-            add[12](None)
-    return places, columns
+            peers(peer)
+            times(time)
+            kinds(kind)
+            messages(message)
+            topics(topic)
+            others(other)
+            rpcs(rpc)
+            parts(part)
+            sizes(None if part else size)
+            all_hops(hops)
+            reasons(reason)
+    return Parsed(columns, places, bad)
 
 
-_NOTHING = (None,) * 11
 _Row = tuple[
     str, int, str, str | None, str | None, int | None, int | None, str | None, Sequence[Any]
 ]

@@ -1,7 +1,8 @@
 """From a trace to its tables: read it, add it up, make the tables.
 
-JSON lines are parsed once, into Parquet that is thrown away in the end. The pieces are written too:
-they are small, and Spark then knows how small, which is how it chooses its joins.
+The trace is read once, by tasks that write what their parts of it add up to (`parts`). The merged
+pieces are written too: they are small, and Spark then knows how small, which is how it chooses its
+joins.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ from pyspark.sql.types import StructType
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import (
+    BAD_LINE,
     CHANGE,
     CONNECTION,
+    COPIES,
     DELIVERY,
     EVENT,
     FIGURE,
     LATENCY,
     MESSAGES,
+    PART_LINES,
     PEER_LOAD,
     PUBLISH,
     RECEIPT_PIECE,
     REJECT,
     TOPIC_LOAD,
-    TRACE,
-    TRACE_LINE,
     TRAFFIC,
+    TRAFFIC_PART,
     WHOLE,
     columns,
 )
 from weft.pipeline.session import for_small_tables
-from weft.pipeline.traces import figures, pieces, read
+from weft.pipeline.traces import figures, parts, pieces
 from weft.pipeline.traces.overview import overview
 from weft.pipeline.traces.source import BadTrace, Source
 
@@ -59,7 +62,11 @@ PIECES: Mapping[str, StructType] = {
     "deliveries": DELIVERY,
     "receipts": RECEIPT_PIECE,
 }
-STEPS = 1 + len(PIECES) + len(TABLES)
+WEIGHTS = (10.0, *(1.0 for _ in range(2 + len(TABLES))))
+"""About how the time of a long trace goes to the steps; the first is reading it."""
+STEPS = len(WEIGHTS)
+FRESH = "fresh"
+"""Where tasks put what they add up, within the folder of the pieces."""
 # Of events whose pieces are gone (`follow`): what is known for good.
 COUNT = columns(number=WHOLE)
 SETTLED_EVENTS, SETTLED_LATENCIES, SETTLED_MISSING = (
@@ -82,56 +89,41 @@ def measure(
     with TemporaryDirectory(prefix=".trace-", dir=out) as aside:
         folder = Path(aside)
         try:
-            records, rejects = _read(spark, source, folder)
+            found = parts.shared_out(spark, parts.parts_of(source))
+            parts.add_up(found, folder / FRESH)
             done()
-            gather(spark, records, folder, done)
-        except (PySparkException, Py4JJavaError) as error:
+            gather(spark, folder, done)
+        except (PySparkException, Py4JJavaError, parts.Unreadable) as error:
             raise BadTrace(_explained(error)) from error
-        return write_tables(spark, folder, rejects, out, done)
+        lines = tables.read(spark, folder / FRESH / parts.LINES, PART_LINES)
+        bad = tables.read(spark, folder / FRESH / parts.BAD, BAD_LINE)
+        return write_tables(spark, folder, bad.transform(parts.rejects(lines)), out, done)
 
 
 def _explained(error: Exception) -> str:
-    """The lines of Spark's complaint that name the file and what is wrong with it."""
-    text = str(error)
-    causes = re.findall(r"(?:Caused by: \S+: |Exception: )(.+)", text)
-    named = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
-    where = f"{named[1]}: " if named else ""
-    return f"the trace cannot be read: {where}{causes[-1] if causes else text.splitlines()[0]}"
+    """The line that names the file and what is wrong with it."""
+    found = re.findall(rf"{parts.Unreadable.__name__}: (.+)", f"{type(error).__name__}: {error}")
+    return f"the trace cannot be read: {found[-1] if found else str(error).splitlines()[0]}"
 
 
-def _read(spark: SparkSession, source: Source, folder: Path) -> tuple[DataFrame, DataFrame]:
-    if source.parquet:
-        paths = [str(path) for path in source.paths]
-        return spark.read.schema(TRACE).parquet(*paths), spark.createDataFrame([], REJECT)
-    text = read.lines(spark, source.paths)
-    tables.write(text.transform(read.parsed), folder / "lines")
-    rows = tables.read(spark, folder / "lines", TRACE_LINE)
-    return read.records(rows), read.rejects(rows, text)
-
-
-def gather(
-    spark: SparkSession, records: DataFrame, folder: Path, done: Callable[[], None] = _nothing
-) -> None:
-    """Write the pieces of a trace into a folder."""
-    small = for_small_tables(spark)
-    tables.write(records.transform(pieces.rare), folder / "rare")
-    rare = tables.read(small, folder / "rare", TRACE)
-    tables.write(rare.transform(pieces.changes), folder / "changes")
+def gather(spark: SparkSession, folder: Path, done: Callable[[], None] = _nothing) -> None:
+    """Make the pieces of a trace from those of its parts."""
+    fresh = folder / FRESH
+    for name in ("changes", "connections", "publishes", "deliveries"):
+        (fresh / name).rename(folder / name)
     histories = pieces.histories(tables.read(spark, folder / "changes", CHANGE))
-    done()
-    for name, frame in drawn(records, rare, histories).items():
+    for name, frame in drawn(spark, fresh, histories).items():
         tables.write(frame, folder / name)
         done()
 
 
-def drawn(records: DataFrame, rare: DataFrame, histories: DataFrame) -> dict[str, DataFrame]:
-    """All pieces but the changes of subscriptions, of which the histories are."""
+def drawn(spark: SparkSession, fresh: Path, histories: DataFrame) -> dict[str, DataFrame]:
+    """The pieces that are not yet what tasks found."""
+    traffic = tables.read(spark, fresh / "traffic", TRAFFIC_PART)
+    copies = tables.read(spark, fresh / "copies", COPIES)
     return {
-        "connections": rare.transform(pieces.connections),
-        "publishes": rare.transform(pieces.publishes),
-        "traffic": records.transform(pieces.traffic),
-        "deliveries": records.transform(pieces.deliveries),
-        "receipts": records.transform(pieces.receipts(histories)),
+        "traffic": traffic.transform(pieces.merged_traffic),
+        "receipts": copies.transform(pieces.receipts(histories)),
     }
 
 
@@ -154,20 +146,23 @@ def write_tables(
         done()
         return tables.read(small, out / name, TABLES[name])
 
-    # What grows with the number of deliveries.
-    publishes, deliveries = piece("publishes", spark), piece("deliveries", spark)
+    # What grows with the number of deliveries. Merging what is merged changes nothing.
+    publishes = piece("publishes", spark)
+    # Parted by event they need not be parted again, neither for peers nor for topics.
+    deliveries = piece("deliveries", spark).repartition("message")
     histories = pieces.histories(piece("changes", spark))
-    placed = deliveries.transform(figures.placed(publishes, histories)).persist()
-    events = placed.transform(figures.events(publishes, histories))
+    placed = deliveries.transform(pieces.merged_deliveries)
+    placed = placed.transform(figures.placed(publishes, histories)).persist()
+    events = placed.transform(figures.events(publishes, piece("changes", spark)))
     latencies = placed.transform(figures.latencies)
-    missing = unplaced(deliveries, publishes).agg(F.count(F.lit(1)).alias("number"))
     if (folder / SETTLED_EVENTS).exists():
         events = events.unionByName(tables.read(spark, folder / SETTLED_EVENTS, EVENT))
         older = tables.read(spark, folder / SETTLED_LATENCIES, LATENCY)
         latencies = latencies.unionByName(older).transform(figures.merged_latencies)
-        missing = missing.unionByName(tables.read(spark, folder / SETTLED_MISSING, COUNT))
     events, latencies = put("events", events), put("latencies", latencies)
-    tables.write(missing.agg(F.sum("number").alias("number")), folder / "missing")
+    missing = placed.where("remote is null").count()
+    if (folder / SETTLED_MISSING).exists():
+        missing += sum(row["number"] for row in tables.read_small(folder / SETTLED_MISSING))
     placed.unpersist()
 
     # What does not.
@@ -184,7 +179,7 @@ def write_tables(
         peers=put("peers", loads),
         traffic=traffic,
         receipts=receipts,
-        without_publish=tables.read(small, folder / "missing", COUNT),
+        without_publish=small.range(1).select(F.lit(missing).alias("number")),
     )
     return {row.figure: row.value for row in put("summary", summary).collect()}
 

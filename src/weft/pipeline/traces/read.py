@@ -39,13 +39,17 @@ def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
     from weft.pipeline.traces.lines import parse  # noqa: PLC0415
 
     shape = to_arrow_schema(TRACE_LINE)
-    names = [*(each.name for each in TRACE.fields), "text", "problem"]
     for batch in batches:
-        places, columns = parse(batch.column("text").to_pylist())
+        said = parse(batch.column("text").to_pylist())
+        good = [*said.columns, [None] * len(said.places), [None] * len(said.places)]
+        bad: list[list[str | None]] = [[None] * len(said.bad) for _ in TRACE.fields]
+        bad += [[text for _, text, _ in said.bad], [why for _, _, why in said.bad]]
+        names = [*TRACE.names, "text", "problem"]
         arrays = {
-            name: pyarrow.array(values, shape.field(name).type)
-            for name, values in zip(names, columns, strict=True)
+            name: pyarrow.array(first + rest, shape.field(name).type)
+            for name, first, rest in zip(names, good, bad, strict=True)
         }
+        places = said.places + [place for place, _, _ in said.bad]
         arrays["file"] = batch.column("file").take(pyarrow.array(places, pyarrow.int64()))
         yield pyarrow.RecordBatch.from_arrays([arrays[name] for name in shape.names], schema=shape)
 
