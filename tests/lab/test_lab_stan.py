@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from weft.lab import universes
 from weft.lab.entries import _stan, stan_7, stan_8, stan_9, stan_loss, stan_omni
 from weft.lab.sources import GRID, Source
 from weft.lab.task import shape_of
@@ -97,9 +98,9 @@ def test_large_topics_are_spread_over_sizes(spark: SparkSession) -> None:
     rows = [
         (user, topic, None) for topic in range(50) for user in range(80 + topic)
     ]  # 30 topics of 100 and more
-    found = spark.createDataFrame(rows, MEMBERSHIP).transform(stan_9.of_large_topics)
+    found = spark.createDataFrame(rows, MEMBERSHIP).transform(universes.of_large_topics)
     topics = sorted(row.topic for row in found.select("topic").distinct().collect())
-    assert len(topics) == stan_9.LARGE_TOPICS
+    assert len(topics) == universes.LARGE_TOPICS
     assert topics[0] == 20
     assert topics[-1] >= 48
 
@@ -134,6 +135,6 @@ def test_overlays_of_all_kinds_are_compared(spark: SparkSession) -> None:
 
 
 def test_a_grid_has_as_many_topics_for_its_nodes_as_the_papers() -> None:
-    grid = _stan.grid_of(100)
+    grid = universes.grid_of(100)
     assert (grid.nodes, grid.topics) == (100, 16)
     assert _stan.smallest(Source(GRID)) == []

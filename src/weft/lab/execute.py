@@ -6,7 +6,8 @@ machine's memory run one after the other when the rest is done. Spark sends a wo
 its bins; the worker writes each task's rows when the task is done, so that an interruption loses
 only what was under way.
 
-Tasks that are Spark jobs themselves run last, one after the other: each has the whole machine.
+Tasks that are Spark jobs themselves, or whose memberships do not fit one task, run last, one after
+the other: each has the whole machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft.lab import universes
 from weft.lab.task import Task, run_job, table_of, worker
 from weft.pipeline import tables
 from weft.pipeline.schemas import RECEIPT
@@ -69,15 +71,22 @@ def execute(
 ) -> list[Any]:
     """Run tasks; `watch` is called again and again meanwhile. Returns the receipts."""
     receipts: list[Any] = []
-    simulated = [task for task in tasks if task.source is None]
+    simulated = [task for task in tasks if fits_a_task(task, out)]
     for stage in stages_of(simulated, parallelism(spark), memory_gigabytes()):
         receipts += _run_stage(spark, stage, out, watch)
         watch()
     for task in tasks:
-        if task.source is not None:
+        if not fits_a_task(task, out):
             receipts.append(_run_job(spark, task, out, watch))
             watch()
     return receipts
+
+
+def fits_a_task(task: Task, out: Path) -> bool:
+    """Whether a task is computed in one piece, by a worker."""
+    if task.over:
+        return universes.rows_of(task.params, out) <= universes.TASK_ROWS
+    return task.source is None
 
 
 def memory_gigabytes() -> float:

@@ -11,7 +11,8 @@ of the lab's.
 
 A `JobEntry` names a function that is a Spark job itself, over data: it runs on the driver, takes
 the session, the parameters of a point, a seed and a source of memberships (`weft.lab.sources`), and
-returns a DataFrame. Its points are asked for source by source.
+returns a DataFrame. Its points are asked for source by source. A `UniverseEntry` is one over many
+small sets of memberships, each of which fits a task.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from weft.lab.overlaid import Overlaid
     from weft.lab.sources import Source
 
 Size: TypeAlias = Literal["quick", "full"]
@@ -51,6 +53,12 @@ class Job(Protocol):
     def __call__(
         self, spark: SparkSession, params: Params, seed: int, source: Source
     ) -> DataFrame: ...
+
+
+class OverlaidSimulation(Protocol):
+    """A function of the overlays over a point's memberships, in a task or on the driver."""
+
+    def __call__(self, params: Params, seed: int, over: Overlaid) -> Mapping[str, Any]: ...
 
 
 class UnknownExperiment(Exception):
@@ -106,6 +114,17 @@ class JobEntry(Experiment):
     """
 
     points: Callable[[Size, Source], Sequence[Params]]  # none: not on this source, or not so small
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniverseEntry(JobEntry):
+    """An experiment whose simulation computes the overlays of a point's memberships (`Overlaid`).
+
+    Its points say which memberships (`weft.lab.universes`): `universe`, `seeds`, and `nodes` for a
+    grid. They are kept as tables, from which a point that fits one task is computed in that task.
+    """
+
+    micros: Callable[[Params], float]  # CPU time per membership, for the time left
 
 
 AnyEntry: TypeAlias = Entry | JobEntry

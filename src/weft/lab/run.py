@@ -6,6 +6,7 @@
     DIR/ID/figure.png, .svg
     DIR/ID/NAME.parquet/      further tables that an entry makes of its rows
     DIR/.lakes/NAME/          the traces that jobs ran on
+    DIR/.universes/NAME.parquet/  memberships drawn from them
 
 An entry is judged as soon as its last task is done, while others still run.
 """
@@ -14,14 +15,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.lab import figures, verdict
+from weft.lab import figures, universes, verdict
 from weft.lab.execute import execute, pending
 from weft.lab.progress import Progress
-from weft.lab.registry import AnyEntry, JobEntry, Size
+from weft.lab.registry import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, engine_code, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
@@ -67,7 +68,8 @@ def plan_of(
     for source in sources.found:
         given = {"source": source.name, "lake": source.fingerprint()}
         points = [{**point, **given} for point in entry.points(size, source)]
-        tasks += tasks_of(entry, points, wanted, source)
+        over = isinstance(entry, UniverseEntry)
+        tasks += tasks_of(entry, points, wanted, source, over)
     return Plan(entry, size, wanted, tasks, sources)
 
 
@@ -159,6 +161,37 @@ class Run:
         return result
 
 
+def _with_universes(spark: SparkSession, plans: Sequence[Plan], out: Path) -> list[Plan]:
+    """Make the memberships that tasks to run need, and tell the tasks' time from their sizes."""
+    to_run = pending([task for plan in plans for task in plan.tasks if task.over], out)
+    if wanted := len(universes.missing(to_run, out)):
+        progress = Progress(wanted, wanted)
+        try:
+            universes.make(
+                spark, to_run, out, lambda done, what: progress.show(done, done, f"steps: {what}")
+            )
+        finally:
+            progress.clear()
+    known = {(task.experiment, task.key) for task in to_run}
+
+    def sized(plan: Plan) -> Plan:
+        entry = plan.entry
+        if not isinstance(entry, UniverseEntry):
+            return plan
+        tasks = [
+            replace(
+                task,
+                seconds=universes.rows_of(task.params, out) * entry.micros(task.params) / 1e6,
+            )
+            if (task.experiment, task.key) in known
+            else task
+            for task in plan.tasks
+        ]
+        return replace(plan, tasks=tasks)
+
+    return [sized(plan) for plan in plans]
+
+
 def run(
     spark: SparkSession,
     entries: Sequence[AnyEntry],
@@ -185,6 +218,7 @@ def run(
             tables.tidy(table)
             if fresh:
                 tables.forget(table, (task.key for task in plan.tasks))
+        plans = _with_universes(spark, plans, out)
         work = Run(spark, plans, out)
         try:
             return work.run()

@@ -67,6 +67,10 @@ class Source:
             raise ValueError("the grid is no lake")
         return Lake(self.lake)
 
+    def topics(self) -> float:
+        """How many topics the lake has; no end of them before it is ingested."""
+        return self.opened().rows("topics") if self.is_ready else float("inf")
+
     def prepare(self, spark: SparkSession) -> None:
         """Ingest the trace; quick if that was done before."""
         if self.lake is not None and self.file is not None:

@@ -115,7 +115,7 @@ def in_machines(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
 
 def _views_of(machine: object) -> dict[str, list[PeerId]]:
     assert isinstance(machine, Peer)
-    return {topic: list(state.stan.entries) for topic, state in machine.topics.items()}
+    return {topic: list(state.stan.entries) for topic, state in machine.tera.topics.items()}
 
 
 # --- on a network -----------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from weft.protocol.peer import Peer
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.world import Node, World
+from weft.sim.node import Node
+from weft.sim.world import World
 
 SETTLE_MS = 300_000  # measured: links have found their places by then
 WARM_EVENTS = 200  # guess: enough to shape every topic's tree

@@ -1,9 +1,10 @@
 """A task: one experiment at one point with one seed; and what a worker or the driver does with it.
 
 A task is small: names, parameters, a seed. The worker imports the engine's function, builds the
-arrays, runs, and adds the rows to the experiment's table. A task that is a Spark job itself is run
-by the driver, over its source of data; its rows end in the same table. The key of a task is made of
-everything that decides its rows, so a table can tell which tasks it holds.
+arrays, runs, and adds the rows to the experiment's table. Where the simulation is one of overlays,
+the worker reads their memberships first. A task that is a Spark job itself is run by the driver,
+over its source of data; its rows end in the same table. The key of a task is made of everything
+that decides its rows, so a table can tell which tasks it holds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.lab.overlaid import InTask, Spread
+from weft.lab.universes import arrays_of, frame_of
 from weft.pipeline import tables
 from weft.pipeline.schemas import RECEIPT, TASK, joined
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from weft.lab.registry import Experiment, Job
+    from weft.lab.registry import Experiment, Job, OverlaidSimulation
     from weft.lab.sources import Source
 
 
@@ -46,6 +49,7 @@ class Task:
     gigabytes: float
     code: str  # which engine's source ran it
     source: Source | None = None  # of data, for a job
+    over: bool = False  # the simulation computes overlays of kept memberships
 
     @property
     def key(self) -> str:
@@ -66,6 +70,7 @@ def tasks_of(
     points: Sequence[Mapping[str, Any]],
     seeds: int,
     source: Source | None = None,
+    over: bool = False,
 ) -> list[Task]:
     """Every point with every seed (1 … `seeds`), or with as many as the entry allows there."""
     code = engine_code() if source is None else engine_code(("engine", "rules", "pipeline"))
@@ -81,6 +86,7 @@ def tasks_of(
             gigabytes=entry.gigabytes(params),
             code=code,
             source=source,
+            over=over,
         )
         for params in points
         for seed in range(1, min(seeds, entry.most_seeds(params)) + 1)
@@ -133,7 +139,8 @@ def run(task: Task, out: Path) -> dict[str, Any]:
     """Run one task and store its rows; returns the receipt, with the CPU time it took."""
     begun = time.process_time()
     try:
-        columns = rows_of(task, _function(task)(task.params, task.seed))
+        given = [InTask(arrays_of(task.params, task.seed, out))] if task.over else []
+        columns = rows_of(task, _function(task)(task.params, task.seed, *given))
     except Exception as error:
         error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
         raise
@@ -180,17 +187,35 @@ def rows_of(task: Task, result: Mapping[str, Any]) -> dict[str, Any]:
 def run_job(spark: SparkSession, task: Task, out: Path) -> dict[str, Any]:
     """Run a task that is a Spark job and store its rows; the receipt has the time on the clock."""
     begun = time.monotonic()
-    job: Job = _function(task)
-    if task.source is None:
-        raise ValueError(f"{task.experiment} is no job")
     try:
-        frame = framed(task, job(spark, task.params, task.seed, task.source))
-        rows = frame.toArrow()
+        columns = _spread(spark, task, out) if task.over else _computed(spark, task)
     except Exception as error:
         error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
         raise
-    columns = {name: rows.column(name) for name in rows.column_names}
     return _stored(task, out, columns, time.monotonic() - begun)
+
+
+def _source_of(task: Task) -> Source:
+    if task.source is None:
+        raise ValueError(f"{task.experiment} is no job")
+    return task.source
+
+
+def _computed(spark: SparkSession, task: Task) -> dict[str, Any]:
+    """The columns that a job gives."""
+    job: Job = _function(task)
+    rows = framed(task, job(spark, task.params, task.seed, _source_of(task))).toArrow()
+    return {name: rows.column(name) for name in rows.column_names}
+
+
+def _spread(spark: SparkSession, task: Task, out: Path) -> dict[str, Any]:
+    """The columns of a point whose overlays are spread over all tasks."""
+    frame = frame_of(spark, task.params, task.seed, _source_of(task), out).cache()
+    try:
+        simulation: OverlaidSimulation = _function(task)
+        return rows_of(task, simulation(task.params, task.seed, Spread(frame)))
+    finally:
+        frame.unpersist()
 
 
 def framed(task: Task, result: DataFrame) -> DataFrame:

@@ -1,46 +1,37 @@
-"""What the experiments on StaN share: which memberships they run on, and how they are pooled.
-
-A *whole* trace is without topics of fewer than 30 subscribers. A *universe* is the median of 100
-draws that grow from so many seed topics, in one of two readings of the paper's words: closed (the
-grown topics, with their subscribers) and open (all topics of these subscribers). The grid is drawn
-to the size wanted, and nothing of it is left out.
-"""
+"""What the experiments on StaN share: which memberships they run on (`weft.lab.universes` says what
+is a whole trace and what a universe), how they are pooled, and how panels are laid out."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from weft.engine.grid import Grid
 from weft.engine.universe import READINGS
+from weft.lab.figures import panels
 from weft.lab.registry import Params, Size
 from weft.lab.sources import Source
-from weft.pipeline.prune import pruned
-from weft.pipeline.universe import Universes, medians
+from weft.lab.universes import WHOLE_TRACE
+from weft.pipeline.stan import MANY_TOPICS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
 
     from weft.pipeline.transforms import Transform
 
-WHOLE_TRACE = "whole"
 SMALLEST_SEEDS = 100  # paper (Table 1): the seeds of its smallest LiveJournal universe
-LADDER = (20, 50, 100, 200, 500, 1000, 2000, 5000)
-"""Seeds of universes, small to large: those of the paper (Table 1), and some between."""
+LADDER = (20, 100, 500, 1000, 5000)
+"""paper (Table 1): seeds of universes, small to large; larger ones are the whole trace here."""
+WHO = ("all users", f"users in {MANY_TOPICS} topics or more")
 GRID_NODES = {"quick": 100, "full": 1000}
-NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
-
-_chosen: dict[tuple[Path, str, int, str], int] = {}
 
 
-def seconds(params: Params) -> float:
-    """About how long a point takes on two cores; measured on some, for the bar's time left."""
-    if params["nodes"]:
-        return 3.0 + float(params["nodes"]) / 100
-    return 40.0 if params["universe"] == WHOLE_TRACE else 15.0
+def micros(params: Params) -> float:
+    """CPU time per membership of eight rounds with views counted; measured."""
+    return 48.0
 
 
 def runs_on(size: Size, source: Source) -> bool:
@@ -61,35 +52,26 @@ def smallest(source: Source) -> list[Params]:
     return [{"universe": each, "seeds": SMALLEST_SEEDS, "nodes": 0} for each in READINGS]
 
 
-def grid_of(nodes: int) -> Grid:
-    """A grid of so many nodes, with as many topics as the paper's has for its nodes."""
-    return Grid(nodes=nodes, topics=max(2, round(nodes / NODES_PER_TOPIC)))
+def who() -> Column:
+    """Whose links a row is about: users in `least` topics or more."""
+    return F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
 
 
-def memberships_of(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    """The memberships of a point, kept in memory while it runs."""
-    if source.is_grid:
-        return source.memberships(spark, seed, grid_of(params["nodes"])).cache()
-    all_of_it = source.memberships(spark, seed)
-    if params["universe"] == WHOLE_TRACE:
-        return all_of_it.transform(pruned).cache()
-    return _universe(spark, all_of_it, params, source).cache()
-
-
-def _universe(
-    spark: SparkSession, memberships: DataFrame, params: Params, source: Source
-) -> DataFrame:
-    """The median universe; which of the draws that is, is found out once."""
-    reading, seeds = params["universe"], params["seeds"]
-    drawn = Universes(spark, memberships)
-    seeds = min(seeds, drawn.topics)
-    lake = source.opened()
-    key = (lake.path, lake.version.content, seeds, reading)
-    if key not in _chosen:
-        sizes = drawn.draws([seeds]).transform(medians)
-        for row in sizes.collect():
-            _chosen[(*key[:3], row.reading)] = row.draw
-    return drawn.universe(seeds, _chosen[key], reading)
+def panels_by_source(points: Any) -> tuple[Figure, list[tuple[Axes, str, str, Any]]]:
+    """A panel for each source and universe of a table of pandas', a row of them for each source;
+    with each panel its source, its universe and its part of the table."""
+    groups = {source: list(some.groupby("universe")) for source, some in points.groupby("source")}
+    across = max(len(universes) for universes in groups.values())
+    drawing, axes = panels(columns=across, rows=len(groups))
+    found = []
+    for row, (source, universes) in enumerate(groups.items()):
+        for place, panel in enumerate(axes[row * across : (row + 1) * across]):
+            panel.set_visible(place < len(universes))
+            if place < len(universes):
+                universe, part = universes[place]
+                panel.set_title(source if source == universe else f"{source}, {universe}")
+                found.append((panel, source, universe, part))
+    return drawing, found
 
 
 def named(*parts: Column | str) -> Column:

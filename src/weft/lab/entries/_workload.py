@@ -50,6 +50,11 @@ def seeds_once(params: Params) -> int:
     return 1_000_000 if params["source"] == "grid" else 1
 
 
+def sources_in(rows: DataFrame) -> list[str]:
+    """The sources that rows are from, in the order of their panels."""
+    return sorted(row.source for row in rows.select("source").distinct().collect())
+
+
 @dataclass(frozen=True)
 class Workload:
     """The memberships of a source, and the universes drawn from them."""

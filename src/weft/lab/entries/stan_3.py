@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.lab.entries import _workload
-from weft.lab.entries._workload import PRUNED, WHOLE, seeds_once, workload_of
+from weft.lab.entries._workload import PRUNED, WHOLE, seeds_once, sources_in, workload_of
 from weft.lab.figures import panels
 from weft.lab.profiles import draw_distribution
 from weft.lab.registry import JobEntry, Params, Size
@@ -83,7 +83,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 def figure(rows: DataFrame) -> Figure:
     """Per source one column: topics above, nodes below, as in the paper."""
     first = rows.where("seed = 1")
-    sources = sorted(row.source for row in first.select("source").distinct().collect())
+    sources = sources_in(first)
     drawing, axes = panels(columns=len(sources), rows=2)
     fits = {(row.source, row.universe, row.kind): row for row in first.transform(laws).collect()}
     counted = first.orderBy("size").collect()

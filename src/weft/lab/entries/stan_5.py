@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.lab.entries._workload import WHOLE, points, workload_of
+from weft.lab.entries._workload import WHOLE, points, sources_in, workload_of
 from weft.lab.figures import panels
 from weft.lab.profiles import draw_heat
 from weft.lab.registry import JobEntry, Params, Size
@@ -94,7 +94,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 def figure(rows: DataFrame) -> Figure:
     """Heat maps of the whole tables, as they are above, shuffled below."""
     first = rows.where((F.col("seed") == 1) & (F.col("universe") == WHOLE))
-    sources = sorted(row.source for row in first.select("source").distinct().collect())
+    sources = sources_in(first)
     drawing, axes = panels(columns=len(sources), rows=2)
     pairs = first.select("source", "shuffle", "one", "other", "value").collect()
     for line, what in enumerate(("as it is", "shuffled")):

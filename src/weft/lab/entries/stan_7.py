@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from weft.engine.stan import Config
 from weft.engine.universe import READINGS
+from weft.lab import stan_points
 from weft.lab.entries import _stan
-from weft.lab.figures import GREY, colour, panels, table
-from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.figures import GREY, colour, table
+from weft.lab.registry import Params, Size, UniverseEntry
 from weft.lab.sources import Source
+from weft.lab.universes import WHOLE_TRACE
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NODE_SIZES, TEXT, columns, joined
-from weft.pipeline.stan import MANY_TOPICS, stan_nodes
+from weft.pipeline.stan import MANY_TOPICS
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 COLUMNS = joined(columns(source=TEXT, universe=TEXT), NODE_SIZES)
+PAPERS_GRID: Params = {"universe": "100 nodes", "seeds": 0, "nodes": 100}  # paper (Section 3.4)
 DOTS = 3000
 REACHED = "share of the ideal reduction that is reached"
 ABOVE = "reduction beyond the ideal"
@@ -35,7 +37,6 @@ TITLES = {
     "ipvs_mean": "physical links per user before",
     "fpvs_mean": "physical links per user after",
 }
-WHO = ("all users", f"users in {MANY_TOPICS} topics or more")
 NOISE = 0.01
 LITTLE = 0.02
 """A universe whose ideal saves less is not judged: a share of next to nothing is noise."""
@@ -49,13 +50,10 @@ REASONS = {
 def points(size: Size, source: Source) -> list[Params]:
     if not _stan.runs_on(size, source):
         return []
-    universes = _stan.smallest(source) if size == "full" else []
-    return [_stan.whole(size, source), *universes]
-
-
-def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    memberships = _stan.memberships_of(spark, params, seed, source)
-    return memberships.transform(stan_nodes, Config(), seed)
+    if size == "quick":
+        return [_stan.whole(size, source)]
+    others = [PAPERS_GRID] if source.is_grid else _stan.smallest(source)
+    return [_stan.whole(size, source), *others]
 
 
 def pooled(rows: DataFrame) -> DataFrame:
@@ -83,7 +81,6 @@ def pooled(rows: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     asked: dict[str, Bound] = {"reached": (AT_LEAST, 0.95), "above": (AT_MOST, NOISE)}
-    who = F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
     return (
         rows.transform(pooled)
         .withColumn("best", F.col("ideal_reduction"))
@@ -92,7 +89,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
                 TITLES,
                 asked,
                 by=("source", "universe", "least"),
-                prefix=_stan.named("universe", who),
+                prefix=_stan.named("universe", _stan.who()),
                 judged_where=F.col("best") >= LITTLE,
                 keep=("best",),
             )
@@ -102,7 +99,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 def nodes(rows: DataFrame) -> DataFrame:
     """Every node of the whole traces: view sizes, the mean over runs."""
-    whole = rows.where(F.col("universe") == _stan.WHOLE_TRACE)
+    whole = rows.where(F.col("universe") == WHOLE_TRACE)
     means = [F.avg(name).alias(name) for name in ("topics", "lvs", "ipvs", "fpvs")]
     return (
         whole.groupBy("source", F.col("user").alias("node"))
@@ -119,52 +116,45 @@ def figure(rows: DataFrame) -> Figure:
     order = F.xxhash64("source", "universe", "user")
     some = per_user.withColumn("place", F.row_number().over(within.orderBy(order)))
     dots = table(some.where(F.col("place") <= DOTS).orderBy("source", "universe"))
-    groups = list(dots.groupby(["source", "universe"], sort=False))
-    across = min(3, len(groups))
-    drawing, axes = panels(columns=across, rows=-(-len(groups) // across))
-    for panel, ((source, universe), part) in zip(axes, groups, strict=False):
+    drawing, places = _stan.panels_by_source(dots)
+    size: Any = {"s": 7, "alpha": 0.35, "linewidths": 0}
+    for panel, _, _, part in places:
         most = part["ipvs"].max() * 1.03
         panel.plot([0, most], [0, most], color=GREY, lw=1)
-        size: Any = {"s": 7, "alpha": 0.35, "linewidths": 0}
-        panel.scatter(part["ipvs"], part["fpvs"], color=colour(0), label="final PVS", **size)
-        panel.set_title(f"{source}, {universe}")
+        panel.scatter(part["ipvs"], part["fpvs"], color=colour(0), **size)
         panel.set_xlabel("initial PVS")
-        panel.set_ylabel("final PVS")
+        panel.set_ylabel("final PVS", color=colour(0))
         panel.set_ylim(0, most)
         right = panel.twinx()
         gains = 100 * (1 - part["fpvs"] / part["ipvs"])
-        right.scatter(part["ipvs"], gains, color=colour(1), label="improvement", **size)
-        right.set_ylabel("improvement in %")
+        right.scatter(part["ipvs"], gains, color=colour(1), **size)
+        right.set_ylabel("improvement in %", color=colour(1))
         right.set_ylim(min(-20.0, gains.min()), 100)
         right.grid(visible=False)
-        handles = [*panel.collections[:1], *right.collections[:1]]
-        panel.legend(handles, ["final PVS", "improvement"], loc="upper left")
-    for panel in axes[len(groups) :]:
-        panel.set_visible(False)
     return drawing
 
 
 ENTRIES = [
-    JobEntry(
+    UniverseEntry(
         id="stan-7",
         title="Physical links before and after StaN",
         claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
         "StaN's own ideal has, in which every node holds the lightest members of each of its "
         "topics, and never more than it beyond noise. The paper's own words are that most nodes "
         "of its Wikipedia trace improve by more than 40 %; how many do here is told.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:nodes",
         points=points,
         seeds={"quick": 3, "full": 10},
         columns=COLUMNS,
         measure=measure,
         tolerances={
             f"{universe}, {who}, {what}": why
-            for universe in (_stan.WHOLE_TRACE, *READINGS)
-            for who in WHO
+            for universe in (WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS)
+            for who in _stan.WHO
             for what, why in REASONS.items()
         },
         tables={"nodes": nodes},
         figure=figure,
-        seconds=_stan.seconds,
+        micros=_stan.micros,
     )
 ]

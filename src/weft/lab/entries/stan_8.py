@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.stan import Config
 from weft.engine.universe import READINGS
+from weft.lab import stan_points
 from weft.lab.entries import _stan
-from weft.lab.figures import colour, panels, table
-from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.figures import colour, table
+from weft.lab.registry import Params, Size, UniverseEntry
 from weft.lab.sources import Source
 from weft.pipeline.schemas import (
     AT_MOST,
@@ -20,17 +20,17 @@ from weft.pipeline.schemas import (
     WHOLE,
     columns,
     joined,
-    selected,
 )
-from weft.pipeline.stan import reductions, stan_nodes
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-POOLED = columns(topics=WHOLE, users=WHOLE, ipvs=NUMBER, fpvs=NUMBER, ideal=NUMBER)
-COLUMNS = joined(columns(source=TEXT, universe=TEXT, seeds=SMALL, nodes=SMALL), POOLED)
+COLUMNS = joined(
+    columns(source=TEXT, universe=TEXT, seeds=SMALL, nodes=SMALL),
+    columns(topics=WHOLE, users=WHOLE, ipvs=NUMBER, fpvs=NUMBER, ideal=NUMBER),
+)
 GRIDS = {"quick": (60, 100, 200), "full": (100, 200, 500, 1000, 2000)}
 SLOWER = "growth after over growth before"
 AS_IDEAL = "growth after beyond the ideal's, over growth before"
@@ -50,20 +50,10 @@ def points(size: Size, source: Source) -> list[Params]:
         return []
     return [
         {"universe": reading, "seeds": seeds, "nodes": 0}
-        for seeds in (_stan.LADDER if size == "full" else _stan.LADDER[:4])
+        for seeds in (_stan.LADDER if size == "full" else _stan.LADDER[:3])
+        if seeds < source.topics()
         for reading in READINGS
     ]
-
-
-def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    if not source.is_grid and source.opened().rows("topics") < params["seeds"]:
-        return spark.createDataFrame([], POOLED)  # a trace with fewer topics has no such universe
-    memberships = _stan.memberships_of(spark, params, seed, source)
-    topics = memberships.agg(F.count_distinct("topic").alias("topics"))
-    nodes = memberships.transform(stan_nodes, Config(), seed)
-    means = [(F.col(name) / F.col("users")).alias(name) for name in ("ipvs", "fpvs", "ideal")]
-    pooled = nodes.transform(reductions, (1,)).select("users", *means)
-    return selected(pooled.crossJoin(topics), POOLED)
 
 
 def growth(rows: DataFrame) -> DataFrame:
@@ -99,32 +89,27 @@ def figure(rows: DataFrame) -> Figure:
     means = [F.avg(name).alias(name) for name in ("topics", "ipvs", "fpvs", "ideal")]
     found = rows.groupBy("source", "universe", "seeds", "nodes").agg(*means)
     points_ = table(found.orderBy("source", "universe", "topics"))
-    groups = list(points_.groupby(["source", "universe"], sort=False))
-    across = min(3, len(groups))
-    drawing, axes = panels(columns=across, rows=-(-len(groups) // across))
+    drawing, places = _stan.panels_by_source(points_)
     lines = (("ipvs", "initial PVS", "o-"), ("fpvs", "final PVS", "s-"), ("ideal", "ideal", "--"))
-    for panel, ((source, universe), part) in zip(axes, groups, strict=False):
+    for panel, _, _, part in places:
         for number, (name, label, style) in enumerate(lines):
             panel.plot(part["topics"], part[name], style, color=colour(number), label=label)
-        panel.set_title(source if source == universe else f"{source}, {universe}")
         panel.set_xlabel("topics")
         panel.set_ylabel("physical links per user")
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=0)
         panel.legend()
-    for panel in axes[len(groups) :]:
-        panel.set_visible(False)
     return drawing
 
 
 ENTRIES = [
-    JobEntry(
+    UniverseEntry(
         id="stan-8",
         title="Physical links grow more slowly with topics",
         claim="Over universes of growing size, physical links per user grow with the number of "
         "topics, and with StaN more slowly (the paper says: by a factor of about two). We ask that "
         "they grow no faster than before, and hardly faster than StaN's own ideal does.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:pooled",
         points=points,
         seeds={"quick": 2, "full": 3},
         columns=COLUMNS,
@@ -138,6 +123,6 @@ ENTRIES = [
             )
         },
         figure=figure,
-        seconds=_stan.seconds,
+        micros=_stan.micros,
     )
 ]

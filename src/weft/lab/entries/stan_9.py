@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, Window
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from weft.engine.stan import Config
 from weft.engine.universe import READINGS
+from weft.lab import stan_points
 from weft.lab.entries import _stan
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.registry import Params, Size, UniverseEntry
 from weft.lab.sources import Source
-from weft.pipeline.prune import topic_sizes
+from weft.lab.stan_points import FITNESS_OF as VARIANTS
+from weft.lab.stan_points import MENDED, PLAIN
+from weft.lab.universes import LARGE, WHOLE_TRACE
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, FITNESS, TEXT, columns, joined
-from weft.pipeline.stan_fitness import overlay_fitness
 from weft.pipeline.transforms import Bound, numbers, together
-from weft.rules.stan import PATIENCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-LARGE = "large"  # 20 topics of at least 100 subscribers of the whole trace
-LARGE_TOPICS, LARGE_LEAST = 20, 100
-PLAIN, MENDED = "plain", "mended"
-VARIANTS = {PLAIN: Config(), MENDED: Config(overheard=True, patience=PATIENCE)}
+BEFORE = "before"
+LINES = {BEFORE: "--", f"after, {PLAIN}": "-", f"after, {MENDED}": "-."}
 COLUMNS = joined(columns(source=TEXT, universe=TEXT, variant=TEXT), FITNESS)
 
 WEAK = "overlays that are weakly connected after"
@@ -55,28 +53,6 @@ def points(size: Size, source: Source) -> list[Params]:
     if not source.is_grid:
         places = [{**places[0], "universe": LARGE}, *_stan.smallest(source)]
     return [{**place, "variant": variant} for place in places for variant in VARIANTS]
-
-
-def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    if params["universe"] == LARGE:
-        whole = {**params, "universe": _stan.WHOLE_TRACE}
-        memberships = _stan.memberships_of(spark, whole, seed, source)
-        memberships = memberships.transform(of_large_topics)
-    else:
-        memberships = _stan.memberships_of(spark, params, seed, source)
-    return memberships.transform(overlay_fitness, VARIANTS[params["variant"]], seed)
-
-
-def of_large_topics(memberships: DataFrame) -> DataFrame:
-    """The memberships in 20 topics of at least 100 subscribers, spread evenly over their sizes."""
-    large = memberships.transform(topic_sizes).where(F.col("subscribers") >= LARGE_LEAST)
-    count = large.count()
-    order = Window.orderBy("subscribers", "topic")
-    ranked = large.withColumn("place", F.row_number().over(order) - 1)
-    share = F.floor(F.col("place") * LARGE_TOPICS / count)
-    before = F.floor((F.col("place") - 1) * LARGE_TOPICS / count)
-    chosen = ranked.where((F.col("place") == 0) | (share > before)).select("topic")
-    return memberships.join(F.broadcast(chosen), "topic", "left_semi")
 
 
 def figures_of(rows: DataFrame) -> DataFrame:
@@ -126,25 +102,28 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def figure(rows: DataFrame) -> Figure:
-    wanted = rows.where(F.col("variant") == PLAIN)
-    points_ = table(wanted.select("source", "universe", "round", "clustering", "diameter"))
+    """Distribution functions of clustering and diameter, two panels for each universe."""
+    after = F.col("round") > 0
+    line = F.when(after, F.concat(F.lit("after, "), F.col("variant"))).otherwise(BEFORE)
+    wanted = rows.where(after | (F.col("variant") == PLAIN)).withColumn("line", line)
+    points_ = table(wanted.select("source", "universe", "line", "clustering", "diameter"))
     groups = list(points_.groupby(["source", "universe"]))
-    drawing, axes = panels(columns=2, rows=len(groups))
+    drawing, axes = panels(columns=4, rows=-(-len(groups) // 2))
+    names = {"clustering": "clustering coefficient", "diameter": "diameter"}
+    for panel in axes[2 * len(groups) :]:
+        panel.set_visible(False)
     for number, ((source, universe), part) in enumerate(groups):
-        for panel, name in zip(axes[2 * number :], ("clustering", "diameter"), strict=False):
-            for which, style in ((0, "--"), (part["round"].max(), "-")):
-                values = sorted(part[part["round"] == which][name])
+        for panel, (name, title) in zip(axes[2 * number :], names.items(), strict=False):
+            for which, (label, style) in enumerate(LINES.items()):
+                values = sorted(part[part["line"] == label][name])
                 shares = [(place + 1) / len(values) for place in range(len(values))]
-                label = "before" if which == 0 else "after"
-                panel.step(
-                    values, shares, style, where="post", color=colour(which > 0), label=label
-                )
+                panel.step(values, shares, style, where="post", color=colour(which), label=label)
             panel.set_title(f"{source}, {universe}")
-            panel.set_xlabel("clustering coefficient" if name == "clustering" else "diameter")
+            panel.set_xlabel(title)
             panel.set_ylabel("share of overlays")
             panel.set_ylim(0, 1.02)
             panel.locator_params("x", integer=name == "diameter")
-            panel.legend()
+    axes[1].legend(loc="lower right")
     return drawing
 
 
@@ -158,26 +137,26 @@ _REASONS = {
 }
 
 ENTRIES = [
-    JobEntry(
+    UniverseEntry(
         id="stan-9",
         title="Overlays stay as fit as they were",
         claim="StaN moves neither the clustering coefficient nor the diameter of overlays, and no "
         "overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, so that "
         "overlays stay weakly and not strongly connected; with overheard walks and adoption at "
         "least 99.9 % of the overlays are strongly connected.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:fit",
         points=points,
-        seeds={"quick": 2, "full": 10},
+        seeds={"quick": 2, "full": 5},
         columns=COLUMNS,
         measure=measure,
         tolerances={
             f"{universe}, {variant}, {what}": why
-            for universe in (_stan.WHOLE_TRACE, LARGE, *READINGS)
+            for universe in (WHOLE_TRACE, LARGE, *READINGS)
             for variant in VARIANTS
             for what, why in _REASONS.items()
             if (variant, what) != (PLAIN, STRONG)
         },
         figure=figure,
-        seconds=_stan.seconds,
+        micros=lambda params: 70.0,
     )
 ]

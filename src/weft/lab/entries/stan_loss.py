@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from weft.engine.stan import IDEAL, Config
+from weft.lab import stan_points
 from weft.lab.entries import _stan
 from weft.lab.figures import colour, marker, panels, table
-from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.registry import Params, Size, UniverseEntry
 from weft.lab.sources import Source
+from weft.lab.universes import WHOLE_TRACE
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
@@ -26,19 +27,26 @@ from weft.pipeline.schemas import (
     WHOLE,
     columns,
 )
-from weft.pipeline.stan import links, view_sizes
 from weft.pipeline.transforms import Bound, numbers
 from weft.rules.stan import TTL, visits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2, 0.3)}
 CHURNS = {"quick": (0.0, 0.01), "full": (0.0, 0.01, 0.03, 0.1)}
-STEPS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
-"""The rounds that are looked at: all at first, then ever fewer."""
-QUIET_ROUNDS = 16
+SEEDS = 20  # the smallest universes: runs with loss take up to hundreds of rounds
+GRID_NODES = {"quick": 100, "full": 200}
+READING = {"gowalla": "closed"}  # the open one, with more topics, is nearly all of this trace
+QUIET_ROUNDS = 24
+"""Rounds without loss: more than 95 % of the improvement takes; with loss as many more as it asks
+of walks that get lost."""
+SLOW = {"youtube_groups": 72, "gowalla": 72}
+"""measured: topics of thousands of members take some 40 rounds without loss."""
+LARGE = ("youtube_groups", "gowalla")
+HARD = 0.1
+"""Where topics are large, more loss than that would take an hour of CPU time."""
 CHURN_ROUNDS = 24
 STEADY = 12  # rounds of a run with churn from which on it is taken to be steady
 ENOUGH = 0.95
@@ -62,20 +70,32 @@ def survival(loss: float) -> float:
 
 def _places(size: Size, source: Source) -> list[Params]:
     if source.is_grid:
-        return [_stan.whole(size, source)]
-    return (
-        _stan.smallest(source)[1:] if _stan.runs_on(size, source) else []
-    )  # the open reading: more topics
+        return [{"universe": WHOLE_TRACE, "seeds": 0, "nodes": GRID_NODES[size]}]
+    small = {"universe": READING.get(source.name, "open"), "seeds": SEEDS, "nodes": 0}
+    return [small] if _stan.runs_on(size, source) else []
+
+
+def most_seeds(params: Params) -> int:
+    """Over so many members seeds hardly differ, and rounds are many."""
+    return 2 if params["source"] in LARGE else 1000
+
+
+def micros(params: Params) -> float:
+    """CPU time per membership; measured."""
+    return float(params["rounds"]) * (6.0 if params["overheard"] else 5.0) + 15
 
 
 def loss_points(size: Size, source: Source) -> list[Params]:
+    quiet = SLOW.get(source.name, QUIET_ROUNDS)
+    losses = [loss for loss in LOSSES[size] if loss <= HARD or source.name not in LARGE]
+
     def rounds(loss: float) -> int:
-        return min(STEPS[-1], math.ceil(QUIET_ROUNDS / survival(loss)))
+        return min(stan_points.STEPS[-1], math.ceil(quiet / survival(loss)))
 
     return [
         {**place, "loss": loss, "churn": 0.0, "overheard": overheard, "rounds": rounds(loss)}
         for place in _places(size, source)
-        for loss in LOSSES[size]
+        for loss in losses
         for overheard in (False, True)
     ]
 
@@ -87,26 +107,6 @@ def churn_points(size: Size, source: Source) -> list[Params]:
         for churn in CHURNS[size]
         for overheard in (False, True)
     ]
-
-
-def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    memberships = _stan.memberships_of(spark, params, seed, source)
-    config = Config(
-        rounds=params["rounds"],
-        loss=params["loss"],
-        churn=params["churn"],
-        overheard=params["overheard"],
-    )
-    asked = [step for step in STEPS if step < config.rounds] + [config.rounds, IDEAL]
-    found = memberships.transform(links, config, seed, asked).transform(view_sizes)
-    sums = found.groupBy("round").agg(F.sum("pvs").alias("pvs"))
-    everything = Window.partitionBy()
-
-    def at(round_: int) -> Column:
-        return F.max(F.when(F.col("round") == round_, F.col("pvs"))).over(everything)
-
-    known = sums.select("round", "pvs", at(0).alias("ipvs"), at(IDEAL).alias("ideal"))
-    return known.where(F.col("round") != IDEAL)
 
 
 GROUP = ("source", "universe", "loss", "churn", "overheard")
@@ -222,14 +222,14 @@ def figure_churn(rows: DataFrame) -> Figure:
 _HOW = ("plain", "overheard walks")
 
 ENTRIES = [
-    JobEntry(
+    UniverseEntry(
         id="stan-loss",
         title="StaN where messages get lost",
         claim="Loss only slows StaN down. A walk of plain Algorithm 2 that loses one of its eight "
         "messages brings nothing, so 95 % of the ideal's improvement is there when 95 % of the "
         "members have got back as many walks as they need without loss, each with a chance of "
         "(1 − loss)⁸. Who overhears walks needs no more rounds than that either.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:worn",
         points=loss_points,
         seeds={"quick": 2, "full": 5},
         columns=COLUMNS,
@@ -242,14 +242,15 @@ ENTRIES = [
             for how in _HOW
         },
         figure=figure_loss,
-        seconds=_stan.seconds,
+        micros=micros,
+        most_seeds=most_seeds,
     ),
-    JobEntry(
+    UniverseEntry(
         id="stan-churn",
         title="StaN where nodes come and go",
         claim="Where 1 % of the nodes are replaced per round, StaN keeps up nine tenths of its "
         "improvement and gets there in eight rounds. What 3 % and 10 % do is told.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:worn",
         points=churn_points,
         seeds={"quick": 2, "full": 5},
         columns=COLUMNS,
@@ -267,6 +268,7 @@ ENTRIES = [
             )
         },
         figure=figure_churn,
-        seconds=_stan.seconds,
+        micros=micros,
+        most_seeds=most_seeds,
     ),
 ]

@@ -110,7 +110,9 @@ def figure(rows: DataFrame) -> Figure:
             panel.bar(places, some[name], width=0.33, color=colour(number), label=label)
         panel.set_xticks([0.17, 1.17], ["random links", "StaN's links"])
         panel.set_title(title)
-    axes[0].legend(loc="lower right")
+        panel.set_ylim(0, 1.3)
+        panel.grid(visible=False, axis="x")
+    axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
 

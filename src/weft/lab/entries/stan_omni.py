@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.stan import Config
 from weft.engine.universe import READINGS
+from weft.lab import stan_points
 from weft.lab.entries import _stan
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import JobEntry, Params, Size
+from weft.lab.registry import Params, Size, UniverseEntry
 from weft.lab.sources import Source
+from weft.lab.stan_points import LEAST
+from weft.lab.universes import WHOLE_TRACE
 from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, columns
-from weft.pipeline.stan import MANY_TOPICS, stan_nodes
-from weft.pipeline.stan_fitness import omniscient
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 KINDS = {
     "ipvs": "independent random overlays",
@@ -44,25 +44,12 @@ TITLES = {
     "users": "users",
     **{f"{name}_mean": f"links per user, {kind}" for name, kind in KINDS.items()},
 }
-WHO = ("all users", f"users in {MANY_TOPICS} topics or more")
 
 
 def points(size: Size, source: Source) -> list[Params]:
     if source.is_grid:
         return [_stan.whole("quick", source)]
     return _stan.smallest(source) if _stan.runs_on(size, source) else []
-
-
-def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
-    memberships = _stan.memberships_of(spark, params, seed, source)
-    best = memberships.transform(omniscient).select("user", F.col("pvs").alias("omni"))
-    nodes = memberships.transform(stan_nodes, Config(), seed).join(best, "user")
-    groups = F.explode(F.array(F.lit(1), F.lit(MANY_TOPICS))).alias("least")
-    some = nodes.select("*", groups).where(F.col("topics") >= F.col("least"))
-    return some.groupBy("least").agg(
-        F.count(F.lit(1)).alias("users"),
-        *(F.sum(name).alias(name) for name in ("lvs", *KINDS)),
-    )
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -80,10 +67,9 @@ def compared(rows: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     asked: dict[str, Bound] = {"fewer": (AT_MOST, 1.0), "more": (AT_MOST, 1.0)}
-    who = F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
     by = ("source", "universe", "least")
     return rows.transform(compared).transform(
-        numbers(TITLES, asked, by=by, prefix=_stan.named("universe", who))
+        numbers(TITLES, asked, by=by, prefix=_stan.named("universe", _stan.who()))
     )
 
 
@@ -92,13 +78,13 @@ def figure(rows: DataFrame) -> Figure:
     found = rows.transform(compared).groupBy("source", "universe", "least").agg(*means)
     bars = table(found.orderBy("source", "universe", "least"))
     drawing, axes = panels(columns=2)
-    for panel, (least, who) in zip(axes, zip((1, MANY_TOPICS), WHO, strict=True), strict=True):
+    for panel, (least, who) in zip(axes, zip(LEAST, _stan.WHO, strict=True), strict=True):
         part = bars[bars["least"] == least]
         for number, (name, label) in enumerate(KINDS.items()):
             places = [place + 0.2 * number for place in range(len(part))]
             panel.bar(places, part[name], 0.2, color=colour(number), label=label)
         names = [
-            source if universe == _stan.WHOLE_TRACE else f"{source},\n{universe}"
+            source if universe == WHOLE_TRACE else f"{source},\n{universe}"
             for source, universe in zip(part["source"], part["universe"], strict=True)
         ]
         panel.set_xticks([place + 0.3 for place in range(len(part))], names, fontsize=8)
@@ -113,27 +99,27 @@ def figure(rows: DataFrame) -> Figure:
 
 
 ENTRIES = [
-    JobEntry(
+    UniverseEntry(
         id="stan-omni",
         title="StaN against the omniscient",
         claim="StaN, which asks nobody for its interests, needs fewer physical links than "
         "independent random overlays and more than a greedy assignment that knows everybody's. How "
         "much of the way StaN goes is told.",
-        simulation=f"{__name__}:job",
+        simulation=f"{stan_points.__name__}:omniscient",
         points=points,
         seeds={"quick": 2, "full": 5},
         columns=COLUMNS,
         measure=measure,
         tolerances={
             f"{universe}, {who}, {what}": why
-            for universe in (_stan.WHOLE_TRACE, *READINGS)
-            for who in WHO
+            for universe in (WHOLE_TRACE, *READINGS)
+            for who in _stan.WHO
             for what, why in (
                 (FEWER, "StaN must not need more links than no StaN."),
                 (MORE, "Who knows everything needs no more links than who does not."),
             )
         },
         figure=figure,
-        seconds=_stan.seconds,
+        micros=lambda params: 70.0,
     )
 ]

@@ -1,0 +1,125 @@
+"""tadht-uniform: who is drawn when the machines route at random inside a topic (Lemma 4.7).
+
+Subscribers of one topic, forwarders and children, among strangers who are in none of it. Some of
+them draw, each many times. For each the counts of who was drawn are held against equal chances by
+Pearson's chi-square. Beside it the paper's own way, whoever is closest to a random value, over the
+same forwarders and as many draws.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from weft.engine.experiments.common import Columns, Params, Point, Size
+from weft.ids import Contact, Topic
+from weft.protocol.config import Dht
+from weft.protocol.topic_dht.settings import Settings as TopicSettings
+from weft.protocol.topic_dht.space import location, position
+from weft.rules.draw import absorb
+from weft.rules.prefix import BITS
+from weft.rules.roles import closest_forwarder
+from weft.sim.topic_dht import Run, Settings
+
+SEEDS = {"quick": 2, "full": 4}
+_TOPIC, _OTHER = Topic("/t"), Topic("/other")
+_AT_ONCE = 40
+_NEVER_MS = 10**9
+
+
+def points(size: Size) -> list[Point]:
+    if size == "full":
+        return [{"members": 60, "strangers": 30, "draws": 2_400, "k": 3, "bucket": 6}]
+    return [{"members": 24, "strangers": 12, "draws": 480, "k": 2, "bucket": 6}]
+
+
+def run(params: Params, seed: int) -> Columns:
+    """Rows: one per drawing peer, and one for the paper's way."""
+    net = _network(params, seed)
+    forwarders, children = _roles(net, params["members"])
+    before = net.world.outside
+    rows = []
+    for role, askers in (("forwarder", forwarders[:2]), ("child", children[:2])):
+        for asker in askers:
+            counts = _draw(net, asker, params["draws"])
+            drawn = [counts[net.world.nodes[one].contact.peer] for one in range(params["members"])]
+            rows.append((role, *_chi_square(drawn)))
+    rows.append(("paper", *_chi_square(_closest(net, forwarders, params["draws"], seed))))
+    return {
+        "drawer": [row[0] for row in rows],
+        "statistic": [row[1] for row in rows],
+        "freedom": [row[2] for row in rows],
+        "forwarders": len(forwarders),
+        "children": len(children),
+        "left_the_topic": net.world.outside - before,
+        "lookups": net.world.inside,
+        "lookups_parasite": net.world.parasites,
+    }
+
+
+def _network(params: Params, seed: int) -> Run:
+    """Everybody forwards something else already, so that the topic has children, too."""
+    topics = TopicSettings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
+    few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
+    members, peers = params["members"], params["members"] + params["strangers"]
+    net = Run(Settings(seed=seed, peers=peers, topics=topics, dht=few))
+    net.start()
+    for peer in range(peers):
+        own = peer % 2 == 0 and peer < members
+        net.subscribe(peer, [Topic(f"/own/{peer}") if own else _OTHER])
+    net.run(20_000)
+    for peer in range(members):
+        net.subscribe(peer, [_TOPIC])
+        net.run(1_000)
+    net.run(20_000)
+    wrong = net.check().all
+    if wrong:
+        raise RuntimeError(f"the network is not settled: {wrong[0]}")
+    return net
+
+
+def _roles(net: Run, members: int) -> tuple[list[int], list[int]]:
+    forwarders: list[int] = []
+    children: list[int] = []
+    for peer in range(members):
+        machine = net.machine(peer)
+        assert machine is not None
+        forwards = machine.topics.roles.forwarding(_TOPIC) is not None
+        (forwarders if forwards else children).append(peer)
+    return forwarders, children
+
+
+def _draw(net: Run, peer: int, count: int) -> Counter[bytes]:
+    drawn: list[Contact | None] = []
+    machine = net.machine(peer)
+    assert machine is not None
+    while len(drawn) < count:
+        wanted = min(count, len(drawn) + _AT_ONCE)
+        for _ in range(wanted - len(drawn)):
+            machine.topics.draw(_TOPIC, drawn.append)
+        net.flush(peer)
+        while len(drawn) < wanted:
+            net.run(50)
+    if None in drawn:
+        raise RuntimeError("a draw found nobody")
+    return Counter(one.peer for one in drawn if one is not None)
+
+
+def _closest(net: Run, forwarders: Sequence[int], count: int, seed: int) -> list[int]:
+    """How often each forwarder is the closest to a random value."""
+    places = [position(location(_TOPIC, net.world.nodes[one].contact.peer)) for one in forwarders]
+    key = net.dice.key("tadht-uniform.value", seed)
+    counts: Counter[int | None] = Counter()
+    for item in range(count):
+        counts[closest_forwarder(absorb(key, item) << (BITS - 64), places)] += 1
+    return [counts[place] for place in places]
+
+
+def _chi_square(counts: Sequence[int]) -> tuple[float, int]:
+    """Pearson's statistic against equal chances, and its degrees of freedom."""
+    mean = sum(counts) / len(counts)
+    return sum((count - mean) ** 2 / mean for count in counts), len(counts) - 1
+
+
+def seconds(params: Params) -> float:
+    return 5.0 + 4 * float(params["draws"]) * 0.006

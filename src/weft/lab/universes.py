@@ -1,0 +1,158 @@
+"""The memberships that points of experiments run on, each made once and kept beside the results.
+
+    DIR/.universes/NAME.parquet/   who subscribes to what, NAME says of which lake and how drawn
+
+A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 topics of it with at
+least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
+many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
+subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
+arrays. The grid is drawn to the size wanted by whoever needs it, and nothing of it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.engine.grid import Grid, draw_grid
+from weft.engine.universe import READINGS
+from weft.pipeline import tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from weft.lab.sources import Source
+    from weft.lab.task import Task
+
+FOLDER = ".universes"
+WHOLE_TRACE = "whole"
+LARGE = "large"
+LARGE_TOPICS, LARGE_LEAST = 20, 100
+NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
+GRID_SHARE = 0.05  # measured: memberships over nodes squared, in a grid; for estimates
+TASK_ROWS = 4_000_000
+"""guess: memberships that one task computes, in some gigabytes; more are spread over all tasks."""
+
+Arrays = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Topics and users, side by side."""
+
+
+def grid_of(nodes: int) -> Grid:
+    """A grid of so many nodes, with as many topics as the paper's has for its nodes."""
+    return Grid(nodes=nodes, topics=max(2, round(nodes / NODES_PER_TOPIC)))
+
+
+def folder_of(params: Mapping[str, Any], out: Path) -> Path:
+    """Where the memberships of a point on a trace are."""
+    name = f"{params['source']}-{params['lake']}-{params['universe']}-{params['seeds']}"
+    return out / FOLDER / f"{name}{tables.SUFFIX}"
+
+
+def rows_of(params: Mapping[str, Any], out: Path) -> int:
+    """How many memberships a point has; of a grid about."""
+    if params["nodes"]:
+        return round(GRID_SHARE * float(params["nodes"]) ** 2)
+    return tables.count(folder_of(params, out))
+
+
+def arrays_of(params: Mapping[str, Any], seed: int, out: Path) -> Arrays:
+    """The memberships of a point; runs in workers."""
+    if params["nodes"]:
+        drawn = draw_grid(grid_of(params["nodes"]), seed)
+        return drawn.topic_of.astype(np.int32), drawn.members.astype(np.int32)
+    topics, users = tables.read_arrays(folder_of(params, out), ("topic", "user"))
+    return topics.astype(np.int32), users.astype(np.int32)
+
+
+def frame_of(
+    spark: SparkSession, params: Mapping[str, Any], seed: int, source: Source, out: Path
+) -> DataFrame:
+    """The memberships of a point as a table (`MEMBERSHIP`)."""
+    from weft.pipeline.schemas import MEMBERSHIP  # noqa: PLC0415  (Spark is imported when used)
+
+    if params["nodes"]:
+        return source.memberships(spark, seed, grid_of(params["nodes"]))
+    return tables.read(spark, folder_of(params, out), MEMBERSHIP)
+
+
+# --- on the driver ------------------------------------------------------------------------------
+
+
+def missing(tasks: Iterable[Task], out: Path) -> list[Task]:
+    """One task for each set of memberships that is still to be made."""
+    wanted = {
+        folder_of(task.params, out): task
+        for task in tasks
+        if task.over and not task.params["nodes"]
+    }
+    return [task for folder, task in wanted.items() if not folder.is_dir()]
+
+
+def make(
+    spark: SparkSession, tasks: Iterable[Task], out: Path, watch: Callable[[int, str], None]
+) -> None:
+    """Make what these tasks need and is not there; `watch` is told how many are done, and what
+    comes next."""
+    wanted = missing(tasks, out)
+    done = 0
+    for source in dict.fromkeys(task.source for task in wanted):
+        if source is None:
+            raise ValueError("a universe is one of a source")
+        some = [task.params for task in wanted if task.source == source]
+        watch(done, f"drawing universes of {source.name}")
+        for params, frame in _made(spark, source, some):
+            watch(done, f"writing {source.name}, {params['universe']}, {params['seeds']} seeds")
+            folder = folder_of(params, out)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            tables.write(frame.coalesce(1), folder)
+            done += 1
+
+
+def _made(
+    spark: SparkSession, source: Source, wanted: list[Mapping[str, Any]]
+) -> Iterable[tuple[Mapping[str, Any], DataFrame]]:
+    """The memberships of these points of one source, one after the other."""
+    from weft.pipeline.prune import pruned  # noqa: PLC0415  (Spark is imported when used)
+    from weft.pipeline.universe import Universes, medians  # noqa: PLC0415
+
+    everything = source.opened().memberships(spark).cache()
+    try:
+        for params in wanted:
+            if params["universe"] == WHOLE_TRACE:
+                yield params, everything.transform(pruned)
+            elif params["universe"] == LARGE:
+                yield params, everything.transform(pruned).transform(of_large_topics)
+        drawn = [params for params in wanted if params["universe"] in READINGS]
+        if drawn:
+            universes = Universes(spark, everything)
+            sizes = sorted({min(each["seeds"], universes.topics) for each in drawn})
+            chosen = {
+                (row.seeds, row.reading): row.draw
+                for row in universes.draws(sizes).transform(medians).collect()
+            }
+            for params in drawn:
+                seeds, reading = min(params["seeds"], universes.topics), params["universe"]
+                yield params, universes.universe(seeds, chosen[seeds, reading], reading)
+    finally:
+        everything.unpersist()
+
+
+def of_large_topics(memberships: DataFrame) -> DataFrame:
+    """The memberships in 20 topics of at least 100 subscribers, spread evenly over their sizes."""
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from weft.pipeline.prune import topic_sizes  # noqa: PLC0415
+
+    large = memberships.transform(topic_sizes).where(F.col("subscribers") >= LARGE_LEAST)
+    count = large.count()
+    order = Window.orderBy("subscribers", "topic")
+    ranked = large.withColumn("place", F.row_number().over(order) - 1)
+    share = F.floor(F.col("place") * LARGE_TOPICS / count)
+    before = F.floor((F.col("place") - 1) * LARGE_TOPICS / count)
+    chosen = ranked.where((F.col("place") == 0) | (share > before)).select("topic")
+    return memberships.join(F.broadcast(chosen), "topic", "left_semi")

@@ -1,0 +1,113 @@
+"""Memberships that points run on: made once by Spark, and computed alike in one task or spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from weft.engine.grid import Grid
+from weft.lab import run as lab
+from weft.lab import stan_points, universes
+from weft.lab.entries import stan_7
+from weft.lab.overlaid import InTask, Spread
+from weft.lab.run import plan_of
+from weft.lab.sources import GRID, Source, Sources
+from weft.lab.task import shape_of, table_of, tasks_of
+from weft.pipeline import synthetic, tables
+from weft.pipeline.prune import LEAST_SUBSCRIBERS
+from weft.pipeline.universe import Universes
+
+PARAMS = {
+    "nodes": 80,
+    "variant": stan_points.PLAIN,
+    "rounds": 6,
+    "loss": 0.1,
+    "churn": 0.1,
+    "overheard": True,
+}
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of two hundred users and twelve topics, some of them small."""
+    folder = tmp_path_factory.mktemp("data") / "lake"
+    synthetic.make(spark, Grid(nodes=200, topics=12), 4, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "simulation",
+    [
+        stan_points.nodes,
+        stan_points.fit,
+        stan_points.leaning,
+        stan_points.worn,
+        stan_points.omniscient,
+    ],
+)
+def test_a_point_comes_out_alike_in_one_task_and_spread(
+    spark: SparkSession, tmp_path: Path, simulation: Callable[..., dict[str, Any]]
+) -> None:
+    params = {**PARAMS, "variant": "lean"} if simulation is stan_points.leaning else PARAMS
+    alone = simulation(params, 3, InTask(universes.arrays_of(params, 3, tmp_path)))
+    frame = universes.frame_of(spark, params, 3, Source(GRID), tmp_path)
+    spread = simulation(params, 3, Spread(frame))
+    assert sorted(alone) == sorted(spread)
+    for name, values in alone.items():
+        assert np.asarray(spread[name]) == pytest.approx(np.asarray(values)), name
+
+
+def test_universes_are_made_once_and_are_the_median_draws(
+    spark: SparkSession, lake: Path, tmp_path: Path
+) -> None:
+    [entry] = stan_7.ENTRIES
+    source = Source("lake", lake)
+    given = {"nodes": 0, "source": "lake", "lake": source.fingerprint()}
+    points = [
+        {"universe": universe, "seeds": seeds, **given}
+        for universe, seeds in (("whole", 0), ("closed", 2), ("open", 2), ("open", 500))
+    ]
+    tasks = tasks_of(entry, points, 2, source, over=True)
+    told: list[tuple[int, str]] = []
+    universes.make(spark, tasks, tmp_path, lambda done, what: told.append((done, what)))
+    assert told[0] == (0, "drawing universes of lake")
+    assert [done for done, _ in told[1:]] == [0, 1, 2, 3]
+    assert universes.missing(tasks, tmp_path) == []
+
+    found = [_pairs(*universes.arrays_of(params, 1, tmp_path)) for params in points]
+    drawn = Universes(spark, source.opened().memberships(spark))
+    for params, reading in ((1, "closed"), (2, "open")):
+        median = drawn.median(2, reading).collect()  # type: ignore[arg-type]
+        assert found[params] == sorted((row.topic, row.user) for row in median)
+    assert found[3] == found[0]  # grown from all topics
+    sizes = np.bincount([topic for topic, _ in found[0]])
+    assert sizes[sizes > 0].min() >= LEAST_SUBSCRIBERS
+    assert universes.rows_of(points[0], tmp_path) == len(found[0])
+
+
+def _pairs(topics: np.ndarray, users: np.ndarray) -> list[tuple[int, int]]:
+    return sorted(zip(topics.tolist(), users.tolist(), strict=True))
+
+
+def test_what_does_not_fit_a_task_is_spread_with_the_same_rows(
+    spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [entry] = stan_7.ENTRIES
+    sources = Sources([Source("lake", lake)])
+    found = []
+    for name, most in (("one", universes.TASK_ROWS), ("all", 0)):
+        monkeypatch.setattr(universes, "TASK_ROWS", most)
+        out = tmp_path / name
+        [verdict] = lab.run(spark, [entry], "quick", out, seeds=1, sources=sources)
+        assert verdict.sources == ["lake"]
+        keys = [task.key for task in plan_of(entry, "quick", 1, sources).tasks]
+        table = table_of(out, entry.id)
+        rows = tables.read_parts(spark, table, keys, shape_of(entry.columns)).collect()
+        found.append(sorted(rows))
+    assert found[0] == found[1]
+    assert len(found[0]) > 100
