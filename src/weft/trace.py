@@ -86,7 +86,7 @@ def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
     topic = getattr(message, "topic", None)
     if topic is not None:
         meta["topic"] = topic
-    if isinstance(message, m.Payload | m.RouteEvent) and m.payloads_in(message):
+    if isinstance(message, m.Payload | m.Cast | m.RouteEvent) and m.payloads_in(message):
         meta["messages"] = [
             {"messageID": message_id(message.topic, message.event), "topic": message.topic}
         ]

@@ -204,7 +204,7 @@ def test_tables(heard: list[tuple[int, int, int, int]], size: int, seed: int) ->
 def table_by_rules(
     heard: list[tuple[int, int, int]], peer: int, size: int, seed: int
 ) -> list[tuple[int, int]]:
-    """What `protocol/access_points.py` does with the rules, for one peer."""
+    """What `protocol/tera/access_points.py` does with the rules, for one peer."""
     table: list[tuple[int, int]] = []
     ticks = {"apt.admit": 0, "apt.evict": 0}
 
