@@ -144,8 +144,10 @@ def read_batches(
         else each
         for each in to_arrow_schema(shape)
     ]
-    with parquet.ParquetFile(path, read_dictionary=list(coded)) as file:
-        there = [each.name for each in fields if each.name in file.schema_arrow.names]
+    known = parquet.read_schema(path).names
+    there = [each.name for each in fields if each.name in known]
+    names = [name for name in coded if name in known]
+    with parquet.ParquetFile(path, read_dictionary=names) as file:
         batches = file.iter_batches(rows, list(groups), columns=there, use_threads=False)
         for batch in batches:
             columns = [

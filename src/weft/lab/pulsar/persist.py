@@ -20,7 +20,7 @@ import numpy as np
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.pulsar.world import JOIN_CYCLES, Net
 from weft.protocol.config import Config, History
-from weft.protocol.history.providing import block_key_of
+from weft.protocol.history.providing import PROVIDERS_WANTED, block_key_of
 from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
 from weft.sim.node import Node
@@ -31,8 +31,6 @@ PROVIDED_CYCLES = 2
 ASKED_AT_ONCE = 8
 ANSWER_MS = 60_000
 """guess: a lookup through tables that name mostly the dead."""
-WANTED = 3
-"""As many providers as a peer looks for that misses an event."""
 
 
 def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -96,7 +94,7 @@ def _providers(net: Net, asker: Node, cids: list[Cid]) -> list[Sequence[Contact]
 
     def ask(cid: Cid) -> int:
         key = block_key_of(cid)
-        return net.world.ask(asker, lambda token: DhtFindProviders(token, key, WANTED))
+        return net.world.ask(asker, lambda token: DhtFindProviders(token, key, PROVIDERS_WANTED))
 
     tokens = [ask(cid) for cid in cids]
     net.run_while(lambda: any(answers[token] is None for token in tokens), 100, ANSWER_MS)

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.pipeline import tables
 from weft.pipeline.packing import packed
@@ -82,7 +84,7 @@ def parts_of(source: Source) -> list[tuple[Part, float]]:
 def _row_groups(path: Path) -> list[tuple[Part, float]]:
     try:
         sizes = tables.group_bytes(path)
-    except (OSError, ValueError) as error:
+    except (OSError, pyarrow.ArrowException) as error:
         raise Unreadable(f"{path}: {error}") from error
     return [(Part(str(path), n, n + 1), float(size)) for n, size in enumerate(sizes)]
 
@@ -158,7 +160,7 @@ def blocks(part: Part) -> Iterator[tuple[Batch, list[tuple[int, str, str]], int]
             parsed = lines.parse(texts)
             bad = [(place, why, text[:TEXT_SHOWN]) for place, text, why in parsed.bad]
             yield coded(parsed), bad, len(texts)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, pyarrow.ArrowException) as error:
         raise Unreadable(f"{part.file}: {error}") from error
 
 
@@ -185,9 +187,6 @@ def _opened(file: str) -> IO[bytes]:
 
 def coded(parsed: lines.Parsed) -> Batch:
     """What lines say, as columns of Arrow with codes for names."""
-    import pyarrow  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     arrays = [
         pyarrow.array(values, each.type)
         for values, each in zip(parsed.columns, to_arrow_schema(TRACE), strict=True)
