@@ -1,8 +1,10 @@
-"""Sixty real peers that route by the topic-aware DHT, over processes of which some are killed.
+"""Real peers that route by the topic-aware DHT, over processes of which some are killed.
 
-By hand, with a process for each peer:
+The test is small, since processes take long to start. By hand, with 60 peers in 15 processes, or
+60, by all schemes or some:
 
-    PYTHONPATH=src:tests/end_to_end python tests/end_to_end/test_e2e_topic_dht.py 60
+    PYTHONPATH=src python tests/end_to_end/test_e2e_topic_dht.py 60 15
+    PYTHONPATH=src python tests/end_to_end/test_e2e_topic_dht.py 60 60 full-treecast
 """
 
 from __future__ import annotations
@@ -14,34 +16,33 @@ import time
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import pytest
-
 from weft.demo.swarm import Swarm, Worker
 from weft.protocol.topic_dht.settings import Scheme
 
-PEERS = 60
 TOPICS = ("/news", "/music", "/games")
 PATIENCE_S = 120.0
-KILLED_SHARE = 5
-"""Every fifth process dies."""
+KILL_EVERY = 5
+"""Every fifth process dies, from the second on."""
 
 
-def interests() -> dict[int, list[str]]:
-    """Everybody is in one topic, a third in two, a sixth in all; nobody outside is in none."""
+def interests(peers: int) -> dict[int, list[str]]:
+    """Everybody is in one topic, a third in two, a sixth in all."""
     return {
         index: [
             TOPICS[(index + more) % 3] for more in range(1 + (index % 3 == 0) + (index % 6 == 0))
         ]
-        for index in range(PEERS)
+        for index in range(peers)
     }
 
 
 def settings(scheme: Scheme) -> dict[str, Any]:
-    """Short periods, so that nobody has to wait for what takes some of them."""
+    """Short periods, so that nobody has to wait for what takes some of them; but patience with
+    each other, since on a busy machine who is slow is not dead."""
     return {
         "protocol": {
             "routing": "topic-dht",
             "cyclon": {"cycle_ms": 4_000},
+            "dht": {"slow_ms": 5_000, "timeout_ms": 30_000},
             "topic_dht": {"scheme": scheme, "children_max": 4, "period_ms": 8_000},
         }
     }
@@ -66,7 +67,7 @@ class Field:
     def __init__(self, swarm: Swarm) -> None:
         self.swarm = swarm
         self.dead: list[Worker] = []
-        self.interests = interests()
+        self.interests = interests(swarm.peers)
         self.events: dict[int, tuple[int, str]] = {}  # publisher and topic, by number
 
     @property
@@ -81,7 +82,7 @@ class Field:
 
     def kill(self) -> None:
         """SIGKILL, without a word to anybody."""
-        for worker in self.swarm.workers[1::KILLED_SHARE]:
+        for worker in self.swarm.workers[1::KILL_EVERY]:
             worker.process.kill()
             self.dead.append(worker)
 
@@ -134,15 +135,15 @@ class Field:
         )
 
 
-async def play(scheme: Scheme, processes: int) -> Seen:
-    async with Swarm(PEERS, processes, seed=1, config=settings(scheme)) as swarm:
+async def play(scheme: Scheme, peers: int, processes: int) -> Seen:
+    async with Swarm(peers, processes, seed=1, config=settings(scheme)) as swarm:
         field = Field(swarm)
         await swarm.open(0, 1)
-        await swarm.open(1, PEERS)
+        await swarm.open(1, peers)
         await swarm.subscribe(field.interests, record=True)
-        await field.publish(list(range(0, PEERS, 2)), every_ms=50)
+        await field.publish(list(range(0, peers, 2)), every_ms=50)
         field.kill()
-        survivors = [index for index in range(PEERS) if field.is_alive(index)]
+        survivors = [index for index in range(peers) if field.is_alive(index)]
         await field.publish(survivors[::2], every_ms=100)
         seen = await field.settle(PATIENCE_S)
         for worker in field.dead:
@@ -151,19 +152,18 @@ async def play(scheme: Scheme, processes: int) -> Seen:
         return seen
 
 
-@pytest.mark.timeout(300)
-def test_sixty_peers_and_a_fifth_of_the_processes_killed() -> None:
-    """Four peers to a process, which saves the time that sixty processes take to start."""
-    seen = asyncio.run(play("forward-treecast", 15))
-    assert seen.killed == 3
+def test_some_processes_are_killed_and_the_others_get_everything() -> None:
+    seen = asyncio.run(play("forward-treecast", peers=18, processes=6))
+    assert seen.killed == 1  # three peers
     assert seen.missing == [] and seen.twice == 0 and seen.uninvited == 0
-    assert seen.refused == []
+    assert seen.refused == [] and seen.parasites == 0
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or get_args(Scheme):
+    peers, processes = (int(word) for word in sys.argv[1:3])
+    for name in sys.argv[3:] or get_args(Scheme):
         used = os.times()
-        found = asyncio.run(play(name, int(sys.argv[1])))
+        found = asyncio.run(play(name, peers, processes))
         now = os.times()
         cpu = now.children_user + now.children_system - used.children_user - used.children_system
-        print(name, f"{cpu:.0f} s of CPU", found)
+        print(name, f"{cpu:.0f} s of CPU", found, flush=True)

@@ -67,7 +67,7 @@ def _lake(folder: Path) -> Path:
 
 
 def test_a_job_runs_on_every_source_and_leaves_one_verdict(
-    spark: SparkSession, data: Path, tmp_path: Path
+    spark: SparkSession, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = tmp_path / "calls"
     entry = census.entry(calls)
@@ -90,6 +90,9 @@ def test_a_job_runs_on_every_source_and_leaves_one_verdict(
     # A second run finds everything there, in the lake as well as in the rows.
     [again] = lab.run(spark, [entry], "quick", tmp_path, sources=find(tmp_path, data=data))
     assert again.measured == verdict.measured
+    said = capsys.readouterr().err
+    assert "3 of 3 points are there already" in said
+    assert "by another engine" not in said
     assert max(Counter(calls.read_text().splitlines()).values()) == 1
 
     # The lake of the first run is one like any other.

@@ -114,6 +114,28 @@ async def test_owned_topics(tmp_path: Path) -> None:
         assert "weft_history_refused_not_allowed_total" in b.metrics()
 
 
+async def test_asking_an_owner_for_a_sub_topic(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (owner, other):
+        await owner.subscribe("/a")
+        await other.subscribe("/a")
+        await owner.owned.create("/a", publishers=[other.id])
+        await until(lambda: other.owned.info("/a") is not None, "news of the topic")
+        assert await other.owned.ask_subtopic("/a", "b") == "waiting"
+        info = owner.owned.info("/a")
+        assert info is not None and info.asked == {"b": other.id} and not info.sub_topics
+        await owner.owned.add_subtopic("/a", "b")
+
+        def hangs() -> bool:
+            info = other.owned.info("/a")
+            return info is not None and "b" in info.sub_topics
+
+        await until(hangs, "the sub-topic")
+        with pytest.raises(HistoryError, match="already"):
+            await other.owned.ask_subtopic("/a", "b")
+        with pytest.raises(HistoryError, match="add the sub-topic"):
+            await owner.owned.ask_subtopic("/a", "c")
+
+
 async def test_old_events_are_pruned(tmp_path: Path) -> None:
     settings = config(keep=protocol.Keep(events=10), prune_every_ms=50)
     async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:

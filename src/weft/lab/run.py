@@ -24,7 +24,7 @@ from weft.lab.execute import execute, pending
 from weft.lab.progress import Progress
 from weft.lab.registry import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.sources import Source, Sources
-from weft.lab.task import Task, engine_code, shape_of, table_of, tasks_of
+from weft.lab.task import Task, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
 from weft.pipeline.claim import Busy, claimed
@@ -108,8 +108,10 @@ class Run:
         if not kept:
             return
         self._progress.say(f"{len(kept)} of {len(self._tasks)} points are there already")
-        notes = (tables.notes_of(table_of(self._out, task.experiment), task.key) for task in kept)
-        older = sum(note["code"] != engine_code() for note in notes)
+        older = sum(
+            tables.notes_of(table_of(self._out, task.experiment), task.key)["code"] != task.code
+            for task in kept
+        )
         if older:
             self._progress.say(f"{older} of them are by another engine; --fresh runs them again")
 

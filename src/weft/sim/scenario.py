@@ -17,9 +17,18 @@ from weft.ids import Contact, Topic
 from weft.protocol.config import Config, Dissemination, History, Routing
 from weft.protocol.peer import Peer
 from weft.protocol.seam import Scheme
+from weft.protocol.topic_dht.settings import Scheme as TopicScheme
+from weft.protocol.topic_dht.settings import Settings as TopicDht
 from weft.rules.hierarchy import above
 from weft.rules.signing import Signer
-from weft.sim import checkers, checkers_hierarchy, checkers_history, checkers_state, probe
+from weft.sim import (
+    checkers,
+    checkers_hierarchy,
+    checkers_history,
+    checkers_state,
+    checkers_topic_dht,
+    probe,
+)
 from weft.sim.checkers_state import PeerState
 from weft.sim.counts import count
 from weft.sim.dice import Dice
@@ -60,13 +69,14 @@ class Promise:
     repairs: bool = False  # what faults lose is made up for; else history does that
     overlays: bool = False  # a topic's subscribers form one overlay
     no_parasites: bool = False  # only subscribers handle a topic's events
+    roles: bool = False  # forwarders and children are as Lemma 4.2 has it
 
 
 PROMISES: dict[Routing, Promise] = {
     "tera": Promise(repairs=True, overlays=True, no_parasites=True),
     "pulsarcast": Promise(repairs=True),
     "flood": Promise(),
-    "topic-dht": Promise(no_parasites=True),
+    "topic-dht": Promise(repairs=True, no_parasites=True, roles=True),
 }
 
 
@@ -331,6 +341,8 @@ class Scenario:
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += checkers.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
+        if promise.roles:
+            violations += checkers_topic_dht.check_world(self.world, self.config)
         return violations
 
     def _judge_hierarchy(self) -> list[str]:
@@ -365,9 +377,11 @@ def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config
     spread = Dissemination(scheme=settings.scheme, recent_ms=timeline.end_ms)
     history = History(enabled=settings.history)
     roots = (HIERARCHY,) if settings.hierarchy else ()
+    tree: TopicScheme = "forward-treecast" if settings.scheme == "tree" else "forward-gossip"
     return replace(
         Config(),
         routing=settings.routing,
+        topic_dht=TopicDht(scheme=tree),
         dissemination=spread,
         history=history,
         hierarchies=roots,

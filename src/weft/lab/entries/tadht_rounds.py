@@ -86,10 +86,10 @@ def figure(rows: DataFrame) -> Figure:
         bound = SLOPE * np.log2(sizes) + SPARE
         panel.plot(sizes, bound, "--", color=BLACK, lw=0.9, label="1.5·log₂ N_t + 3")
         panel.set_xscale("log", base=2)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.6 * bound.max())  # with room for the legend
         panel.set_xlabel("members of the topic")
         panel.set_ylabel(f"rounds, {label} over events")
-    axes[0].legend()
+    axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
 

@@ -108,9 +108,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-_BOUND = "20·(log₂ N + 2.67)"
-
-
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(space)
     points = table(
@@ -141,11 +138,14 @@ def figure(rows: DataFrame) -> Figure:
     left.set_ylabel("mean of |L_p|")
     left.legend()
     same = points[(points["k"] == 8) & (points["per_peer"] == 10)].sort_values("doublings")
-    for number, (name, label) in enumerate((("entries", "topics"), ("entries_lobby", "lobby"))):
-        line = {"color": colour(number), "marker": marker(number), "label": f"in {label}"}
-        right.plot(same["doublings"], same[name], **line)
     steps = np.linspace(0, same["doublings"].max())
-    right.plot(steps, engine.BUCKET * (steps + _MORE), "--", color=BLACK, lw=0.9, label=_BOUND)
+    lines = (("entries", "in topics", 1), ("entries_lobby", "in the lobby", 2))
+    for number, (name, label, forks) in enumerate(lines):
+        own = colour(number)
+        right.plot(same["doublings"], same[name], color=own, marker=marker(number), label=label)
+        bound = engine.BUCKET * (forks * steps + _MORE)
+        right.plot(steps, bound, "--", color=own, lw=0.9)
+    right.plot([], [], "--", color=BLACK, lw=0.9, label="20 for each fork expected")
     right.set_ylim(bottom=0)
     right.set_xlabel("log₂ of all locations N")
     right.set_ylabel("entries per table")

@@ -45,6 +45,8 @@ from weft.rules.draw import below, stream_of
 
 RETRY = "topic_dht.retry"
 _PAUSE = stream_of("topic_dht.retry")
+_SLOWER_MAX = 3
+"""guess: doublings of the pause before the next attempt; who is overloaded must not be hurried."""
 _HINTS_MAX = 8
 """guess: times a joining peer is sent on before it looks for itself again."""
 
@@ -82,6 +84,8 @@ class Operating:
         if role.operation != serial:
             return
         role.operation = 0
+        if role.forwarder is not None or role.child is not None:
+            role.tries = 0
         acks, role.acks = role.acks, []
         parent = role.child.parent.peer if role.child is not None else None
         for asker, request in acks:
@@ -113,7 +117,8 @@ class Operating:
 
     def _later(self, role: Role) -> None:
         role.retry = self._ctx.next_serial()
-        pause = self._settings.retry_ms
+        pause = self._settings.retry_ms << min(role.tries, _SLOWER_MAX)
+        role.tries += 1
         after = pause // 2 + below(self._ctx.bits(_PAUSE), pause) + 1
         self._ctx.set_timer(after, RETRY, role.topic, role.retry)
 

@@ -125,6 +125,7 @@ class Role:
     operation: int = 0  # serial of the own operation under way, 0: none
     since_ms: Millis = 0  # when it began
     retry: int = 0  # serial of the timer that tries again
+    tries: int = 0  # how often it was set since something ended well
     lock: Lock | None = None
     invitation: Invitation | None = None
     acks: list[tuple[Contact, int]] = field(default_factory=list)  # who waits for this one's join
