@@ -104,8 +104,8 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_title(title)
         panel.set_xlim(-0.5, max(3, len(sources)))
         panel.grid(visible=False, axis="x")
-        panel.legend(loc="upper left")
         panel.set_ylim(0, 1.3 * bars[name].max())
+    axes[0].legend(loc="upper left")
     axes[1].axhline(1.4, color="black", lw=0.8, ls=":")
     return drawing
 

@@ -143,8 +143,8 @@ def figure(rows: DataFrame) -> Figure:
     for number, (name, label, forks) in enumerate(lines):
         own = colour(number)
         right.plot(same["doublings"], same[name], color=own, marker=marker(number), label=label)
-        bound = engine.BUCKET * (forks * steps + _MORE)
-        right.plot(steps, bound, "--", color=own, lw=0.9)
+        allowed = engine.BUCKET * (forks * steps + _MORE)
+        right.plot(steps, allowed, "--", color=own, lw=0.9)
     right.plot([], [], "--", color=BLACK, lw=0.9, label="20 for each fork expected")
     right.set_ylim(bottom=0)
     right.set_xlabel("log₂ of all locations N")

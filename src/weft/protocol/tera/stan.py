@@ -203,12 +203,13 @@ class Stan:
 
     def lose(self, peer: PeerId) -> None:
         """The peer left the topic or cannot be reached."""
-        if self.entries.pop(peer, None) is not None:
-            self._soon()
         lasts = _BURIED_CYCLES * self._ctx.config.cyclon.cycle_ms
         self._buried[peer] = self._ctx.now + lasts
         if len(self._buried) > _BURIED_MAX:
             del self._buried[next(iter(self._buried))]
+        if self.entries.pop(peer, None) is not None:
+            self._soon()
+            self.fill()  # by somebody that this peer knows, if it knows one
 
     def heard_from(self, peer: PeerId) -> None:
         """A member spoke for itself."""
