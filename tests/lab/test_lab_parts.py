@@ -17,7 +17,7 @@ from weft.lab.progress import Progress, duration
 from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, rows_of, tasks_of
+from weft.lab.task import Task, code_of, rooms_behind, rows_of, tasks_of
 from weft.lab.verdict import Verdict
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -209,3 +209,12 @@ def test_the_report_is_one_page_with_everything_in_it(tmp_path: Path) -> None:
     assert "data:image/png;base64,iVBORyBwaWN0dXJl" in page
     assert "at most 0.1" in page
     assert "falls short: gap" in report.summary([example()])
+
+
+def test_rows_depend_on_the_rooms_that_made_them() -> None:
+    assert rooms_behind("weft.engine.experiments.lookups:run", False) == ("engine", "rules")
+    assert rooms_behind("weft.lab.stan_points:pooled", True) == ("engine", "rules", "pipeline")
+    machines = ("engine", "rules", "protocol", "sim", "store")
+    assert rooms_behind("weft.lab.stan_peers:run", False) == machines
+    assert rooms_behind("weft.lab.pulsar.deliver:run", False) == (*machines, "lab/pulsar")
+    assert code_of(("rules",)) != code_of(("engine",))

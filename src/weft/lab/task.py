@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from weft.lab.registry import Experiment, Job, OverlaidSimulation
     from weft.lab.sources import Source
 
+_PACKAGES = ("pulsar", "tadht")
+"""Packages of the lab; they run peers' machines, as do the modules below. Others run the engine."""
+_MACHINES = ("stan_peers", "stan_shared")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -73,7 +77,7 @@ def tasks_of(
     over: bool = False,
 ) -> list[Task]:
     """Every point with every seed (1 … `seeds`), or with as many as the entry allows there."""
-    code = engine_code() if source is None else engine_code(("engine", "rules", "pipeline"))
+    code = code_of(rooms_behind(entry.simulation, source is not None))
     return [
         Task(
             experiment=entry.id,
@@ -93,9 +97,22 @@ def tasks_of(
     ]
 
 
+def rooms_behind(simulation: str, reads_data: bool) -> tuple[str, ...]:
+    """The rooms whose change makes stored rows of a simulation worthless."""
+    module = simulation.partition(":")[0].split(".")
+    rooms = ["engine", "rules"]
+    if reads_data:
+        rooms.append("pipeline")
+    if module[:2] == ["weft", "lab"] and (module[2] in _MACHINES or module[2] in _PACKAGES):
+        rooms += ["protocol", "sim", "store"]
+    if len(module) > 3 and module[2] in _PACKAGES:
+        rooms.append(f"lab/{module[2]}")
+    return tuple(rooms)
+
+
 @cache
-def engine_code(rooms: tuple[str, ...] = ("engine", "rules")) -> str:
-    """A name for the present source of the engine and of the rules it compiles."""
+def code_of(rooms: tuple[str, ...]) -> str:
+    """A name for the present source of these rooms."""
     digest = blake2b(digest_size=8)
     package = Path(__file__).resolve().parents[1]
     for room in rooms:

@@ -125,15 +125,17 @@ def figure(rows: DataFrame) -> Figure:
         calm, stormy = mine[mine["loss"] == 0], mine[mine["loss"] > 0]
         quiet.plot(calm["gap"], calm["repair_ms"], **style)
         if len(real):
-            label = f"{_pulsar.NAMES[routing]}, real peers"
-            quiet.plot(real["gap"], real["repair_ms"], **{**style, "ls": ":", "label": label})
+            quiet.plot(real["gap"], real["repair_ms"], **{**style, "ls": ":", "label": None})
         lossy.plot(stormy["gap"], stormy["repair_ms"], **style)
         messages.plot(calm["gap"], calm["messages"] / calm["gap"], **style)
     bound = machines[(machines["loss"] == 0) & (machines["routing"] == "pulsarcast")]
     dashes: Any = {"color": BLACK, "ls": "--", "lw": 1, "label": "allowed"}
     quiet.plot(bound["gap"], bound["ms_allowed"], **dashes)
     messages.plot(bound["gap"], bound["messages_allowed"] / bound["gap"], **dashes)
-    for panel, title in ((quiet, "no loss"), (lossy, "10 % of the messages lost")):
+    for panel, title in (
+        (quiet, "no loss (dotted: real peers)"),
+        (lossy, "10 % of the messages lost"),
+    ):
         panel.set_title(title)
         panel.set_ylabel("milliseconds until repaired")
     messages.set_title("no loss")
