@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.ids import Topic
+from weft.protocol.config import Dissemination
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Millis
 
@@ -13,13 +14,16 @@ _TOPICS_MAX = 256
 class Past:
     """What was seen of topics given up, of the latest ones."""
 
-    __slots__ = ("_recent",)
+    __slots__ = ("_config", "_recent")
 
-    def __init__(self) -> None:
+    def __init__(self, config: Dissemination) -> None:
+        self._config = config
         self._recent: dict[Topic, Recent] = {}
 
-    def recall(self, topic: Topic) -> Recent | None:
-        return self._recent.pop(topic, None)
+    def recall(self, topic: Topic) -> Recent:
+        """What a subscription begins with."""
+        known = self._recent.pop(topic, None)
+        return known if known is not None else Recent(self._config)
 
     def remember(self, topic: Topic, recent: Recent, now: Millis) -> None:
         recent.let_go()

@@ -107,6 +107,16 @@ def test_what_came_as_repair_is_still_passed_on_by_the_tree() -> None:
     assert delivered(effects) == [] and told(effects, Cast)
 
 
+def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
+    rig = Rig(1, config())
+    rig.subscribe()
+    assert delivered(rig.hear(2, m.Payload(T, event(7, 1), 1))) == [(7, 1)]
+    rig.do(seam.Unsubscribe(2, T))
+    assert routing(rig).status()["routing"] == {}  # the role is given up, too
+    rig.subscribe(token=3)
+    assert delivered(rig.hear(2, m.Repair(T, [event(7, 1), event(7, 2)]))) == [(7, 2)]
+
+
 def test_children_are_handed_the_event_but_not_its_publisher() -> None:
     rig = parent()
     assert told(rig.publish(b"x"), m.Payload) == [8, 9]

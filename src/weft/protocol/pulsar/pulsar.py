@@ -33,7 +33,6 @@ from weft.protocol.pulsar.hosting import Hosting
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.pulsar.rendezvous import Rendezvous
 from weft.protocol.pulsar.spreading import Spreading
-from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
@@ -59,7 +58,7 @@ class Pulsar(Routing):
         self.spreading = Spreading(ctx, self.trees, self.joining)
         self._by_key: dict[bytes, Branch] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
-        self._past = Past()
+        self._past = Past(ctx.config.dissemination)
         dht.also_provides = self._is_member
 
     def handlers(self) -> Handlers:
@@ -153,10 +152,7 @@ class Pulsar(Routing):
                 self._ctx.trace(LEAVE, {"topic": branch.topic})
 
     def _plant(self, topic: Topic) -> Branch:
-        recent = self._past.recall(topic)
-        if recent is None:
-            recent = Recent(self._ctx.config.dissemination)
-        branch = self.trees[topic] = Branch(topic, recent)
+        branch = self.trees[topic] = Branch(topic, self._past.recall(topic))
         self._by_key[branch.key] = branch
         branch.heard_cycle = self.roots.cycle
         return branch

@@ -14,7 +14,6 @@ from weft.ids import Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.messages import JoinReply
 from weft.protocol.past import Past
-from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme
 from weft.protocol.tera.access_points import AccessPoints
@@ -63,7 +62,7 @@ class Subscribing:
         self._joining: dict[Topic, _Joining] = {}
         self._lookups: dict[int, Topic] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
-        self._past = Past()
+        self._past = Past(ctx.config.dissemination)
 
     def subscribe(
         self, token: int, topic: Topic, scheme: Scheme | None, isolated: bool, hopeful: bool
@@ -83,8 +82,6 @@ class Subscribing:
         overlay = OverlayId(ctx.bits(_OVERLAY) >> 1)
         chosen = scheme or ctx.config.dissemination.scheme
         recent = self._past.recall(topic)
-        if recent is None:
-            recent = Recent(ctx.config.dissemination)
         acquaintances = self._acquaintances
         self._topics[topic] = TopicState(ctx, topic, overlay, chosen, recent, acquaintances)
         ctx.trace(JOIN, {"topic": topic})

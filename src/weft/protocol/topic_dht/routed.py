@@ -18,7 +18,6 @@ from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.messages_topic_dht import Beat, Cast, SeenReply, SeenRequest, Vanished
 from weft.protocol.past import Past
-from weft.protocol.recent import Recent
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
@@ -45,7 +44,7 @@ class TopicRouting(Routing):
         self._dht = dht
         self._members: dict[Topic, Membership] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
-        self._past = Past()
+        self._past = Past(ctx.config.dissemination)
         self.topics = TopicDht(ctx, dht, ctx.config.topic_dht)
         self.topics.operating.ended = self._on_role
         settings, roles = self.topics.settings, self.topics.roles
@@ -114,9 +113,8 @@ class TopicRouting(Routing):
                 ctx.out.append(Answer(token, "already"))
             return
         if member is None:
-            recent = self._past.recall(topic) or Recent(ctx.config.dissemination)
             most = ctx.config.dissemination.recent_events_max
-            member = self._members[topic] = Membership(topic, recent, most)
+            member = self._members[topic] = Membership(topic, self._past.recall(topic), most)
         member.subscribed = True
         member.tokens.append(token)
         ctx.trace(JOIN, {"topic": topic})
