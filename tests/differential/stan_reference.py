@@ -26,6 +26,7 @@ class Topic:
         self.topics_of = topics_of
         self.seed = seed
         self.lean = False
+        self.started = False
         self.wanted = stan.view_size(len(members))
         self.number = {node: self._key("identity", node, 0, topic=False) for node in members}
         self.views: dict[int, list[int]] = {}
@@ -34,6 +35,8 @@ class Topic:
         self.period = dict.fromkeys(members, 1)
         self.due = dict.fromkeys(members, 1)
         self.heard: set[int] = set()
+        self.waiting: list[int] = []
+        self.notices = self.requests = 0
 
     def _key(self, purpose: str, *coordinates: int, topic: bool = True) -> int:
         key = absorb(absorb(0, self.seed), stream_of(f"stan.{purpose}"))
@@ -53,8 +56,16 @@ class Topic:
         before = self.views.get(at, [])
         others = [other for other in [*before, *candidates] if other != at]
         weigh = partial(self._weight, at)
-        self.views[at] = stan.kept(others, self.wanted, weigh, self.adopted[at])
-        return self.views[at] != before
+        self.views[at] = after = stan.kept(others, self.wanted, weigh, self.adopted[at])
+        if self.started:
+            gone = [other for other in before if other not in after]
+            self.notices += 2 * len(gone)
+            lonely = [other for other in gone if not self._holders(other)]
+            self.waiting += [other for other in lonely if other not in self.waiting]
+        return after != before
+
+    def _holders(self, node: int) -> list[int]:
+        return [other for other in self.members if node in self.views[other]]
 
     def start(self, lean: bool) -> None:
         """Random first views."""
@@ -67,6 +78,7 @@ class Topic:
                 if other != node and other not in chosen:
                     chosen.append(other)
             self._keep(node, chosen)
+        self.started = True
 
     def _turns(self, tick: int) -> list[int]:
         bits = domain_bits(len(self.members))
@@ -99,13 +111,23 @@ class Topic:
         for node in self.members:
             self.quiet[node] = 0 if node in self.heard else self.quiet[node] + 1
         for node in self.members:
-            if stan.is_lonely(self.quiet[node], config.patience):
-                self._ask_for_a_link(node, self._key("adopt", node, tick), config)
+            if stan.is_lonely(len(self._holders(node)), self.quiet[node], config.patience):
+                self._ask_for_a_link(node, (tick, len(self.members)), config)
+        self._help_waiting((tick, len(self.members) + 1), config)
         self.heard = set()
 
-    def _ask_for_a_link(self, node: int, key: int, config: Config) -> None:
+    def _help_waiting(self, when: tuple[int, int], config: Config) -> None:
+        for node in self.waiting:  # grows meanwhile
+            if config.patience and not self._holders(node):
+                self._ask_for_a_link(node, when, config)
+        self.waiting = []
+
+    def _ask_for_a_link(self, node: int, when: tuple[int, int], config: Config) -> None:
+        key = self._key("adopt", node, *when)
         for turn, asked in enumerate(list(self.views[node])):
-            found = asked in self.heard
+            self.requests += 1
+            lately = asked in self.heard or self.quiet[asked] == 0
+            found = stan.can_be_found(lately, len(set(self._holders(asked)) - {node}))
             if self._lost(key, turn, config.loss) or (found and node in self.views[asked]):
                 break
             if stan.adopts(len(self.adopted[asked]), self.wanted, found):
@@ -114,11 +136,12 @@ class Topic:
                 break
 
     def round(self, tick: int, config: Config) -> None:
-        for node in self._turns(tick):
+        for turn, node in enumerate(self._turns(tick)):
             if self.due[node] <= tick:
                 changed = self._walk(node, tick, config)
                 self.period[node] = next_period(self.period[node], changed, config.longest)
                 self.due[node] = tick + self.period[node]
+                self._help_waiting((tick, turn), config)
         if config.patience:
             self._comfort(tick, config)
 

@@ -34,8 +34,8 @@ def test_the_distance_of_two_distributions(spark: SparkSession) -> None:
 def test_links_are_pooled_over_users_and_over_those_in_many_topics(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [
-            ("p", 1, "grid", "whole", 1, 2, 20, 20, 18, 17),
-            ("p", 1, "grid", "whole", 2, 12, 90, 80, 40, 36),
+            ("p", 1, "grid", "whole", "plain", 1, 2, 20, 20, 18, 17),
+            ("p", 1, "grid", "whole", "plain", 2, 12, 90, 80, 40, 36),
         ],
         shape_of(stan_7.COLUMNS),
     )
@@ -52,9 +52,10 @@ def test_links_are_pooled_over_users_and_over_those_in_many_topics(spark: SparkS
 def test_nodes_are_those_of_whole_traces_with_means_over_runs(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [
-            ("p", 1, "grid", "whole", 1, 2, 20, 20, 18, 17),
-            ("p", 2, "grid", "whole", 1, 2, 20, 19, 16, 17),
-            ("q", 1, "grid", "open", 7, 2, 20, 19, 16, 17),
+            ("p", 1, "grid", "whole", "plain", 1, 2, 20, 20, 18, 17),
+            ("p", 2, "grid", "whole", "plain", 1, 2, 20, 19, 16, 17),
+            ("q", 1, "grid", "open", "plain", 7, 2, 20, 19, 16, 17),
+            ("r", 1, "grid", "whole", "overheard walks", 1, 2, 20, 19, 10, 17),
         ],
         shape_of(stan_7.COLUMNS),
     )
@@ -117,6 +118,24 @@ def test_rounds_until_enough_is_there(spark: SparkSession) -> None:
     assert found.rounds == 12
     assert found.steady == pytest.approx(0.98)
     assert found.settled == 12  # 0.92 is less than 0.95 of 0.98
+
+
+def test_churn_is_compared_with_the_same_rounds_without(spark: SparkSession) -> None:
+    def row(churn: float, round_: int, pvs: int) -> tuple[object, ...]:
+        return ("p", 1, "grid", "whole", 0.0, churn, False, round_, pvs, 200, 100)
+
+    rows = spark.createDataFrame(
+        [
+            *(row(0.0, 0, 200), row(0.0, 4, 150), row(0.0, 8, 120), row(0.0, 12, 120)),
+            *(row(0.01, 0, 200), row(0.01, 4, 160), row(0.01, 8, 120), row(0.01, 12, 128)),
+        ],
+        shape_of(stan_loss.COLUMNS),
+    )
+    found = {row.churn: row for row in rows.transform(stan_loss.against_calm).collect()}
+    assert (found[0.0].early, found[0.0].kept) == (1.0, 1.0)
+    assert found[0.01].early == pytest.approx((0.8 + 1.0) / 2)
+    assert found[0.01].kept == pytest.approx(0.9)
+    assert found[0.01].steady == pytest.approx(0.72)
 
 
 def test_walks_that_come_back() -> None:

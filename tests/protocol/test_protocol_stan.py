@@ -17,6 +17,7 @@ from weft.protocol.messages_stan import (
     Candidate,
     CollectReply,
     CollectWalk,
+    InLink,
     LinkRelease,
 )
 from weft.protocol.seam import Collect
@@ -27,6 +28,7 @@ PLAIN = c.Config(
         True, view_size=3, walk_steps=2, overhear=False, sample=False, adopt=False, period_max=1
     )
 )
+ADOPTING = replace(PLAIN, stan=replace(PLAIN.stan, adopt=True))
 
 
 def weight(at: int, other: int) -> int:
@@ -173,16 +175,86 @@ def test_the_period_grows_while_walks_bring_nothing_and_shrinks_with_news() -> N
     assert pauses[5] < 4  # sooner again, from the next time on that the topic is due
 
 
-def test_a_member_that_no_walk_passes_asks_to_be_adopted() -> None:
-    rig = member(2, 3, 4, config=replace(PLAIN, stan=replace(PLAIN.stan, adopt=True)))
+def test_a_member_that_no_walk_from_afar_passes_asks_to_be_adopted() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
     rig.link(9)
-    asked = [number for _ in range(4) for number in told(cycle(rig), AdoptMe)]
-    assert asked
-    assert set(asked) <= {2, 3, 4, 9}
+    rig.hear(2, InLink(T, True, True))
+    asked: list[list[int]] = []
+    for number in range(2 * rules.PATIENCE + 1):
+        if number < 2:  # comes straight from its origin, which may not be found either
+            rig.hear(2, CollectWalk(T, contact(2), 70 + number, 0, 3, []))
+        asked.append(told(cycle(rig), AdoptMe))
+    assert asked[0] == []
+    assert any(asked)
+    assert {number for some in asked for number in some} <= {2, 3, 4, 9}
+
+
+def test_a_walk_from_afar_tells_that_one_can_be_found() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    rig.link(9)
+    rig.hear(2, InLink(T, True, True))
+    for number in range(2 * rules.PATIENCE + 1):
+        rig.hear(2, CollectWalk(T, contact(30), 70 + number, 0, 3, []))
+        assert told(cycle(rig), AdoptMe) == []
+
+
+def test_who_is_taken_in_or_dropped_is_told() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    [(to, walk)] = sent(rig.do(Collect()), CollectWalk)
+    before = view(rig)
+    effects = rig.hear(to, CollectReply(T, walk.walk, candidates(5, 6, 7, 8)))
+    notices = {number: notice.held for number, notice in sent(effects, InLink)}
+    after = view(rig)
+    assert notices == {
+        **{number: False for number in before if number not in after},
+        **{number: True for number in after if number not in before},
+    }
+    assert notices
+
+
+def test_who_loses_its_last_in_link_asks_one_after_the_other_the_lightest_first() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    rig.hear(20, InLink(T, True, True))
+    rig.hear(21, InLink(T, True, True))
+    assert told(rig.hear(20, InLink(T, False, True)), AdoptMe) == []
+    first, second, third = ranked(1, [2, 3, 4])
+    assert told(rig.hear(21, InLink(T, False, True)), AdoptMe) == [first]
+    assert told(rig.hear(first, InLink(T, False, True)), AdoptMe) == [second]
+    assert told(rig.hear(second, InLink(T, False, False)), AdoptMe) == [third]
+    assert told(rig.hear(third, InLink(T, False, False)), AdoptMe) == []  # all were asked
+    assert told(rig.hear(second, InLink(T, True, True)), AdoptMe) == []
+
+
+def test_who_is_adopted_asks_nobody_else() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    rig.hear(20, InLink(T, True, True))
+    [asked] = told(rig.hear(20, InLink(T, False, True)), AdoptMe)
+    assert told(rig.hear(asked, InLink(T, True, True)), AdoptMe) == []
+    assert told(rig.hear(33, InLink(T, False, True)), AdoptMe) == []
+
+
+def test_who_cannot_be_found_without_the_asker_refuses() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    [(to, answer)] = sent(rig.hear(30, AdoptMe(T)), InLink)
+    assert (to, answer.held, answer.found) == (30, False, False)
+    rig.hear(30, InLink(T, True, True))
+    assert not sent(rig.hear(30, AdoptMe(T)), InLink)[0][1].held
+    rig.hear(2, InLink(T, True, True))
+    notices = dict(sent(rig.hear(30, AdoptMe(T)), InLink))
+    assert (notices[30].held, notices[30].found) == (True, True)
+    assert 30 in view(rig)
+
+
+def test_who_leaves_tells_those_it_held() -> None:
+    rig = member(2, 3, 4, config=ADOPTING)
+    held = sorted(view(rig))
+    effects = rig.do(seam.Unsubscribe(7, T))
+    assert sorted(n for n, notice in sent(effects, InLink) if not notice.held) == held
 
 
 def test_the_adopted_stays_whatever_its_weight_and_the_view_keeps_its_size() -> None:
     rig = member(2, 3, 4)
+    rig.hear(2, InLink(T, True, True))  # so this peer can be found itself
     worst = ranked(1, list(range(10, 40)))[-1]
     rig.hear(worst, AdoptMe(T))
     assert worst in view(rig)
@@ -254,7 +326,7 @@ def test_a_release_of_no_link_is_answered_so_that_it_ends() -> None:
 
 @pytest.mark.parametrize("lean", [False, True])
 def test_views_of_two_topics_converge_to_the_same_peers(lean: bool) -> None:
-    settings = c.Stan(True, view_size=4, lean=lean)
+    settings = c.Stan(True, view_size=4, lean=lean, adopt=False)
     group = Group(16, replace(c.Config(), stan=settings))
     group.run(2_000)
     group.subscribe_all()
@@ -264,6 +336,23 @@ def test_views_of_two_topics_converge_to_the_same_peers(lean: bool) -> None:
         views = [list(state.stan.entries) for state in peer.tera.topics.values()]
         best = ranked(number, [other for other in group.peers if other != number])[:4]
         assert [sorted(number_of(p) for p in one) for one in views] == [sorted(best)] * 2
+
+
+def test_with_adoption_everybody_is_held_and_knows_by_whom() -> None:
+    group = Group(40, replace(c.Config(), stan=c.Stan(True, view_size=3)))
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(200_000)
+    ranks = {number: peer.tera.topics[T].stan for number, peer in group.peers.items()}
+    assert any(entry.adopted for stan in ranks.values() for entry in stan.entries.values())
+    for number, stan in ranks.items():
+        holders = [n for n, other in ranks.items() if contact(number).peer in other.entries]
+        assert holders
+        assert sorted(number_of(peer) for peer in stan.in_links.holders) == holders
+        own = [number_of(peer) for peer, entry in stan.entries.items() if not entry.adopted]
+        taken = {number_of(peer) for peer in stan.entries} - set(own)
+        others = [other for other in group.peers if other != number and other not in taken]
+        assert own == ranked(number, others)[: len(own)]
 
 
 def test_links_of_two_topics_fall_on_the_same_peers_and_hold() -> None:

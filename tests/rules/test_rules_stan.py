@@ -72,8 +72,19 @@ def test_a_walk_visits_one_more_than_its_ttl() -> None:
 def test_who_hears_nothing_from_afar_is_lonely() -> None:
     assert not stan.is_from_afar(0)
     assert stan.is_from_afar(stan.FAR)
-    assert not stan.is_lonely(0, patience=2)
-    assert stan.is_lonely(2, patience=2)
+    assert not stan.is_lonely(1, 1, patience=2)
+    assert stan.is_lonely(1, 2, patience=2)
+
+
+def test_who_is_held_by_nobody_is_lonely_at_once() -> None:
+    assert stan.is_lonely(0, 0)
+    assert not stan.is_lonely(1, 0)
+
+
+def test_the_asker_itself_does_not_make_one_found() -> None:
+    assert stan.can_be_found(True, 1)
+    assert not stan.can_be_found(True, 0)
+    assert not stan.can_be_found(False, 5)
 
 
 def test_a_view_adopts_a_quarter_and_always_one() -> None:

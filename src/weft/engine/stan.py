@@ -17,6 +17,7 @@ import numpy.typing as npt
 from weft.engine.jit import compiled
 from weft.engine.layout import Array
 from weft.engine.stan_kernel import Options, ideal_topic, run_topic
+from weft.engine.stan_views import ADOPTED, NOTICES, REQUESTS, TALLIES, WALKS
 from weft.engine.stan_weights import Interests, base_keys, keys_in
 from weft.rules import stan as rules
 
@@ -123,6 +124,8 @@ class Outcome:
     links: npt.NDArray[np.int32]  # a row per round asked for: neighbours, membership by membership
     walks: int
     adopted: int
+    requests: int  # for adoption
+    notices: int  # to members that were taken into a view or dropped from one
 
     def at(self, round_: int) -> npt.NDArray[np.int32]:
         """The neighbours after so many rounds, or of the ideal."""
@@ -164,12 +167,13 @@ def run(
             wanted[round_] = place
     arrays = (overlays.topics, overlays.offsets, overlays.members, overlays.views(), starts)
     base = base_keys(seed)
-    walks = adopted = 0
+    tally = np.zeros(TALLIES, np.int64)
     if np.any(wanted >= 0):
-        walks, adopted = _run_all(*arrays, base, config.options(), known, wanted, links)
+        tally = _run_all(*arrays, base, config.options(), known, wanted, links)
     if IDEAL in asked:
         _ideal_all(*arrays, base, known, links[asked.index(IDEAL)])
-    return Outcome(overlays, asked, links, int(walks), int(adopted))
+    done = (int(tally[place]) for place in (WALKS, ADOPTED, REQUESTS, NOTICES))
+    return Outcome(overlays, asked, links, *done)
 
 
 @compiled
@@ -184,18 +188,14 @@ def _run_all(
     interests: Interests,
     wanted: Array,
     links: Array,
-) -> tuple[int, int]:
-    walks = adopted = 0
+) -> Array:
+    tally = np.zeros(TALLIES, np.int64)
     for at in range(len(topics)):
         if views[at] > 0:
             some = members[offsets[at] : offsets[at + 1]]
             keys = keys_in(base, topics[at])
-            done, taken = run_topic(
-                some, views[at], keys, options, interests, wanted, links, starts[at]
-            )
-            walks += done
-            adopted += taken
-    return walks, adopted
+            tally += run_topic(some, views[at], keys, options, interests, wanted, links, starts[at])
+    return tally
 
 
 @compiled

@@ -1,18 +1,17 @@
 """The rounds of StaN (Algorithm 2) in one topic's overlay, compiled.
 
-A member's view is a row of neighbours, numbered within the topic, beside a row of their weights.
-The adopted come first, then the others; each part is sorted by weight, lowest first. A candidate
-heavier than the last of a row is turned down by one comparison, which is what happens to nearly
-all of them: a walk costs little more than one hash per candidate.
-
 Members act one after the other, in an order drawn for each topic and round, and see what those
 before them have done (as in a cycle-driven simulator). Every draw is keyed by topic, member and
-round, so an overlay comes out the same in whatever company it is computed.
+round, so an overlay comes out the same in whatever company it is computed. Whoever lost its last
+in-link by what a member did asks for another before the next member acts.
+
+Deviation: loss strikes walks, replies and requests for adoption; notices of in-links arrive. A
+peer's connection sees to that, and where both ends lose it, walks that do not come tell the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,24 @@ from weft.engine.draws import Bits, absorb, below
 from weft.engine.jit import compiled, i64, part, u64
 from weft.engine.layout import Array
 from weft.engine.order import domain_bits, next_in_order
+from weft.engine.stan_views import (
+    ADOPTED,
+    REQUESTS,
+    WAITING,
+    WALKS,
+    Overlay,
+    adopt,
+    count_in_links,
+    fill,
+    lighter,
+    new_overlay,
+    notify,
+    offer,
+    put,
+    remember,
+    slot_in,
+    snapshot,
+)
 from weft.engine.stan_weights import Interests, Keys, Scale, own_key, scale_of, weigh
 
 
@@ -31,105 +48,10 @@ class Options(NamedTuple):
     loss: int  # that one message is lost
     churn: int  # that a node leaves in a round, and another takes its place
     overheard: bool  # whether those a walk passes read it for candidates
-    patience: int  # quiet rounds before a member asks to be adopted; 0: it never does
+    patience: int  # quiet rounds before a member asks to be adopted; 0: nobody ever does
     far: int  # steps that a walk must have taken to count as heard
     adopted_part: int
     longest: int  # the walk's period backs off up to so many rounds; 1: not at all
-
-
-class Overlay(NamedTuple):
-    """The state of one topic's overlay while it is computed."""
-
-    members: Array  # int32, nodes
-    numbers: Array  # uint64, what stands for each in weights
-    ids: Array  # int32, members × view
-    weights: Array  # uint64, beside
-    adopted: Array  # int32, how many of a view are
-    quiet: Array  # int32, rounds since a walk came by
-    heard: Array  # uint8, whether one came by in this round
-    period: Array  # int32, rounds between two walks
-    due: Array  # int32, the round of the next
-    seen: Array  # int64, the last walk that has each member in its set
-    found: Array  # int32, the set of the present walk
-
-
-@part
-def slot_in(overlay: Overlay, row: int, member: int) -> int:
-    """Where a view holds a member, or −1."""
-    view = overlay.ids[row]
-    for slot in range(len(view)):
-        if view[slot] == member:
-            return slot
-    return -1
-
-
-@part
-def lighter(overlay: Overlay, weight: Bits, member: int, row: int, slot: int) -> bool:
-    """Whether a candidate comes before what a slot holds."""
-    other = overlay.weights[row, slot]
-    if weight != other:
-        return bool(weight < other)
-    return bool(overlay.numbers[member] < overlay.numbers[overlay.ids[row, slot]])
-
-
-@part
-def put(overlay: Overlay, row: int, member: int, weight: Bits, first: int, last: int) -> None:
-    """Sort a member into slots first … last of a view; what was in the last is gone."""
-    slot = last
-    while slot > first and lighter(overlay, weight, member, row, slot - 1):
-        overlay.ids[row, slot] = overlay.ids[row, slot - 1]
-        overlay.weights[row, slot] = overlay.weights[row, slot - 1]
-        slot -= 1
-    overlay.ids[row, slot] = member
-    overlay.weights[row, slot] = weight
-
-
-@part
-def offer(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
-    """Take a candidate into a view if it is light enough; returns whether the view changed."""
-    last = overlay.ids.shape[1] - 1
-    first = i64(overlay.adopted[row])
-    if first > last or not lighter(overlay, weight, member, row, last):
-        return False
-    if slot_in(overlay, row, member) >= 0:
-        return False
-    put(overlay, row, member, weight, first, last)
-    return True
-
-
-@part
-def adopt(overlay: Overlay, row: int, member: int, weight: Bits, part_of_view: int) -> bool:
-    """Take a lonely member into a view, in the place of the heaviest that is not adopted."""
-    view = overlay.ids.shape[1]
-    have = i64(overlay.adopted[row])
-    if have >= max(1, view // part_of_view):
-        return False
-    for slot in range(view - 1, have, -1):
-        overlay.ids[row, slot] = overlay.ids[row, slot - 1]
-        overlay.weights[row, slot] = overlay.weights[row, slot - 1]
-    put(overlay, row, member, weight, 0, have)
-    overlay.adopted[row] += 1
-    return True
-
-
-@compiled
-def fill(
-    overlay: Overlay, row: int, have: int, key: Any, interests: Interests, scale: Scale
-) -> None:
-    """Fill a view that holds `have` with random others, all sets equally likely, and sort it."""
-    count, view = len(overlay.members), overlay.ids.shape[1]
-    own = own_key(overlay.numbers[row])
-    attempt = 0
-    while have < view:
-        other = below(absorb(key, attempt), count)
-        attempt += 1
-        known = other == row
-        for slot in range(have):
-            known |= overlay.ids[row, slot] == other
-        if not known:
-            weight = weigh(own, overlay.numbers, row, other, interests, scale)
-            put(overlay, row, other, weight, min(have, i64(overlay.adopted[row])), have)
-            have += 1
 
 
 @part
@@ -143,15 +65,28 @@ def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
 
 
 @compiled
-def offer_all(overlay: Overlay, row: int, count: int, interests: Interests, scale: Scale) -> bool:
-    """Offer the walk's set to a view; returns whether that changed."""
+def merge(
+    overlay: Overlay,
+    row: int,
+    origin: int,
+    count: int,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> bool:
+    """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
+    and where members ask for adoption, tells those whom it changed for."""
     own = own_key(overlay.numbers[row])
     changed = False
-    for at in range(count):
-        member = i64(overlay.found[at])
-        if member != row:
+    if options.patience > 0:
+        remember(overlay, row)
+    for at in range(-1, count):
+        member = i64(overlay.found[at]) if at >= 0 else origin
+        if member not in (row, -1):
             weight = weigh(own, overlay.numbers, row, member, interests, scale)
             changed |= offer(overlay, row, member, weight)
+    if changed and options.patience > 0:
+        notify(overlay, row)
     return changed
 
 
@@ -183,16 +118,80 @@ def walk(
             if step >= options.far:
                 overlay.heard[at] = 1
             if options.overheard:
-                own = own_key(overlay.numbers[at])
-                weight = weigh(own, overlay.numbers, at, row, interests, scale)
-                offer(overlay, at, row, weight)
-                offer_all(overlay, at, count, interests, scale)
+                merge(overlay, at, row, count, options, interests, scale)
         count = collect(overlay, at, number, count)
         for slot in range(view):
             count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
     if lost(loss_key, options.ttl + 1, options.loss):
         return False
-    return offer_all(overlay, row, count, interests, scale)
+    return merge(overlay, row, -1, count, options, interests, scale)
+
+
+@compiled
+def ask_for_a_link(
+    overlay: Overlay,
+    row: int,
+    key: Bits,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """A member asks its neighbours to adopt it, the lightest first, until one that can be found
+    without it holds it, or a message is lost."""
+    for slot in range(overlay.ids.shape[1]):
+        asked = i64(overlay.ids[row, slot])
+        overlay.tally[REQUESTS] += 1
+        if lost(key, slot, options.loss):
+            return
+        lately = overlay.heard[asked] or overlay.quiet[asked] == 0
+        if lately and overlay.in_links[asked] > 1:  # the asker's link is one
+            if slot_in(overlay, asked, row) >= 0:
+                return
+            own = own_key(overlay.numbers[asked])
+            weight = weigh(own, overlay.numbers, asked, row, interests, scale)
+            remember(overlay, asked)
+            if adopt(overlay, asked, row, weight, options.adopted_part):
+                notify(overlay, asked)
+                overlay.tally[ADOPTED] += 1
+                return
+
+
+@compiled
+def help_waiting(
+    overlay: Overlay,
+    tick: int,
+    turn: int,
+    keys: Keys,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """Those that lost their last in-link ask for another; the queue grows by those who lose theirs
+    to them, and ends since no view adopts without end."""
+    place = 0
+    while place < overlay.tally[WAITING]:
+        row = i64(overlay.waiting[place])
+        place += 1
+        if overlay.in_links[row] == 0:
+            key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), turn)
+            ask_for_a_link(overlay, row, key, options, interests, scale)
+    overlay.tally[WAITING] = 0
+
+
+@compiled
+def comfort(
+    overlay: Overlay, tick: int, keys: Keys, options: Options, interests: Interests, scale: Scale
+) -> None:
+    """At the end of a round those ask that are lonely: no in-link, or no walk from afar."""
+    count = len(overlay.members)
+    for row in range(count):
+        overlay.quiet[row] = 0 if overlay.heard[row] else overlay.quiet[row] + 1
+    for row in range(count):
+        if overlay.in_links[row] == 0 or overlay.quiet[row] >= options.patience:
+            key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), count)
+            ask_for_a_link(overlay, row, key, options, interests, scale)
+    help_waiting(overlay, tick, count + 1, keys, options, interests, scale)
+    overlay.heard[:] = 0
 
 
 @compiled
@@ -204,17 +203,16 @@ def act(
     options: Options,
     interests: Interests,
     scale: Scale,
-) -> int:
-    """Every member whose turn it is walks, in random order; returns how many did."""
+) -> None:
+    """Every member whose turn it is walks, in random order."""
     count = len(overlay.members)
     positions = i64(1) << domain_bits(count)
     next_in_order(order, 0, 0, positions, count, absorb(keys.order, tick))
-    walks = 0
     for turn in range(count):
         row = i64(order[turn])
         if overlay.due[row] > tick:
             continue
-        walks += 1
+        overlay.tally[WALKS] += 1
         node = i64(overlay.members[row])
         step_key = absorb(absorb(keys.step, node), tick)
         loss_key = absorb(absorb(keys.loss, node), tick)
@@ -224,47 +222,8 @@ def act(
         longer = min(options.longest, 2 * i64(overlay.period[row]))
         overlay.period[row] = 1 if changed else longer
         overlay.due[row] = tick + overlay.period[row]
-    return walks
-
-
-@compiled
-def ask_for_a_link(
-    overlay: Overlay,
-    row: int,
-    key: Bits,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
-) -> bool:
-    """A lonely member asks its neighbours, the lightest first, until one that can be found has it
-    in its view or a message is lost; returns whether one adopted it."""
-    for slot in range(overlay.ids.shape[1]):
-        asked = i64(overlay.ids[row, slot])
-        if lost(key, slot, options.loss):
-            return False
-        if overlay.heard[asked]:
-            if slot_in(overlay, asked, row) >= 0:
-                return False
-            own = own_key(overlay.numbers[asked])
-            weight = weigh(own, overlay.numbers, asked, row, interests, scale)
-            if adopt(overlay, asked, row, weight, options.adopted_part):
-                return True
-    return False
-
-
-@compiled
-def comfort(
-    overlay: Overlay, tick: int, keys: Keys, options: Options, interests: Interests, scale: Scale
-) -> int:
-    """Members that no walk from afar has passed ask to be adopted; returns how many were."""
-    done = 0
-    for row in range(len(overlay.members)):
-        overlay.quiet[row] = 0 if overlay.heard[row] else overlay.quiet[row] + 1
-        if overlay.quiet[row] >= options.patience:
-            key = absorb(absorb(keys.adopt, i64(overlay.members[row])), tick)
-            done += ask_for_a_link(overlay, row, key, options, interests, scale)
-    overlay.heard[:] = 0
-    return done
+        if overlay.tally[WAITING]:
+            help_waiting(overlay, tick, turn, keys, options, interests, scale)
 
 
 @part
@@ -311,33 +270,6 @@ def replace_leavers(
     overlay.heard[:] = 0
 
 
-@part
-def new_overlay(members: Array, view: int, ttl: int) -> Overlay:
-    count = len(members)
-    return Overlay(
-        members,
-        np.empty(count, np.uint64),
-        np.empty((count, view), np.int32),
-        np.empty((count, view), np.uint64),
-        np.zeros(count, np.int32),
-        np.zeros(count, np.int32),
-        np.zeros(count, np.uint8),
-        np.ones(count, np.int32),
-        np.ones(count, np.int32),
-        np.full(count, -1, np.int64),
-        np.empty(min(count, (ttl + 1) * (view + 1)), np.int32),
-    )
-
-
-@part
-def snapshot(overlay: Overlay, links: Array, start: int) -> None:
-    """Write down who is linked to whom, as nodes."""
-    view = overlay.ids.shape[1]
-    for row in range(len(overlay.members)):
-        for slot in range(view):
-            links[start + row * view + slot] = overlay.members[overlay.ids[row, slot]]
-
-
 @compiled
 def run_topic(
     members: Array,
@@ -348,9 +280,9 @@ def run_topic(
     wanted: Array,
     links: Array,
     start: int,
-) -> tuple[int, int]:
+) -> Array:
     """All rounds of one topic. `wanted[r]` is the row of `links` for the views after r rounds, or
-    −1; `start` is where the topic's links begin. Returns walks made and members adopted."""
+    −1; `start` is where the topic's links begin. Returns what was done and sent (`tally`)."""
     overlay = new_overlay(members, view, options.ttl)
     scale = scale_of(members, interests)
     count = len(members)
@@ -362,16 +294,17 @@ def run_topic(
         snapshot(overlay, links[wanted[0]], start)
     order = np.empty(count + 1, np.int64)
     generations = np.zeros(count, np.int32)
-    walks = adopted = 0
+    count_in_links(overlay)
     for tick in range(1, options.rounds + 1):
         if options.churn > 0:
             replace_leavers(overlay, tick, generations, keys, options, interests, scale)
-        walks += act(overlay, tick, order, keys, options, interests, scale)
+            count_in_links(overlay)
+        act(overlay, tick, order, keys, options, interests, scale)
         if options.patience > 0:
-            adopted += comfort(overlay, tick, keys, options, interests, scale)
+            comfort(overlay, tick, keys, options, interests, scale)
         if wanted[tick] >= 0:
             snapshot(overlay, links[wanted[tick]], start)
-    return walks, adopted
+    return overlay.tally
 
 
 @compiled

@@ -19,7 +19,8 @@ Params = Mapping[str, Any]
 
 LEAST = (1, MANY_TOPICS)
 
-PLAIN, MENDED, LEAN = "plain", "mended", "lean"
+PLAIN, OVERHEARD, MENDED, LEAN = "plain", "overheard walks", "mended", "lean"
+SHARING = {PLAIN: Config(), OVERHEARD: Config(overheard=True)}
 FITNESS_OF = {PLAIN: Config(), MENDED: Config(overheard=True, patience=PATIENCE)}
 LEANING = {PLAIN: Config(patience=PATIENCE), LEAN: Config(patience=PATIENCE, lean=True)}
 """Without overheard walks: those bring views nearer to the ideal of lean weights, which saves less
@@ -34,7 +35,7 @@ STEPS = (
 
 def nodes(params: Params, seed: int, over: Overlaid) -> dict[str, Any]:
     """stan-7: every user's views, before, after and at best."""
-    config = Config()
+    config = SHARING[params.get("variant", PLAIN)]
     found = over.sizes(config, seed, (0, config.rounds, IDEAL))
     return {
         "user": found.nodes,

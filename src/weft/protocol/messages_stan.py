@@ -46,7 +46,7 @@ class CollectReply(Message, frozen=True, tag=31):
 
 
 class AdoptMe(Message, frozen=True, tag=32):
-    """No walk has passed the sender for long: it is perhaps in nobody's view."""
+    """The sender is perhaps in nobody's view; answered by InLink."""
 
     topic: WireTopic
 
@@ -57,4 +57,12 @@ class LinkRelease(Message, frozen=True, tag=33):
     topic: WireTopic
 
 
-StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, LinkRelease]
+class InLink(Message, frozen=True, tag=35):
+    """Whether the sender has the receiver in its view from now on."""
+
+    topic: WireTopic
+    held: bool
+    found: bool  # whether walks find the sender otherwise than through the receiver
+
+
+StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, LinkRelease, InLink]

@@ -12,12 +12,14 @@ Beyond the paper, each switchable:
 - *Lean weights* divide an exponential draw by the number of topics that two peers share, so that
   the first of a ranking is each candidate with a chance proportional to what it shares (a weighted
   rendezvous hash). They need to know a candidate's topics, hence they are opt-in.
-- *Adoption*: a view has room for a few neighbours that are kept whatever their weight. A member
-  that no walk from afar has passed for some periods has probably been dropped from every view, or
-  is only known to others of whom the same is true; no walk can find it again. It asks its
-  neighbours to adopt it, the lightest first, which are the same peers in many topics, so that
-  adoption too shares links. One that has been found itself and has it in its view already, or
-  takes it, is enough; others, and those with no more room, refuse.
+- *Adoption*: a view has room for a few neighbours that are kept whatever their weight. Whoever
+  takes a member into its view, or drops it, tells it so; a member counts its in-links by that. One
+  that has none left can be found by no walk any more, and asks to be adopted at once. So does one
+  that no walk from afar has passed for some periods: it may only be held by others of whom the same
+  is true, or those who hold it may be gone. It asks its neighbours, the lightest first, which are
+  the same peers in many topics, so that adoption too shares links. One that can be found without
+  the asker and has it in its view already, or takes it, is enough; others, and those with no more
+  room, refuse. Cost: two messages for each neighbour exchanged, none once views have settled.
 - The walk's period backs off as `weft.rules.overlay.next_period` says, and whoever a walk passes
   may read it for candidates of its own.
 """
@@ -37,8 +39,10 @@ TTL = 6
 """measured: about the diameter of the overlays of our traces, as the paper asks (Section 2.4)."""
 ROUNDS = 8
 """paper (Section 3.3): rounds that views are improved for."""
-PATIENCE = 1
-"""measured: periods without a walk passing, after which a member asks to be adopted."""
+PATIENCE = 2
+"""measured: periods without a walk from afar, after which a member asks to be adopted though it
+knows of an in-link. With 1, many ask in vain, and adopted links save less; with 3, small groups
+that only hold each other stay apart for too long."""
 FAR = 1
 """measured: steps a walk must have taken before, to tell a member that it can be found. A walk
 that has just begun may come from one who cannot be found either."""
@@ -95,14 +99,21 @@ def is_from_afar(steps: int) -> bool:
     return steps >= FAR
 
 
-def is_lonely(quiet_periods: int, patience: int = PATIENCE) -> bool:
-    """Whether a member that no walk from afar has passed for so many periods asks for adoption."""
-    return quiet_periods >= patience
+def is_lonely(in_links: int, quiet_periods: int, patience: int = PATIENCE) -> bool:
+    """Whether a member held by so many others, that no walk from afar has passed for so many
+    periods, asks for adoption."""
+    return in_links < 1 or quiet_periods >= patience
+
+
+def can_be_found(lately: bool, others: int) -> bool:
+    """Whether a member is one through which another can be found: a walk from afar has passed it
+    lately, and it is held by so many others than the one that asks."""
+    return lately and others >= 1
 
 
 def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
     """Whether a member with a view of `wanted` neighbours, so many of them adopted, adopts one
-    more: if it has room, and a walk from afar has lately found it itself."""
+    more: if it has room, and can be found itself."""
     return found and adopted < max(1, wanted // ADOPTED_PART)
 
 

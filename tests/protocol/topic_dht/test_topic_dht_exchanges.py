@@ -248,6 +248,14 @@ def test_answers() -> None:
     assert rig.peer.subscribed == []
 
 
+def test_who_comes_back_before_it_has_left_is_answered() -> None:
+    rig = forwarder()
+    rig.do(seam.Unsubscribe(2, T))
+    assert T in routing(rig).links()  # it looks for somebody to take over
+    effects = rig.subscribe(token=3) + rig.wait(60_000)
+    assert answers(effects) == [(3, "instantiated")]  # nobody else has answered anything
+
+
 def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
     rig = forwarder(links_per_level=1)
     linked = {contact(n).peer for n in OTHERS if contact(n).peer in routing(rig).links()[T]}

@@ -31,6 +31,9 @@ COLUMNS = joined(columns(source=TEXT, universe=TEXT), DISTRIBUTION, FIT)
 UNIVERSES = 3  # guess: as many of the smallest as a picture can show beside the whole
 WIKIPEDIA = "wikipedia_edits"
 HEAVY = "power law against an exponential one"
+TELLING = 500
+"""measured: data in a tail that make the comparison tell. Of samples of this size from true power
+laws with exponents of 2.3 to 3.2, 94 to 98 % pass; of 190 from one with 3.16, only 57 %."""
 
 
 def points(size: Size, source: Source, *, wikipedia: bool) -> list[Params]:
@@ -75,7 +78,8 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
             {"against_exponential": (AT_LEAST, 2.0)},
             by=("source", "universe", "kind"),
             prefix=prefix,
-            judged_where=F.col("universe") == WHOLE,
+            judged_where=(F.col("universe") == WHOLE) & (F.col("tail") >= TELLING),
+            keep=("tail",),
         )
     )
 
@@ -118,7 +122,8 @@ def _entry(name: str, title: str, wikipedia: bool) -> JobEntry:
         title=title,
         claim="The number of subscribers of a topic follows a power law, and so does the number of "
         "subscriptions of a node: few topics are highly popular, and some users subscribe to very "
-        "many. We fit by maximum likelihood and ask that the tails are heavier than exponential.",
+        "many. We fit by maximum likelihood and tell the exponents. Of tails with data enough we "
+        "ask that they are heavier than exponential.",
         simulation=f"{__name__}:job",
         points=partial(points, wikipedia=wikipedia),
         seeds={"quick": 2, "full": 2},

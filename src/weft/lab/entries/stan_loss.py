@@ -49,6 +49,7 @@ HARD = 0.1
 """Where topics are large, more loss than that would take an hour of CPU time."""
 CHURN_ROUNDS = 24
 STEADY = 12  # rounds of a run with churn from which on it is taken to be steady
+EARLY = 8  # paper (Section 3.3): the rounds that views are improved for
 ENOUGH = 0.95
 COLUMNS = columns(
     source=TEXT,
@@ -77,7 +78,7 @@ def _places(size: Size, source: Source) -> list[Params]:
 
 def most_seeds(params: Params) -> int:
     """Over so many members seeds hardly differ, and rounds are many."""
-    return 2 if params["source"] in LARGE else 1000
+    return 1 if params["source"] in LARGE else 1000
 
 
 def micros(params: Params) -> float:
@@ -137,6 +138,26 @@ def rounds_needed(rows: DataFrame) -> DataFrame:
     )
 
 
+def against_calm(rows: DataFrame) -> DataFrame:
+    """Per run what `rounds_needed` says, and the improvement over that of the same run without
+    churn after as many rounds: the mean over rounds 1 to 8 (`early`), and from round 12 on
+    (`kept`)."""
+    run = [name for name in (*GROUP, "seed") if name != "churn"]
+    looks = rows.transform(progress)
+    calm = looks.where("churn = 0").select(*run, "round", F.col("share").alias("calm"))
+    part = F.col("share") / F.col("calm")
+    compared = (
+        looks.where("round > 0")
+        .join(calm, [*run, "round"])
+        .groupBy(*GROUP, "seed")
+        .agg(
+            F.avg(F.when(F.col("round") <= EARLY, part)).alias("early"),
+            F.avg(F.when(F.col("round") >= STEADY, part)).alias("kept"),
+        )
+    )
+    return rows.transform(rounds_needed).join(compared, [*GROUP, "seed"])
+
+
 def _label(name: str) -> Column:
     how = F.when(F.col("overheard"), "overheard walks").otherwise("plain")
     return _stan.named(F.format_string(f"%.0f %% {name}", F.col(name) * 100), how)
@@ -144,7 +165,9 @@ def _label(name: str) -> Column:
 
 ROUNDS = "rounds to 95 % of the improvement"
 SETTLED = "rounds to 95 % of what is kept up"
-KEPT = "share of the improvement that is kept up"
+SHARE = "share of the ideal's improvement that is kept up"
+KEPT = "improvement from round 12 on, over that without churn"
+FAST = "improvement in the first eight rounds, over that without churn"
 
 
 def measure_loss(rows: DataFrame, size: Size) -> DataFrame:
@@ -170,9 +193,9 @@ def measure_loss(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def measure_churn(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {"steady": (AT_LEAST, 0.9), "settled": (AT_MOST, 8.0)}
-    titles = {"steady": KEPT, "settled": SETTLED, "rounds": ROUNDS}
-    return rows.transform(rounds_needed).transform(
+    asked: dict[str, Bound] = {"kept": (AT_LEAST, 0.9), "early": (AT_LEAST, 0.9)}
+    titles = {"kept": KEPT, "early": FAST, "steady": SHARE, "settled": SETTLED, "rounds": ROUNDS}
+    return rows.transform(against_calm).transform(
         numbers(
             titles,
             asked,
@@ -248,8 +271,9 @@ ENTRIES = [
     UniverseEntry(
         id="stan-churn",
         title="StaN where nodes come and go",
-        claim="Where 1 % of the nodes are replaced per round, StaN keeps up nine tenths of its "
-        "improvement and gets there in eight rounds. What 3 % and 10 % do is told.",
+        claim="Where 1 % of the nodes are replaced per round, StaN has nine tenths of the "
+        "improvement that it has without churn after as many rounds, from the first ones on. The "
+        "rounds to 95 % of the ideal's improvement, and what 3 % and 10 % do, are told.",
         simulation=f"{stan_points.__name__}:worn",
         points=churn_points,
         seeds={"quick": 2, "full": 5},
@@ -264,7 +288,7 @@ ENTRIES = [
                     "A view has lost 1 % of its neighbours and finds better ones in some rounds; "
                     "newcomers, as many, start from random views.",
                 ),
-                (SETTLED, "As long as it takes without churn."),
+                (FAST, "Walks come back as without churn, and find what there is."),
             )
         },
         figure=figure_churn,

@@ -230,6 +230,7 @@ _ON_TOPIC_MESSAGE: dict[type, TopicHandler] = {
     ms.CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
     ms.CollectReply: lambda state, sender, message: state.on_collect_reply(sender, message),
     ms.AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
+    ms.InLink: lambda state, sender, message: state.stan.on_in_link(sender, message),
     ms.LinkRelease: lambda state, sender, message: state.on_link_release(sender),
     m.Offer: TopicState.on_offer,
     m.Want: TopicState.on_want,

@@ -72,7 +72,7 @@ def refusals(ctx: Context) -> Handlers:
         *(m.Payload, m.Again, m.JoinWalk, m.JoinGift, m.Hint, m.SampleWalk, m.SampleReply),
         *(m.LinkRequest, m.LinkReply, m.Unlink, m.IHave, m.Graft, m.Prune),
         *(m.Offer, m.Want, m.Repair),
-        *(ms.CollectWalk, ms.CollectReply, ms.AdoptMe, ms.LinkRelease),
+        *(ms.CollectWalk, ms.CollectReply, ms.AdoptMe, ms.LinkRelease, ms.InLink),
     )
     return {
         **dict.fromkeys(nothing, _ignore),

@@ -31,20 +31,20 @@ from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages_stan import (
     CANDIDATES_MAX,
-    AdoptMe,
     Candidate,
     CollectReply,
     CollectWalk,
+    InLink,
 )
 from weft.protocol.seam import Millis
 from weft.protocol.tera.acquaintances import Acquaintances
+from weft.protocol.tera.in_links import InLinks
 from weft.rules import links as link_rules
 from weft.rules import stan as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
 from weft.rules.overlay import next_period
 
 _WALK = stream_of("stan.walk")
-_ADOPT = stream_of("stan.adopt")
 _SAMPLE = stream_of("stan.sample")
 _WALKS_MAX = 8
 """guess: walks waited for at once; the oldest is given up."""
@@ -84,10 +84,10 @@ class Stan:
         "_due",
         "_me",
         "_overlay",
-        "_passed",
         "_period",
         "_topic",
         "entries",
+        "in_links",
         "wanted",
     )
 
@@ -105,7 +105,7 @@ class Stan:
         self._due: Millis = ctx.now + ctx.config.stan.period_ms
         self._asked: dict[int, tuple[PeerId | None, Millis]] = {}  # walks, and whom they confirm
         self._buried: dict[PeerId, Millis] = {}
-        self._passed: Millis = ctx.now  # when a walk last came by
+        self.in_links = InLinks(ctx, topic)
 
     # --- the view -------------------------------------------------------------------------------
 
@@ -190,6 +190,7 @@ class Stan:
         )
         before = self.entries
         self.entries = dict(numbered[number] for number in kept)
+        self.in_links.tell_all(before, self.entries)
         return self.entries.keys() != before.keys()
 
     def _weigh(self, at: int, other: int, shared: int) -> int:
@@ -207,9 +208,14 @@ class Stan:
         self._buried[peer] = self._ctx.now + lasts
         if len(self._buried) > _BURIED_MAX:
             del self._buried[next(iter(self._buried))]
+        self.in_links.forget(peer)
         if self.entries.pop(peer, None) is not None:
             self._soon()
             self.fill()  # by somebody that this peer knows, if it knows one
+
+    def leave(self) -> None:
+        """This peer leaves the topic, and holds nobody any more."""
+        self.in_links.tell_all(self.entries, {})
 
     def heard_from(self, peer: PeerId) -> None:
         """A member spoke for itself."""
@@ -235,7 +241,7 @@ class Stan:
         if config.enabled and config.period_ms and ctx.now >= self._due - slack:
             self._due = ctx.now + self._period * config.period_ms
             self.collect(members)
-            self._ask_to_be_adopted()
+            self.in_links.new_period(self._neighbours())
             self._confirm(linked)
 
     def _expire(self) -> None:
@@ -251,16 +257,6 @@ class Stan:
                 if entry.unanswered >= _UNANSWERED_MAX:
                     ctx.counters["stan_neighbours_silent"] += 1
                     self.lose(entry.contact.peer)
-
-    def _ask_to_be_adopted(self) -> None:
-        """Everyone's walks together pass each member several times a period."""
-        ctx, config = self._ctx, self._ctx.config.stan
-        slowest = config.period_max * config.period_ms
-        quiet = (ctx.now - self._passed) // slowest
-        if config.adopt and self.entries and rules.is_lonely(quiet):
-            ctx.counters["stan_lonely"] += 1
-            self._passed = ctx.now
-            ctx.send(ctx.pick(_ADOPT, self.contacts()), AdoptMe(self._topic))
 
     def _confirm(self, linked: Container[PeerId]) -> None:
         """Ask the neighbour that was not heard of for longest."""
@@ -295,7 +291,7 @@ class Stan:
         ctx, origin = self._ctx, message.origin
         self.heard_from(sender.peer)
         if origin.peer != ctx.me.peer:
-            self._passed = ctx.now
+            self.in_links.on_walk(sender.peer, origin.peer)
             self._acquaintances.learn(origin.peer, message.topics)
             if ctx.config.stan.overhear:
                 others = [(candidate.contact, 0) for candidate in message.found]
@@ -363,10 +359,23 @@ class Stan:
         """Make room for a member that is in nobody's view, so that walks find it again."""
         self.heard_from(sender.peer)
         adopted = sum(entry.adopted for entry in self.entries.values())
-        if sender.peer in self.entries or not self.entries:
-            return
-        if rules.adopts(adopted, self.wanted):
+        found = self.in_links.can_be_found(sender.peer)
+        held = sender.peer in self.entries
+        if not held and self.entries and rules.adopts(adopted, self.wanted, found):
             self._ctx.counters["stan_adopted"] += 1
             entry = Entry(sender, self._acquaintances.shared_with_me(sender.peer), self._ctx.now)
             entry.adopted = True
             self._keep({**self.entries, sender.peer: entry})
+        else:
+            self.in_links.tell(sender, held)
+
+    def on_in_link(self, sender: Contact, message: InLink) -> None:
+        """Somebody took this peer into its view, or dropped it from there."""
+        self.heard_from(sender.peer)
+        self.in_links.on_notice(sender, message, self._neighbours())
+        if not self.in_links.holders:
+            self._soon()
+
+    def _neighbours(self) -> list[Contact]:
+        """Those in the view, the adopted first, then the lightest."""
+        return [entry.contact for entry in self.entries.values()]

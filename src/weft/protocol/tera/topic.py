@@ -333,6 +333,7 @@ class TopicState:
 
     def leave(self) -> None:
         """Say goodbye to the members that send this peer events."""
+        self.stan.leave()
         told = dict(self.links.linked)
         if self.tree is None:
             told.update((contact.peer, contact) for contact in self.view.contacts())

@@ -102,8 +102,12 @@ class TopicRouting(Routing):
         member = self._members.get(topic)
         return member is not None and member.subscribed
 
+    def scheme_problem(self, topic: Topic, scheme: Scheme | None) -> str:
+        """The scheme is the network's, not a subscription's: all members know who passes on."""
+        why = super().scheme_problem(topic, scheme)
+        return why and f"{why}: the setting protocol.topic_dht.scheme does, at all peers"
+
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
-        """The scheme is the network's (`topic_dht.scheme`), not a subscription's."""
         ctx = self._ctx
         member = self._members.get(topic)
         if member is not None and member.subscribed:
@@ -115,7 +119,8 @@ class TopicRouting(Routing):
         if member is None:
             most = ctx.config.dissemination.recent_events_max
             member = self._members[topic] = Membership(topic, self._past.recall(topic), most)
-        member.subscribed = True
+        member.subscribed = member.entering = True
+        member.asking = False  # one who was about to leave has missed what came meanwhile
         member.tokens.append(token)
         ctx.trace(JOIN, {"topic": topic})
         if hopeful:
