@@ -25,7 +25,8 @@ from benchmarks.goals import Goal
 from weft.engine.experiments.common import workload
 from weft.engine.topic_dht import SCHEMES, Events, jain
 from weft.engine.topic_dht_crash import Crash, survivors
-from weft.engine.topic_dht_roles import Roles, subscribed
+from weft.engine.topic_dht_relief import settled
+from weft.engine.topic_dht_roles import Roles
 from weft.engine.topic_dht_space import places_of
 from weft.lab.progress import Progress
 from weft.lab.tadht import fail
@@ -135,7 +136,7 @@ def crash_over_arrays(roles: Roles, seed: int) -> dict[str, Any]:
 def over_arrays(shape: Shape, seed: int) -> dict[str, Any]:
     held = workload(shape, seed)
     begun = time.process_time()
-    roles = subscribed(held, places_of(held.peers, seed), _K, seed)
+    roles = settled(held, places_of(held.peers, seed), _K, seed)
     figures = {
         "peers": held.peers,
         "topics": held.topics,

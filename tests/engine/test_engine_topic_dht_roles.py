@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topic_dht_reference import BITS, Network
 
+from weft.engine.topic_dht import jain
+from weft.engine.topic_dht_relief import heir_of, relieve
 from weft.engine.topic_dht_roles import (
     ABSENT,
     CHOICES,
@@ -16,6 +18,7 @@ from weft.engine.topic_dht_roles import (
     choose_roles,
     empty_roles,
     order_of,
+    relieves,
     subscribe,
     subscribed,
 )
@@ -68,6 +71,13 @@ def test_which_role_where(found: list[roles.Load | None], locations: int, more: 
     choose_roles(rows, mine.locations, mine.topics, choices)
     expected = roles.choose_roles(dict(enumerate(found)), mine)
     assert [CHOICES[each] for each in choices] == [expected[at] for at in range(len(found))]
+
+
+@given(*[st.integers(0, 40)] * 5)
+def test_who_takes_over(mine: int, my_topics: int, work: int, topics: int, children: int) -> None:
+    parent = roles.Load(1, topics, children, work)
+    expected = roles.relieves(roles.Load(0, my_topics, 0, mine), parent)
+    assert relieves(mine, my_topics, work, topics, children) == expected
 
 
 @given(crowds, st.integers(1, 4))
@@ -135,10 +145,26 @@ def test_a_large_network_is_right() -> None:
     assert found.locations.min() >= 1, "everybody forwards something"
     assert found.locations.sum() == np.sum(found.parent == FORWARDS)
     done = found.done()
-    assert min(done.values()) > 0, "every operation was needed"
+    assert done.pop("relieved") == 0 < min(done.values()), "every operation was needed"
     again = subscribed(held, places, 8, 3)
     assert np.array_equal(found.parent, again.parent)
     assert not np.array_equal(found.parent, subscribed(held, places, 8, 4).parent)
+
+
+def test_work_is_shared_more_evenly_after_some_periods() -> None:
+    held = spread(zipf_sizes(800, 16_000, 0.7), 800, 3)
+    places = places_of(800, 3)
+    found = subscribed(held, places, 8, 3)
+    before = jain(found.state.work / found.state.topics)
+    assert 0 < relieve(found) < 10
+    is_right(found, places)
+    work = np.bincount(
+        held.members, weights=(found.parent == FORWARDS) * (1 + found.state.children)
+    )
+    assert np.array_equal(work, found.state.work)
+    assert jain(work / found.state.topics) > 0.95 > before
+    assert all(heir_of(found.state, one) < 0 for one in np.flatnonzero(found.parent == FORWARDS))
+    assert found.done()["relieved"] > 0
 
 
 def test_wrong_sizes_are_refused() -> None:

@@ -30,6 +30,28 @@ def test_taking_over_never_reverses_the_unfairness() -> None:
                 assert not roles.is_unfair(Load(l_p + 1, 4), Load(l_q - 1, 4))
 
 
+def test_a_child_takes_over_only_if_the_larger_share_becomes_smaller() -> None:
+    for work in range(2, 30):
+        for children in range(1, 9):
+            for mine in range(20):
+                parent, child = Load(1, 7, children, work), Load(1, 5, 0, mine)
+                taken = children + 1
+                before = max(work / 7, mine / 5)
+                after = max((work - taken) / 7, (mine + taken) / 5)
+                if taken <= work and roles.relieves(child, parent):
+                    assert after < before
+                    assert not roles.relieves(
+                        Load(1, 7, 0, work - taken), Load(1, 5, children, mine + taken)
+                    )
+
+
+def test_a_forwarder_that_does_little_else_is_left_alone() -> None:
+    idle = Load(0, 10)
+    assert not roles.relieves(idle, Load(1, 1, children=8, work=9))
+    assert not roles.relieves(idle, Load(2, 10, children=8, work=17))
+    assert roles.relieves(idle, Load(3, 10, children=8, work=19))
+
+
 def test_the_bound_of_the_location_view() -> None:
     assert roles.location_view_bound(9, 8) == 2.0
     assert roles.is_overfull(9, 8) and not roles.is_overfull(8, 8)

@@ -188,6 +188,7 @@ def _remove_dead(state: State, children: Children) -> None:
                 detach(state, i64(state.first[one]))
             state.parent[one] = ABSENT
             state.locations[state.members[one]] -= 1
+            state.work[state.members[one]] -= 1
         state.forwarders[topic] = kept - low
 
 

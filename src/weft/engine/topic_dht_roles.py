@@ -31,8 +31,9 @@ FORWARDS, ABSENT = -1, -2
 FORWARD, SPLIT, REPLACE, JOIN = 0, 1, 2, 3
 CHOICES = ("forward", "split", "replace", "join")
 """Names of the choices, as in the rule."""
-MOVED, SHED = 4, 5
-"""What else is counted: children that changed parents, splits for want of room."""
+MOVED, SHED, RELIEVED = 4, 5, 6
+"""What else is counted: children that changed parents, splits for want of room, children that took
+over from a parent that did more than its share."""
 
 
 class State(NamedTuple):
@@ -51,6 +52,7 @@ class State(NamedTuple):
     forwarders: Array  # int64: how many each topic has
     locations: Array  # int32: |L_p|, by peer
     topics: Array  # int32: |T_p|
+    work: Array  # int32: subscribers served, by peer: itself and its children where it forwards
     done: Array  # int64: operations by kind
 
 
@@ -77,7 +79,7 @@ class Roles:
 
     def done(self) -> dict[str, int]:
         """How often each operation was carried out."""
-        names = (*CHOICES, "moved", "shed")
+        names = (*CHOICES, "moved", "shed", "relieved")
         return {name: int(self.state.done[kind]) for kind, name in enumerate(names)}
 
 
@@ -103,7 +105,8 @@ def empty_roles(held: Memberships, places: Places, k: int) -> Roles:
         np.zeros(held.topics, np.int64),
         whole(held.peers, 0),
         whole(held.peers, 0),
-        np.zeros(6, np.int64),
+        whole(held.peers, 0),
+        np.zeros(7, np.int64),
     )
     return Roles(held, k, state)
 
@@ -148,6 +151,13 @@ def subscribe_in_turn(roles: Roles, batches: Sequence[Array]) -> None:
 def is_unfair(other: int, other_topics: int, mine: int, my_topics: int) -> bool:
     """The fairness test, from |L_q|, |T_q|, |L_p| and |T_p|."""
     return (other - 1) * my_topics > (mine + 1) * other_topics
+
+
+@part
+def relieves(mine: int, my_topics: int, work: int, topics: int, children: int) -> bool:
+    """Whether a child takes its parent's place, from the work and topics of both."""
+    taken = children + 1
+    return (work - taken) * my_topics > (mine + taken) * topics
 
 
 @compiled
@@ -204,6 +214,7 @@ def attach(state: State, child: int, parent: int) -> None:
         state.before[state.first[parent]] = child
     state.first[parent] = child
     state.children[parent] += 1
+    state.work[state.members[parent]] += 1
 
 
 @compiled
@@ -216,6 +227,7 @@ def detach(state: State, child: int) -> None:
     if after >= 0:
         state.before[after] = before
     state.children[parent] -= 1
+    state.work[state.members[parent]] -= 1
     state.parent[child] = ABSENT
 
 
@@ -242,6 +254,7 @@ def become_forwarder(state: State, one: int) -> None:
     state.forwarders[topic] += 1
     state.parent[one] = FORWARDS
     state.locations[state.members[one]] += 1
+    state.work[state.members[one]] += 1
     begin, end, _ = affected(state.spots, state.places, low, high + 1, at)
     for spot in range(begin, end):
         if spot == at:
@@ -269,6 +282,7 @@ def give_up(state: State, one: int) -> None:
     state.forwarders[topic] -= 1
     state.parent[one] = ABSENT
     state.locations[state.members[one]] -= 1
+    state.work[state.members[one]] -= 1
     child = i64(state.first[one])
     while child >= 0:
         following = i64(state.after[child])
@@ -278,6 +292,13 @@ def give_up(state: State, one: int) -> None:
             attach(state, child, parent)
             state.done[MOVED] += 1
         child = following
+
+
+@compiled
+def step_aside(state: State, one: int) -> None:
+    """A forwarder that was replaced is a child from then on."""
+    give_up(state, one)
+    attach(state, one, closest_of(state, one))
 
 
 @compiled
@@ -318,8 +339,7 @@ def _carry_out(state: State, one: int, choice: int, k: int) -> None:
         return
     become_forwarder(state, one)
     if choice == REPLACE:
-        give_up(state, near)
-        attach(state, near, closest_of(state, near))
+        step_aside(state, near)
     if choice != FORWARD:
         shed(state, topic, k)  # who splits may get children from several around it
 

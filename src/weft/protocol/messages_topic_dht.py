@@ -60,6 +60,7 @@ class RoleRequest(Message, frozen=True, tag=80):
     locations: Count = 0  # |L_p| of the sender
     topics: Count = 0  # |T_p| of the sender
     seat: Count = 0  # with SEAT
+    work: Count = 0  # subscribers that the sender serves, in all topics
 
 
 class RoleReply(Message, frozen=True, tag=81):
@@ -132,6 +133,9 @@ class IsChild(Message, frozen=True, tag=90):
 
     topic: WireTopic
     forwarders: Contacts = []
+    topics: Count = 0  # |T_q| of the sender
+    children: Count = 0  # |C_q|
+    work: Count = 0  # subscribers that the sender serves, in all topics
 
 
 class Cast(Message, frozen=True, tag=91):

@@ -34,12 +34,26 @@ class Load:
     locations: int  # |L_p|
     topics: int  # |T_p|
     children: int = 0  # |C_p| in the topic in question
+    work: int = 0  # subscribers served: itself and its children, over all topics it forwards
 
 
 def is_unfair(other: Load, mine: Load) -> bool:
     """(|L_q| − 1)/|T_q| > (|L_p| + 1)/|T_p|: even after I took over one of its locations, the
     other one forwards more of its topics than I do of mine."""
     return (other.locations - 1) * mine.topics > (mine.locations + 1) * other.topics
+
+
+def relieves(mine: Load, parent: Load) -> bool:
+    """Whether a child shall take its parent's place: the parent would still serve more
+    subscribers for each of its topics than the child does then.
+
+    Deviation: the paper asks once, on subscription, and counts locations. Those with many children
+    are more work, and shares change with later subscriptions, so children go on asking. With the
+    same children every exchange lowers the larger of two shares, so there is an end to it; some
+    children turn to others meanwhile, which takes a few exchanges more.
+    """
+    taken = parent.children + 1
+    return (parent.work - taken) * mine.topics > (mine.work + taken) * parent.topics
 
 
 def location_view_bound(topics: int, k: int) -> float:

@@ -10,12 +10,17 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.messages_topic_dht import (
+    ABORTED,
     ABSENT,
+    ACCEPTED,
     JOIN,
+    REPLACE,
     Appeared,
     Beat,
     Cast,
     Forget,
+    IsChild,
+    RoleDone,
     RoleReply,
     RoleRequest,
     SeenReply,
@@ -26,6 +31,7 @@ from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
 from weft.protocol.topic_dht.space import location, position
 from weft.rules.prefix import BITS, common_prefix
+from weft.rules.roles import Load
 
 OTHERS = (2, 3, 4, 5, 6, 7)
 
@@ -266,7 +272,7 @@ def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
     assert {contact(n).peer for n in told(effects, m.LeaveNotice)} >= linked
 
 
-def test_a_child_hands_its_event_to_its_parent() -> None:
+def child_of_2() -> Rig:
     rig = Rig(1, config())
     machine = routing(rig)
     rig.subscribe()
@@ -274,6 +280,41 @@ def test_a_child_hands_its_event_to_its_parent() -> None:
     machine.topics.changing.step_down(role, [contact(2)], lambda: None)
     machine.topics.operating.become_child(role, contact(2), [contact(3)])
     rig.wait(1)
+    return rig
+
+
+def test_a_child_takes_over_from_a_parent_that_does_more_than_its_share() -> None:
+    rig = child_of_2()
+    fair = IsChild(T, [], topics=2, children=3, work=8)
+    assert sent(rig.hear(2, fair), RoleRequest) == []
+    unfair = IsChild(T, [], topics=2, children=3, work=13)
+    [(to, request)] = sent(rig.hear(2, unfair), RoleRequest)
+    assert (to, request.operation, request.topics, request.work) == (2, REPLACE, 1, 0)
+    again = rig.hear(2, unfair)
+    assert sent(again, RoleRequest) == []  # one at a time
+    effects = rig.hear(2, RoleReply(request.request, ACCEPTED)) + rig.wait(9_000)
+    assert RoleDone(T, request.request, True) in [done for _, done in sent(effects, RoleDone)]
+    assert routing(rig).topics.roles.forwarding(T) is not None
+
+
+@pytest.mark.parametrize(("work", "verdict"), [(4, ACCEPTED), (5, ABORTED)])
+def test_a_parent_looks_for_itself_whether_it_does_more_than_its_share(
+    work: int, verdict: int
+) -> None:
+    rig = parent()
+    rig.hear(7, RoleRequest(8, T, JOIN))
+    rig.subscribe(Topic("/other"), token=2)
+    rig.wait(60_000)
+    for request, child in enumerate((8, 9, 7), 20):
+        rig.hear(child, RoleRequest(request, T, JOIN))
+    assert routing(rig).topics.roles.load(T) == Load(2, 2, 3, 5)
+    ask = RoleRequest(40, T, REPLACE, locations=9, topics=18, work=work)
+    [(_, reply)] = sent(rig.hear(8, ask), RoleReply)
+    assert reply.verdict == verdict
+
+
+def test_a_child_hands_its_event_to_its_parent() -> None:
+    rig = child_of_2()
     assert [(to, cast.charge) for to, cast in sent(rig.publish(b"x"), Cast)] == [(2, 0)]
     taken = rig.hear(2, m.Payload(T, event(7, 1), 2))
     assert delivered(taken) == [(7, 1)] and not told(taken, m.Payload) and not told(taken, Cast)

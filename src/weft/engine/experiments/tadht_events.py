@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.engine.experiments.common import Columns, Params, Point, Size
 from weft.engine.topic_dht import SCHEMES, Events
-from weft.engine.topic_dht_roles import subscribed
+from weft.engine.topic_dht_relief import settled
 from weft.engine.topic_dht_space import places_of
 from weft.engine.workload import memberships
 from weft.rules.gossiping import Mode
@@ -44,7 +44,7 @@ def run(params: Params, seed: int) -> Columns:
     count = params["members"]
     offsets = np.arange(_TOPICS + 1, dtype=np.int64) * count
     held = memberships(count, offsets, np.tile(np.arange(count, dtype=np.int32), _TOPICS))
-    roles = subscribed(held, places_of(count, seed), params["k"], seed)
+    roles = settled(held, places_of(count, seed), params["k"], seed)
     events = Events(roles, params["scheme"], seed, params["mode"])
     outcomes = []
     for event in range(params["events"]):

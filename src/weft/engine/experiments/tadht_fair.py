@@ -12,12 +12,12 @@ import numpy as np
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
 from weft.engine.experiments.tadht_events import K, modes_of
 from weft.engine.topic_dht import LINKS, SCHEMES, Events
-from weft.engine.topic_dht_roles import subscribed
+from weft.engine.topic_dht_relief import settled
 from weft.engine.topic_dht_space import places_of
 
 SEEDS = {"quick": 2, "full": 3}
 SIZES: dict[str, Point] = {
-    "quick": {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7, "events": 20},
+    "quick": {"peers": 2_000, "topics": 1_000, "subscriptions": 40_000, "zipf": 0.7, "events": 5},
     "full": {
         "peers": 10_000,
         "topics": 1_000,
@@ -41,7 +41,7 @@ def points(size: Size) -> list[Point]:
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
-    roles = subscribed(held, places_of(held.peers, seed), params["k"], seed)
+    roles = settled(held, places_of(held.peers, seed), params["k"], seed)
     events = Events(roles, params["scheme"], seed, params["mode"], params["links"])
     missed = 0
     for topic in range(held.topics):

@@ -15,7 +15,8 @@ import numpy as np
 
 from weft.engine.draws import base_key
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.topic_dht_roles import FORWARDS, subscribed
+from weft.engine.topic_dht_relief import settled
+from weft.engine.topic_dht_roles import FORWARDS
 from weft.engine.topic_dht_space import places_of, table_sizes
 from weft.rules.draw import absorb, stream_of
 
@@ -48,7 +49,7 @@ def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
     places = places_of(held.peers, seed)
-    roles = subscribed(held, places, params["k"], seed)
+    roles = settled(held, places, params["k"], seed)
     forwards = np.flatnonzero(roles.parent == FORWARDS)
     key = int(base_key(seed, stream_of("tadht-space.topic")))
     hashes = np.array([absorb(key, topic) for topic in range(held.topics + 1)], np.uint64)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
 from weft.engine.topic_dht import Events
 from weft.engine.topic_dht_crash import Crash, survivors
-from weft.engine.topic_dht_roles import subscribed
+from weft.engine.topic_dht_relief import settled
 from weft.engine.topic_dht_space import places_of
 from weft.lab.tadht.world import Net, topic_of
 from weft.protocol.topic_dht.settings import Settings
@@ -187,7 +187,7 @@ def _crash_roots(net: Net, before: int) -> list[int]:
 def stabilise_arrays(params: Params, seed: int) -> Columns:
     """One row."""
     held = workload(params, seed)
-    held_roles = subscribed(held, places_of(held.peers, seed), Settings().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
     return {
@@ -207,7 +207,7 @@ def roots_arrays(params: Params, seed: int) -> Columns:
     """One row per event."""
     held = workload(params, seed)
     settings = Settings(scheme=params["scheme"])
-    held_roles = subscribed(held, places_of(held.peers, seed), Settings().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
     missed = {}
     for mended in (False, True):
         events = Events(held_roles, params["scheme"], seed, mended=mended)

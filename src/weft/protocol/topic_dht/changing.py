@@ -24,7 +24,7 @@ from weft.protocol.messages_topic_dht import (
 from weft.protocol.topic_dht.routing import FEW, Routing
 from weft.protocol.topic_dht.space import TOPICS, location
 from weft.protocol.topic_dht.state import Forwarder, Role
-from weft.protocol.topic_dht.talking import Talking
+from weft.protocol.topic_dht.talking import Talking, after_all
 from weft.rules import roles as rules
 
 Then = Callable[[], None]
@@ -64,16 +64,7 @@ class Changing:
 
     def tell(self, role: Role, forwarders: Sequence[Contact], then: Then) -> None:
         """Tell forwarders around of this new one, and wait until they know."""
-        waiting = len(forwarders)
-        if not waiting:
-            then()
-
-        def answered(reply: RoleReply | None) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                then()
-
+        answered = after_all(len(forwarders), then)
         for one in forwarders:
             self._talking.ask(one, lambda number: Appeared(number, role.topic), answered)
 
@@ -92,17 +83,9 @@ class Changing:
         gates = list(near.values())
         for one in gates[:_TOLD_MAX]:
             self._talking.send(one, Vanished(role.topic))
-        waiting = len(forwarder.children)
-        if not waiting:
-            then()
-
-        def answered(reply: RoleReply | None) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                then()
-
-        for child in list(forwarder.children.values()):
+        children = list(forwarder.children.values())
+        answered = after_all(len(children), then)
+        for child in children:
             self._send_on(role, child.contact, gates, answered)
 
     def make_room_for(self, role: Role, newcomer: Contact) -> None:

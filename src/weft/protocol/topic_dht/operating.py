@@ -1,8 +1,9 @@
 """This peer's own operations: it is the p of op(p, q, t), and tries again when q aborts.
 
-Subscribing and unsubscribing are made of them (Section 4.2). One operation at a time is under way
-in a topic; when it ends, whatever way, `settle_down` looks at what is left to do: the peer wants a
-topic and has no role in it, does not want it and still has one, or has too many children.
+Subscribing (`choosing.py` says which operation it takes) and unsubscribing are made of them
+(Section 4.2). One operation at a time is under way in a topic; when it ends, whatever way,
+`settle_down` looks at what is left to do: the peer wants a topic and has no role in it, does not
+want it and still has one, or has too many children.
 
 Where everybody shall forward (`Settings.everybody_forwards`) there are no children to be moved, so
 a subscriber takes its location at once, without a split (Corollary 4.1).
@@ -23,7 +24,6 @@ from weft.protocol.messages_topic_dht import (
     ABORTED,
     ACCEPTED,
     JOIN,
-    LOOK,
     MAKECHILD,
     REPLACE,
     SPLIT,
@@ -35,6 +35,7 @@ from weft.protocol.messages_topic_dht import (
     RoleRequest,
 )
 from weft.protocol.topic_dht.changing import Changing
+from weft.protocol.topic_dht.choosing import Choosing
 from weft.protocol.topic_dht.routing import FEW, Routing
 from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.space import location
@@ -51,6 +52,7 @@ _HINTS_MAX = 8
 """guess: times a joining peer is sent on before it looks for itself again."""
 
 Accepted = Callable[[RoleReply, int], None]
+Then = Callable[[], None]
 
 
 class Operating:
@@ -71,7 +73,8 @@ class Operating:
         self._talking = talking
         self._changing = changing
         self._settings = settings
-        self.ended: Callable[[Role], None] = _no_matter  # told when an operation has ended
+        self._choosing = Choosing(roles, routing, talking, settings)
+        self.ended: Callable[[Role], None] = _nothing  # told when an operation has ended
 
     # --- begin, end, what then --------------------------------------------------------------------
 
@@ -140,9 +143,8 @@ class Operating:
         if rules.is_overfull(len(forwarder.children), self._settings.k):
             self._later(role)
             if not role.is_busy(self._ctx.now):
-                spots = {location(role.topic, peer): peer for peer in forwarder.children}
-                chosen = spots[rules.split_target(forwarder.place.table.own, list(spots))]
-                self._talking.send(forwarder.children[chosen].contact, Invite(role.topic, SPLIT))
+                chosen = forwarder.pick_child(rules.split_target)
+                self._talking.send(chosen.contact, Invite(role.topic, SPLIT))
 
     # --- subscribing ------------------------------------------------------------------------------
 
@@ -154,54 +156,21 @@ class Operating:
                 role = self._roles.by_topic[topic] = Role(topic)
                 batch.append(role)
             role.wanted = True
-        self._enter(batch)
+        if batch:
+            self._enter(batch)
 
     def _enter(self, batch: list[Role]) -> None:
-        """Find each topic's closest forwarder, hear how loaded it is, and choose the roles."""
+        """Have the roles chosen, and take them."""
         serials = {role.topic: self.begin(role) for role in batch}
-        loads: dict[Topic, rules.Load | None] = {}
-        gates: dict[Topic, Contact] = {}
-        waiting = len(batch)
+        self._choosing.choose(list(serials), partial(self._take, batch, serials))
 
-        def one_less() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                self._choose(batch, serials, loads, gates)
-
-        def found(role: Role, entries: list[Entry]) -> None:
-            if not entries:
-                loads[role.topic] = None
-                one_less()
-                return
-            closest = entries[0].contact
-            gates[role.topic] = closest
-            self._talking.ask(
-                closest,
-                lambda number: RoleRequest(number, role.topic, LOOK),
-                partial(looked, role),
-            )
-
-        def looked(role: Role, reply: RoleReply | None) -> None:
-            if reply is not None and reply.verdict == ACCEPTED:
-                loads[role.topic] = rules.Load(reply.locations, reply.topics, reply.children)
-            one_less()
-
-        for role in batch:
-            own = self._roles.own(role.topic)
-            self._routing.enter(role.topic, own, partial(found, role))
-
-    def _choose(
+    def _take(
         self,
         batch: list[Role],
         serials: dict[Topic, int],
-        loads: dict[Topic, rules.Load | None],
+        choices: dict[Topic, rules.Choice],
         gates: dict[Topic, Contact],
     ) -> None:
-        if self._settings.everybody_forwards:
-            choices: dict[Topic, rules.Choice] = dict.fromkeys(loads, "forward")
-        else:
-            choices = rules.choose_roles(loads, self._roles.load())
         for role in batch:
             serial, choice = serials[role.topic], choices.get(role.topic)
             if role.operation != serial:
@@ -212,9 +181,9 @@ class Operating:
                 known = [gates[role.topic]] if role.topic in gates else []
                 self._changing.become_forwarder(role, known, partial(self.end, role, serial))
             elif choice == "split":
-                self._split(role, gates[role.topic], serial)
+                self._promote(role, gates[role.topic], serial, SPLIT)
             elif choice == "replace":
-                self._replace(role, gates[role.topic], serial)
+                self._promote(role, gates[role.topic], serial, REPLACE)
             else:
                 self._join_at(role, serial, gates[role.topic])
 
@@ -302,33 +271,20 @@ class Operating:
 
     # --- split, replace, makechild, reassign ------------------------------------------------------
 
-    def split(self, role: Role, at: Contact, then: Callable[[], None] | None = None) -> None:
+    def split(self, role: Role, at: Contact, then: Then | None = None) -> None:
         """split(p, q, t): become a forwarder beside the closest one."""
-        self._split(role, at, self.begin(role), then)
-
-    def _split(
-        self, role: Role, at: Contact, serial: int, then: Callable[[], None] | None = None
-    ) -> None:
-        self._promote(role, at, serial, SPLIT, then)
-
-    def _replace(self, role: Role, at: Contact, serial: int) -> None:
-        """replace(p, q, t): become a forwarder instead of q."""
-        self._promote(role, at, serial, REPLACE, None)
+        self._promote(role, at, self.begin(role), SPLIT, then)
 
     def replace(self, role: Role, at: Contact) -> None:
-        self._replace(role, at, self.begin(role))
+        """replace(p, q, t): become a forwarder instead of q."""
+        self._promote(role, at, self.begin(role), REPLACE)
 
     def reassign(self, role: Role, at: Contact) -> None:
         """reassign(p, q, t): split(p, q, t), then makechild(q, p, t)."""
         self.split(role, at, lambda: self._talking.send(at, Invite(role.topic, MAKECHILD)))
 
     def _promote(
-        self,
-        role: Role,
-        at: Contact,
-        serial: int,
-        operation: int,
-        then: Callable[[], None] | None,
+        self, role: Role, at: Contact, serial: int, operation: int, then: Then | None = None
     ) -> None:
         def accepted(reply: RoleReply, request: int) -> None:
             def settled() -> None:
@@ -374,7 +330,9 @@ class Operating:
 
     def _request(self, number: int, role: Role, operation: int) -> RoleRequest:
         load = self._roles.load()
-        return RoleRequest(number, role.topic, operation, load.locations, load.topics)
+        return RoleRequest(
+            number, role.topic, operation, load.locations, load.topics, work=load.work
+        )
 
     def on_invite(self, sender: Contact, message: Invite) -> None:
         role = self._roles.by_topic.get(message.topic)
@@ -408,7 +366,6 @@ class Operating:
     def _leave(self, role: Role) -> None:
         """leave(p, t), or have a child take over where there is no other forwarder."""
         serial = self.begin(role)
-        own = self._roles.own(role.topic)
 
         def found(entries: list[Entry]) -> None:
             forwarder = role.forwarder
@@ -419,27 +376,22 @@ class Operating:
                 heirs = [entry.contact for entry in entries]
                 self._changing.step_down(role, heirs, partial(self.end, role, serial))
                 return
-            spots = {location(role.topic, peer): peer for peer in forwarder.children}
-            heir = forwarder.children[spots[rules.heir(own, list(spots))]]
+            heir = forwarder.pick_child(rules.heir)
             role.operation = 0  # it is the child's operation now
             self._talking.send(heir.contact, Invite(role.topic, REPLACE))
             self._later(role)
 
-        self._routing.find(role.topic, own, found)
+        self._routing.find(role.topic, self._roles.own(role.topic), found)
 
     def give_way(self, role: Role, heir: Contact) -> None:
         """Somebody has taken this forwarder's place."""
         serial = self.begin(role)
         if role.wanted:
-            self._changing.step_down(role, [heir], _nothing)
+            self._changing.step_down(role, [heir], _nothing)  # the children see to themselves
             self._join(role, serial, [heir])
         else:
             self._changing.step_down(role, [heir], partial(self.end, role, serial))
 
 
-def _nothing() -> None:
-    """The children see to themselves."""
-
-
-def _no_matter(role: Role) -> None:
+def _nothing(*_: object) -> None:
     """Nobody wants to know."""

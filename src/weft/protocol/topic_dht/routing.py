@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.lookup import Outcome, Question
+from weft.protocol.kademlia.question import Outcome, Question
 from weft.protocol.kademlia.searches import Search
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.messages_dht import FindReply, Neighbour

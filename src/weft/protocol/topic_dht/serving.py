@@ -103,8 +103,9 @@ class Serving:
         if operation == JOIN:
             return ACCEPTED, []
         if operation == REPLACE and role.wanted:
-            theirs = rules.Load(message.locations, message.topics)
-            unfair = rules.is_unfair(self._roles.load(), theirs)
+            theirs = rules.Load(message.locations, message.topics, 0, message.work)
+            mine = self._roles.load(role.topic)
+            unfair = rules.is_unfair(mine, theirs) or rules.relieves(theirs, mine)
             if self._settings.everybody_forwards or not unfair:
                 return ABORTED, []
         lock = role.lock
@@ -147,14 +148,12 @@ class Serving:
         forwarders: list[Contact] | None = None,
         member: Contact | None = None,
     ) -> None:
-        forwarder = self._roles.forwarding(message.topic)
-        children = len(forwarder.children) if forwarder is not None else 0
-        load = self._roles.load()
+        load = self._roles.load(message.topic)
         reply = RoleReply(
             message.request,
             verdict,
             forwarders or [],
-            children,
+            load.children,
             load.locations,
             load.topics,
             member,

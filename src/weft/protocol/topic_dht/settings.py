@@ -14,6 +14,7 @@ Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "f
 """How events spread in a topic, the same at all peers of a network: in the full ones every
 subscriber has a location and takes part, in the others only forwarders do, each for its children.
 """
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 _SWITCHES = ("scheme", "gossip_mode", "view_percent")
 
 
@@ -42,7 +43,7 @@ class Settings:
         for name, value in vars(self).items():
             if name not in _SWITCHES and value < 1:
                 raise ValueError(f"topic_dht.{name} must be at least 1")
-        for name, known in (("scheme", get_args(Scheme)), ("gossip_mode", get_args(Mode))):
+        for name, known in (("scheme", SCHEMES), ("gossip_mode", get_args(Mode))):
             if getattr(self, name) not in known:
                 raise ValueError(f"topic_dht.{name}: one of {', '.join(known)}")
         if self.roots > ROOTS_MAX:

@@ -5,7 +5,8 @@ behalf; else it looks for itself. Whoever is found takes the child among its chi
 
 Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
 of for some periods; a child stays with a parent that was confirmed in this period when somebody
-farther away claims it, since that one was found by a lookup that missed the parent.
+farther away claims it, since that one was found by a lookup that missed the parent; and a child
+takes the place of a parent that does more than its share (`rules/roles.py` `relieves`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ class Stabilising:
         if child.peer not in forwarder.children and len(forwarder.children) >= CHILDREN_MAX:
             return
         self._serving.adopt(forwarder, child)
-        self._talking.send(child, IsChild(message.topic, self._serving.gates(forwarder)))
+        gates, load = self._serving.gates(forwarder), self._roles.load(message.topic)
+        told = IsChild(message.topic, gates, load.topics, load.children, load.work)
+        self._talking.send(child, told)
         self._operating.settle_down(role)
 
     def on_is_child(self, sender: Contact, message: IsChild) -> None:
@@ -152,3 +155,14 @@ class Stabilising:
             self._talking.send(sender, Forget(message.topic))
         else:
             self._operating.become_child(role, sender, message.forwarders)
+            self._relieve(role, sender, message)
+
+    def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
+        """Take over from a parent that does more than its share; one at a time, since each counts
+        in the next."""
+        if any(one.operation for one in self._roles.by_topic.values()):
+            return
+        theirs = rules.Load(0, message.topics, message.children, message.work)
+        if rules.relieves(self._roles.load(), theirs):
+            self._ctx.counters["topic_dht_reliefs"] += 1
+            self._operating.replace(role, parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.ids import Contact, PeerId, Topic
@@ -56,6 +57,11 @@ class Forwarder:
             if entry.key != target and entry.role == topic and closer:
                 return entry
         return None
+
+    def pick_child(self, rule: Callable[[int, Sequence[int]], int]) -> ChildEntry:
+        """The child that a rule picks from the own location and those of all children."""
+        spots = {location(self.place.role, peer): peer for peer in self.children}
+        return self.children[spots[rule(self.place.table.own, list(spots))]]
 
 
 @dataclass
@@ -148,10 +154,16 @@ class Roles:
         self.dht = dht
         self.by_topic: dict[Topic, Role] = {}
 
-    def load(self) -> rules.Load:
-        """|L_p| and |T_p|."""
-        held = self.by_topic.values()
-        return rules.Load(sum(one.forwarder is not None for one in held), self.topics())
+    def load(self, topic: Topic | None = None) -> rules.Load:
+        """|L_p|, |T_p|, |C_p| in a topic, and what all of it amounts to."""
+        forwarded = [one.forwarder for one in self.by_topic.values() if one.forwarder is not None]
+        here = self.forwarding(topic) if topic is not None else None
+        return rules.Load(
+            len(forwarded),
+            self.topics(),
+            len(here.children) if here is not None else 0,
+            sum(1 + len(one.children) for one in forwarded),
+        )
 
     def topics(self) -> int:
         return sum(one.wanted for one in self.by_topic.values())

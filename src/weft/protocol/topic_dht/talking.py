@@ -13,6 +13,21 @@ Answered = Callable[[RoleReply | None], None]
 """Told of the answer, or None if there was none."""
 
 
+def after_all(count: int, then: Callable[[], None]) -> Callable[..., None]:
+    """To be called so many times, whatever with; after the last (or none at all) `then` is."""
+    waiting = count
+    if not waiting:
+        then()
+
+    def one(*_: object) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            then()
+
+    return one
+
+
 class Talking:
     """See the module's text."""
 
