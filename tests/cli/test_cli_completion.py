@@ -33,7 +33,7 @@ def test_bash_offers_commands() -> None:
 def test_bash_offers_options_and_choices() -> None:
     assert complete(["weft", "peer", "--metr"]) == ["--metrics"]
     assert complete(["weft", "completion", "z"]) == ["zsh"]
-    assert complete(["weft", "sim", "--scheme", "f"]) == ["flood"]
+    assert complete(["weft", "sim", "--scheme", "fl"]) == ["flood"]
     assert complete(["weft", "peer", "--listen", ""]) == []
 
 

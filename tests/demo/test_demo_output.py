@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 
 from weft.demo.output import Output
-from weft.demo.progress import Progress
 from weft.net.errors import UsageError
 
 
@@ -32,22 +30,3 @@ def test_foreign_folder_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not empty"):
         Output(tmp_path).prepare()
     assert (tmp_path / "summary.json").read_text() == text
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_in_lines_and_as_a_bar() -> None:
-    for stream in (io.StringIO(), Terminal()):
-        progress = Progress(stream)
-        progress.begin("publishing", 8)
-        for done in range(9):
-            progress.update(done, "events")
-        progress.end("8 events")
-        text = stream.getvalue()
-        assert "publishing   8 events" in text
-        assert ("█" in text) == stream.isatty()
-        if not stream.isatty():
-            assert text.splitlines()[:3] == [f"  publishing   {n}/8 events" for n in (2, 4, 6)]

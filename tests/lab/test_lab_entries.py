@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from frames import frame, only
+from pyspark.sql import SparkSession
 
 import weft
 from weft.lab import run as lab
@@ -34,18 +34,6 @@ TERA = (
     + [f"tera-{name}" for name in ("6a", "6b", "6c", "6d")]
     + ["tera-churn", "tera-hetero", "tera-mem"]
 )
-
-
-def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) -> DataFrame:
-    """Rows of an experiment of which a test needs some columns; the others are null."""
-    shape = shape_of(columns)
-    return spark.createDataFrame([[row.get(name) for name in shape.names] for row in rows], shape)
-
-
-def only(frame: DataFrame, **numbers: Any) -> None:
-    """The frame has one row, with these numbers."""
-    [row] = frame.collect()
-    assert {name: row[name] for name in numbers} == pytest.approx(numbers)
 
 
 def test_every_row_of_the_paper_has_an_entry() -> None:

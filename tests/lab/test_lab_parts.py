@@ -13,7 +13,7 @@ import pytest
 
 from weft.lab import report, verdict
 from weft.lab.execute import bins_of, stages_of
-from weft.lab.progress import Progress, duration
+from weft.lab.progress import Phases, Progress, duration
 from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source
@@ -117,6 +117,23 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then() -> None:
         progress.show(int(now[0]) // 6, weight=float(now[0]))
     assert len(stream.getvalue().splitlines()) == 4
     assert "\r" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_phases_in_lines_and_as_a_bar(stream: io.StringIO) -> None:
+    now = [0.0]
+    progress = Phases(stream, clock=lambda: now[0])
+    progress.begin("publishing", 8)
+    for done in range(9):
+        now[0] = float(done)
+        progress.update(done, "events")
+    progress.end("8 events")
+    text = stream.getvalue()
+    assert "publishing   8 events  (8.0 s)\n" in text
+    assert ("█" in text) == stream.isatty()
+    assert ("6/8 events, about 2 s left" in text) == stream.isatty()
+    if not stream.isatty():
+        assert text.splitlines()[:3] == [f"  publishing   {n}/8 events" for n in (2, 4, 6)]
 
 
 def test_durations_are_for_people() -> None:

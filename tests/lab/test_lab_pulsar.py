@@ -186,6 +186,8 @@ def test_messages_and_time_that_a_gap_may_take() -> None:
     assert long == {"messages_allowed": 10, "ms_allowed": 205 + 5 * 40}
     lossy = gap.allowed(10, 11, 0.1)
     assert lossy["messages_allowed"] == pytest.approx(2 * (10 + 3 * 1.9**0.5) / 0.81)
+    read = gap.allowed(1_000, 1_001, 0.1)  # five pages, and one walk of 64 heights
+    assert read["messages_allowed"] == pytest.approx(2 * (69 + 3 * (69 * 0.19) ** 0.5) / 0.81)
 
 
 def test_time_that_a_tree_may_take_to_heal() -> None:
@@ -277,6 +279,13 @@ def test_nobody_provides_where_nobody_may_and_all_where_all_must() -> None:
     assert (everybody["copies"] == 5).all() and everybody["survived"].all()
     assert list(everybody["expected"]) == [1.0] * 6
     assert nobody["own_copy"].all() and everybody["own_copy"].all()
+
+
+def test_after_a_crash_of_almost_all_whatever_is_on_record_is_found() -> None:
+    size = {"peers": 60, "subscribers": 30, "events": 12, "crash": 0.9}
+    found = persist.run({**size, "p": 0.5}, 1)
+    assert found["named"].sum() > 6
+    assert (found["found"] == found["named"]).all()
 
 
 def test_a_tree_heals_in_the_time_allowed() -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from weft.lab.execute import TaskFailed, pending
 from weft.lab.registry import Size
 from weft.lab.run import Busy, claimed, plan_of
 from weft.lab.task import shape_of, table_of
-from weft.pipeline import tables
+from weft.pipeline import marked, tables
 from weft.pipeline.schemas import JUDGED
 
 HERE = Path(__file__).parent
@@ -145,12 +144,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     )
     table = table_of(tmp_path, "dice")
     log = tmp_path / "calls"
-    deadline = time.monotonic() + 90
-    # The two tasks of the first point finish; two others are under way and wait at the gate.
-    while len(tables.finished(table)) < 2 or len(log.read_text().splitlines()) < 4:
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def stuck() -> bool:
+        """The tasks of the first point have finished; two others are under way, at the gate."""
+        return len(tables.finished(table)) >= 2 and len(log.read_text().splitlines()) >= 4
+
+    assert marked.wait_until(lambda: stuck() or process.poll() is not None, 90)
+    assert process.poll() is None, process.stderr and process.stderr.read()
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=60)
     assert process.returncode != 0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from frames import frame, only
+from pyspark.sql import SparkSession
 
 from weft.lab import run as lab
 from weft.lab.entries import (
@@ -24,21 +24,8 @@ from weft.lab.entries import (
 )
 from weft.lab.registry import Entry, all_entries
 from weft.lab.tadht import fail, hier, parasite, uniform
-from weft.lab.task import shape_of
 
 ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "uniform"]
-
-
-def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) -> DataFrame:
-    """Rows of an experiment of which a test needs some columns; the others are null."""
-    shape = shape_of(columns)
-    return spark.createDataFrame([[row.get(name) for name in shape.names] for row in rows], shape)
-
-
-def only(found: DataFrame, **numbers: Any) -> None:
-    """The frame has one row, with these numbers."""
-    [row] = found.collect()
-    assert {name: row[name] for name in numbers} == pytest.approx(numbers)
 
 
 def test_every_row_of_the_paper_has_an_entry() -> None:

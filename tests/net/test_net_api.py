@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from net_kit import until
+from swarm_kit import together
 
 import weft
 from weft.net.config import Network
@@ -25,17 +25,7 @@ LIVELY = weft.Config(
 )
 
 
-@asynccontextmanager
-async def swarm(count: int) -> AsyncGenerator[list[weft.Peer], None]:
-    """Peers that have joined each other."""
-    async with AsyncExitStack() as stack:
-        peers: list[weft.Peer] = []
-        for _ in range(count):
-            join = [peers[0].address] if peers else []
-            peer = await stack.enter_async_context(weft.Peer.open(join=join, config=LIVELY))
-            peers.append(peer)
-        await until(lambda: not any(peer.isolated for peer in peers) or count == 1, "all to join")
-        yield peers
+swarm = partial(together, config=LIVELY)
 
 
 def linked(peer: weft.Peer, topic: str) -> bool:
@@ -137,6 +127,16 @@ async def test_two_subscriptions_to_one_topic_share_it() -> None:
         assert peer.status()["topics"] == {}
 
 
+async def test_a_scheme_that_cannot_be_is_refused_before_anything_is_joined() -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match=r"no scheme 'loud'.*tree, gossip, flood"):
+            peer.subscribe("/x", scheme="loud")  # type: ignore[arg-type]
+        assert peer.status()["topics"] == {}
+        await peer.subscribe("/x", scheme="gossip")
+        with pytest.raises(weft.UsageError, match="by the scheme gossip already"):
+            peer.subscribe("/x", scheme="tree")
+
+
 async def test_a_closed_subscription_ends_its_iteration_after_what_waits() -> None:
     async with swarm(1) as (peer,):
         async with peer.subscribe("/x") as sub:
@@ -152,7 +152,7 @@ async def test_a_reader_waiting_when_the_peer_closes_ends() -> None:
     async with swarm(1) as (peer,):
         sub = await peer.subscribe("/x")
         reading = asyncio.create_task(_read_all(sub))
-        await asyncio.sleep(0)
+        await until(lambda: sub._reader, "somebody to read")
     assert await reading == []
 
 
@@ -160,7 +160,7 @@ async def test_two_readers_of_one_subscription_are_told_apart() -> None:
     async with swarm(1) as (peer,):
         sub = await peer.subscribe("/x")
         first = asyncio.create_task(anext(sub))
-        await asyncio.sleep(0)
+        await until(lambda: sub._reader, "somebody to read")
         with pytest.raises(weft.UsageError, match="subscribe twice"):
             await anext(sub)
         await peer.publish("/x", b"for the first")

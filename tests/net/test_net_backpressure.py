@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, until
+from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
 
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
@@ -62,11 +62,17 @@ async def publish_until_it_waits(a: Node) -> asyncio.Task[object]:
     """Publish until one is suspended; returns that one."""
     while True:
         task = asyncio.create_task(a.runtime.publish(TOPIC, bytes(EVENT_BYTES)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if not task.done() and queued(a) > LIMITS.queue_soft_bytes:
+        await until(lambda task=task: task.done() or queued(a) > LIMITS.queue_soft_bytes)  # type: ignore[misc]
+        if not task.done():
             return task
         await task
+
+
+async def send_until_dropped(a: Node, to: Contact) -> None:
+    """Events until one finds no room; on each turn some go on into the kernel's buffers."""
+    while not a.runtime.counters.events_dropped:
+        a.send(to, payload(1, EVENT_BYTES))
+        await turn()
 
 
 async def test_publish_waits_for_a_slow_reader_and_goes_on_when_it_reads() -> None:
@@ -117,9 +123,7 @@ async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time
 async def test_control_messages_have_headroom_over_events() -> None:
     async with node(LIMITS) as a, caller() as slow:
         contact = await slow_reader(a, slow)
-        while not a.runtime.counters.events_dropped:
-            a.send(contact, payload(1, EVENT_BYTES))
-            await asyncio.sleep(0)
+        await send_until_dropped(a, contact)
         a.send(contact, m.Ping(1, 0))
         assert a.count("dropped_control_queue_full") == 0
         while not a.count("dropped_control_queue_full"):
@@ -131,9 +135,7 @@ async def test_a_peer_that_stays_over_the_hard_limit_is_disconnected() -> None:
     network = quick(**{**vars(LIMITS), "overload_ms": 300, "drain_timeout_ms": 200})
     async with node(network) as a, caller() as slow:
         contact = await slow_reader(a, slow)
-        while not a.runtime.counters.events_dropped:
-            a.send(contact, payload(1, EVENT_BYTES))
-            await asyncio.sleep(0)
+        await send_until_dropped(a, contact)
         await until(lambda: a.machine.lost == [contact.peer])
         assert a.count("fault_overload") == 1
         assert a.connections == 0
@@ -153,9 +155,7 @@ async def test_drops_are_traced(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     async with node(LIMITS, trace=path) as a, caller() as slow:
         contact = await slow_reader(a, slow)
-        while not a.runtime.counters.events_dropped:
-            a.send(contact, payload(1, EVENT_BYTES))
-            await asyncio.sleep(0)
+        await send_until_dropped(a, contact)
         dropped = a.runtime.counters.events_dropped
         a.runtime._tracer.flush()  # type: ignore[union-attr]
         records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -190,7 +190,7 @@ async def flood(a: Node, b: Node, count: int) -> None:
     for number in range(1, count + 1):
         a.send(b.me, payload(number, EVENT_BYTES))
         if number % 50 == 0:
-            await asyncio.sleep(0)
+            await turn()
 
 
 async def test_a_full_subscription_stops_reading_and_loses_nothing() -> None:

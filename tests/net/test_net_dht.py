@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from net_kit import until
+from net_kit import PATIENCE_S, until
+from swarm_kit import command, together
 
 import weft
 from weft.ids import parse_contact
@@ -28,57 +23,26 @@ CONFIG = weft.Config(
         dht=protocol.Dht(enabled=True, k=8, refresh_first_ms=500),
     ),
 )
+SETTINGS = ["cyclon.cycle_ms=1000", "dht.enabled=true", "dht.k=8", "dht.refresh_first_ms=500"]
+"""The same, for a command."""
 PEERS = 19
-
-
-@asynccontextmanager
-async def swarm(count: int) -> AsyncGenerator[list[weft.Peer], None]:
-    async with AsyncExitStack() as stack:
-        peers: list[weft.Peer] = []
-        for _ in range(count):
-            join = [peers[0].address] if peers else []
-            peer = await stack.enter_async_context(weft.Peer.open(join=join, config=CONFIG))
-            peers.append(peer)
-        yield peers
 
 
 def contacts(peer: weft.Peer) -> int:
     return int(peer.status()["dht"]["contacts"])  # type: ignore[index]
 
 
-@asynccontextmanager
-async def process(join: str) -> AsyncGenerator[tuple[int, str], None]:
-    """One more peer, in a process; its process id and its address."""
-    sets = ["cyclon.cycle_ms=1000", "dht.enabled=true", "dht.k=8", "dht.refresh_first_ms=500"]
-    options = [word for one in sets for word in ("--set", f"protocol.{one}")]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "weft.cli.main",
-        "peer",
-        "--join",
-        join,
-        *options,
-        env={**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert child.stdout is not None
-    try:
-        line = await asyncio.wait_for(child.stdout.readline(), 60)
-        yield child.pid, line.decode().strip()
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
-
-
 async def test_twenty_peers_hold_and_find_and_survive_a_kill(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("WEFT_HOME", str(tmp_path))
-    async with swarm(PEERS) as peers, process(peers[0].address) as (pid, address):
+    async with (
+        together(PEERS, config=CONFIG) as peers,
+        command("peer", "--join", peers[0].address, settings=SETTINGS) as process,
+    ):
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
+        address = line.decode().strip()
         victim = parse_contact(address)
         await until(lambda: all(contacts(peer) >= 8 for peer in peers), "tables to fill")
 
@@ -104,7 +68,7 @@ async def test_twenty_peers_hold_and_find_and_survive_a_kill(
         truth = closest(location_of(key), everybody, 8)
         assert len(set(truth) & {location_of(one.peer) for one in near}) >= 7
 
-        os.kill(pid, signal.SIGKILL)
+        process.kill()
         for peer in peers[1::6]:
             assert await peer.dht.get(key) == block
             assert await peer.dht.find_providers(key)
@@ -115,7 +79,7 @@ async def test_twenty_peers_hold_and_find_and_survive_a_kill(
 
 
 async def test_what_is_wrong_is_said() -> None:
-    async with swarm(2) as (one, other):
+    async with together(2, config=CONFIG) as (one, other):
         await until(lambda: contacts(one) and contacts(other), "the two to meet")
         with pytest.raises(UsageError, match="not valid"):
             await one.dht.put(block_key(b"a"), b"b")

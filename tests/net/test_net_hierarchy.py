@@ -4,19 +4,18 @@ command line's way in."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from net_kit import PATIENCE_S, until
+from swarm_kit import together
 
 import weft
 from weft.cli import pub
 from weft.net.config import Network
 from weft.net.control import ControlClient, ControlServer
 from weft.protocol import config as protocol
-from weft.store.memory import MemoryStore
 
 CONFIG = weft.Config(
     network=Network(leave_timeout_ms=2_000, rejoin_ms=100),
@@ -29,26 +28,7 @@ CONFIG = weft.Config(
 SPORTS, BALL, FOOTBALL = "/sports", "/sports/ball", "/sports/ball/football"
 
 
-@asynccontextmanager
-async def swarm(
-    count: int,
-    routing: protocol.Routing = "tera",
-    history: bool = False,
-    hierarchies: tuple[str, ...] = (SPORTS,),
-) -> AsyncGenerator[list[weft.Peer], None]:
-    async with AsyncExitStack() as stack:
-        peers: list[weft.Peer] = []
-        for _ in range(count):
-            opened = weft.Peer.open(
-                join=[peers[0].address] if peers else [],
-                config=CONFIG,
-                routing=routing,
-                store=MemoryStore() if history else None,
-                hierarchies=hierarchies,
-            )
-            peers.append(await stack.enter_async_context(opened))
-        await until(lambda: not any(peer.isolated for peer in peers), "all to join")
-        yield peers
+swarm = partial(together, config=CONFIG, hierarchies=(SPORTS,))
 
 
 async def notes(sub: weft.Subscription, count: int) -> list[tuple[str, str, bytes]]:

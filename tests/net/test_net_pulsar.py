@@ -4,16 +4,11 @@ killed."""
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from functools import partial
 
 import pytest
 from net_kit import PATIENCE_S, until
+from swarm_kit import command, together
 
 import weft
 from weft.net.config import Network
@@ -28,46 +23,12 @@ CONFIG = weft.Config(
         pulsar=protocol.Pulsar(children_max=2),
     ),
 )
+SETTINGS = ["cyclon.cycle_ms=500", "routing='pulsarcast'", "dht.k=8", "dht.refresh_first_ms=500"]
+"""The same, for a command."""
 T = "/t"
 
 
-@asynccontextmanager
-async def swarm(count: int, routing: protocol.Routing) -> AsyncGenerator[list[weft.Peer], None]:
-    """Some peers, without history."""
-    async with AsyncExitStack() as stack:
-        peers: list[weft.Peer] = []
-        for _ in range(count):
-            join = [peers[0].address] if peers else []
-            opened = weft.Peer.open(join=join, config=CONFIG, routing=routing)
-            peers.append(await stack.enter_async_context(opened))
-        yield peers
-
-
-@asynccontextmanager
-async def process(join: str) -> AsyncGenerator[int, None]:
-    """One more subscriber, in a process; its process id."""
-    sets = ["cyclon.cycle_ms=500", "routing='pulsarcast'", "dht.k=8", "dht.refresh_first_ms=500"]
-    options = [word for one in sets for word in ("--set", f"protocol.{one}")]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "weft.cli.main",
-        "sub",
-        T,
-        "--join",
-        join,
-        *options,
-        env={**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield child.pid
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
+swarm = partial(together, config=CONFIG)
 
 
 def place(peer: weft.Peer) -> dict[str, object]:
@@ -86,7 +47,10 @@ async def next_payload(subscription: weft.Subscription) -> bytes:
 
 
 async def test_a_tree_carries_events_and_outlives_a_killed_member() -> None:
-    async with swarm(8, "pulsarcast") as peers, process(peers[0].address) as pid:
+    async with (
+        swarm(8, "pulsarcast") as peers,
+        command("sub", T, "--join", peers[0].address, settings=SETTINGS) as process,
+    ):
         inside, outside = peers[:7], peers[7]
         subscriptions = [await peer.subscribe(T) for peer in inside]
         await until(lambda: all(is_placed(peer) for peer in inside), "places in the tree")
@@ -106,7 +70,7 @@ async def test_a_tree_carries_events_and_outlives_a_killed_member() -> None:
         assert receipt.outcome == "delivered"
         assert [await next_payload(one) for one in subscriptions] == [b"before"] * 7
 
-        os.kill(pid, signal.SIGKILL)
+        process.kill()
         await until(lambda: not strangers(), "the dead to be noticed")
         await until(lambda: all(is_placed(peer) for peer in inside), "places in the tree again")
         receipt = await outside.publish(T, b"after")

@@ -9,7 +9,7 @@ import logging
 import weakref
 
 import pytest
-from net_kit import TOPIC, Scripted, node, quick, until
+from net_kit import TOPIC, Scripted, node, quick, turn, until
 
 from weft.ids import Contact, PeerId
 from weft.net.errors import ClosedError
@@ -143,7 +143,7 @@ async def test_closing_before_a_topic_is_joined_is_an_error_for_who_waits() -> N
     async with node() as a:  # whose machine never answers
         sub = a.runtime.subscribe(TOPIC)
         waiting = asyncio.create_task(sub._wait_joined())
-        await asyncio.sleep(0)
+        await turn()  # it waits now
     with pytest.raises(ClosedError, match="before /t was joined"):
         await waiting
     assert [note async for note in sub] == []
@@ -161,7 +161,7 @@ async def test_a_busy_publisher_lets_others_have_their_turn() -> None:
             nonlocal turns
             while True:
                 turns += 1
-                await asyncio.sleep(0)
+                await turn()
 
         task = asyncio.create_task(other())
         for _ in range(1_000):

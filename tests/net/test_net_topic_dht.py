@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 from net_kit import PATIENCE_S, until
+from swarm_kit import together
 
 import weft
 from weft.net.config import Network
 from weft.protocol import config as protocol
 from weft.protocol.topic_dht.settings import Scheme, Settings
-from weft.store.memory import MemoryStore
 
 T = "/t"
 
@@ -32,22 +30,6 @@ def config(scheme: Scheme) -> weft.Config:
     )
 
 
-@asynccontextmanager
-async def swarm(
-    count: int, scheme: Scheme, history: bool = False
-) -> AsyncGenerator[list[weft.Peer], None]:
-    async with AsyncExitStack() as stack:
-        peers: list[weft.Peer] = []
-        for _ in range(count):
-            join = [peers[0].address] if peers else []
-            store = MemoryStore() if history else None
-            opened = weft.Peer.open(
-                join=join, config=config(scheme), routing="topic-dht", store=store
-            )
-            peers.append(await stack.enter_async_context(opened))
-        yield peers
-
-
 def place(peer: weft.Peer) -> dict[str, Any]:
     """Where a peer is in the topic."""
     topics = peer.status().get("routing", {})
@@ -61,7 +43,7 @@ async def payloads(subscription: weft.Subscription, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("scheme", ["forward-treecast", "full-gossip"])
 async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> None:
-    async with swarm(7, scheme) as peers:
+    async with together(7, "topic-dht", config=config(scheme)) as peers:
         inside, outside = peers[:6], peers[6]
         if scheme.startswith("forward"):  # who forwards something is a child elsewhere
             for number, peer in enumerate(inside):
@@ -90,7 +72,7 @@ async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> N
 
 
 async def test_history_and_signatures_over_it() -> None:
-    async with swarm(4, "forward-treecast", history=True) as peers:
+    async with together(4, "topic-dht", True, config=config("forward-treecast")) as peers:
         subscriptions = [await peer.subscribe(T) for peer in peers[:3]]
         await until(lambda: all(not peer.isolated for peer in peers), "neighbours")
         for number in range(3):

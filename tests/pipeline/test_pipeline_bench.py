@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.pipeline.processes import Watch, timed
+from benchmarks.pipeline.processes import POLL_S, Watch, timed
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n{after}"
 ORPHAN = (
@@ -21,7 +21,8 @@ def run(code: str) -> None:
 
 
 def test_what_ended_processes_used_counts() -> None:
-    burn = BURN.format(seconds=0.5, after="time.sleep(0.4)")  # until it is looked at again
+    # It cannot know when it was looked at, so it stays for some more looks after its work.
+    burn = BURN.format(seconds=0.5, after=f"time.sleep({4 * POLL_S})")
     _, cost = timed(lambda: run(ORPHAN.format(burn=burn)))
     assert cost["cpu_seconds"] >= 0.5
     assert cost["peak_gb"] > 0.001

@@ -14,12 +14,13 @@ from weft.pipeline import cluster, marked
 
 PATIENCE_SECONDS = 60.0
 
+# The programs sleep to be there until they are ended; nobody waits for that.
+IDLE = "import time; print('there', flush=True); time.sleep(600)"
 # Ignores politeness, and has a child of another session that outlives it.
-STUBBORN = """
+STUBBORN = f"""
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-sleeper = "import time; print('there', flush=True); time.sleep(600)"
-subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
+subprocess.Popen([sys.executable, "-c", {IDLE!r}], start_new_session=True)
 time.sleep(600)
 """
 
@@ -47,7 +48,7 @@ def start(stack: ExitStack, program: str, mark: str) -> subprocess.Popen[str]:
 
 def test_all_that_carry_the_mark_are_ended_and_no_others(stack: ExitStack) -> None:
     ours = start(stack, STUBBORN, "ours-1")
-    other = start(stack, "import time; print('there', flush=True); time.sleep(600)", "ours-12")
+    other = start(stack, IDLE, "ours-12")
     found = marked.carriers("ours-1")
     assert ours.pid in found and len(found) == 2
     assert marked.end("ours-1", polite_seconds=0.5) == 2

@@ -23,7 +23,14 @@ from weft.protocol.messages_dht import (
     Neighbour,
 )
 from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
-from weft.protocol.messages_stan import Candidate, CollectReply, CollectWalk, LinkRelease
+from weft.protocol.messages_stan import (
+    AdoptMe,
+    Candidate,
+    CollectReply,
+    CollectWalk,
+    InLink,
+    LinkRelease,
+)
 from weft.protocol.messages_topic_dht import (
     Appeared,
     Rejoin,
@@ -201,6 +208,8 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
     if isinstance(message, CollectWalk):
         found = [Candidate(rng.choice(PEERS)) for _ in range(3)]
         return CollectReply(message.topic, message.walk, found)
+    if isinstance(message, AdoptMe):
+        return InLink(message.topic, rng.random() < 0.5, rng.random() < 0.5)
     if isinstance(message, LinkRelease):
         return m.Unlink(message.topic)
     if isinstance(message, FindRequest):

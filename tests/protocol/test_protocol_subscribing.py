@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from protocol_kit import (
     Group,
     Rig,
@@ -20,6 +21,7 @@ from protocol_kit import (
 from weft.ids import GENERAL, Contact
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.config import Config, Routing
 
 
 def joining() -> Rig:
@@ -250,3 +252,25 @@ def test_a_member_alone_keeps_looking_but_ever_more_seldom() -> None:
             elif isinstance(message, m.ShuffleRequest):
                 rig.hear(to, m.ShuffleReply(message.topic, message.tick, []))
     assert 4 <= len(walks) <= 12
+
+
+# --- a scheme of the subscription's own ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("routing", ["topic-dht", "pulsarcast", "flood"])
+def test_a_routing_without_a_choice_refuses_a_scheme(routing: Routing) -> None:
+    rig = Rig(1, Config(routing=routing))
+    (answer,) = rig.subscribe(scheme="tree")
+    assert isinstance(answer, seam.Answer) and answer.outcome == "refused"
+    assert f"cannot choose a scheme with the routing {routing}" in answer.reason
+    assert ("protocol.topic_dht.scheme" in answer.reason) == (routing == "topic-dht")
+    assert not rig.peer.routing.is_subscribed(T)
+
+
+def test_a_peer_has_one_scheme_per_topic() -> None:
+    rig = Rig(1)
+    rig.subscribe(scheme="gossip")
+    assert answers(rig.subscribe(token=2, scheme="flood")) == [(2, "refused")]
+    assert answers(rig.subscribe(token=3, scheme="gossip")) == [(3, "already")]
+    assert answers(rig.subscribe(token=4)) == [(4, "already")]
+    assert rig.peer.tera.topics[T].scheme == "gossip"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.sim.scenario import Settings, run
+from weft.sim.scenario import run
+from weft.sim.settings import Settings
 
 
 @pytest.mark.parametrize("seed", range(1, 13))

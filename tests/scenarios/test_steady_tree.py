@@ -13,7 +13,8 @@ from weft.protocol.peer import Peer
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.scenario import Scenario, Settings
+from weft.sim.scenario import Scenario
+from weft.sim.settings import Settings
 from weft.sim.world import World
 
 

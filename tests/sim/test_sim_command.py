@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from weft.cli.main import main
-from weft.sim import scenario
+from weft.cli.sim import SCHEMES
+from weft.protocol.peer import Peer
+from weft.sim import scenario, settings
 from weft.sim.many import run_many
 from weft.sim.profile import profiled
-from weft.sim.scenario import Scenario, Settings, run
+from weft.sim.scenario import Scenario, run
+from weft.sim.settings import Settings
 from weft.sim.throughput import measure_throughput
 from weft.trace import Writer
 
@@ -145,3 +150,32 @@ def test_profile_names_the_rooms() -> None:
 def test_throughput_reaches_the_floor() -> None:
     """The floor that was asked for; a shared machine can be several times slower than its best."""
     assert measure_throughput(messages=30_000) > 20_000
+
+
+def test_all_schemes_of_all_routings_can_be_chosen() -> None:
+    assert sorted(SCHEMES) == sorted(chain.from_iterable(settings.SCHEMES.values()))
+
+
+@pytest.mark.parametrize("scheme", settings.SCHEMES["topic-dht"])
+def test_the_scheme_chosen_is_the_one_played(scheme: settings.AnyScheme) -> None:
+    asked = Settings(seed=4, peers=6, topics=2, events=12, routing="topic-dht", scheme=scheme)
+    scenario = Scenario(replace(asked, calm=True))
+    assert scenario.play() == [] and scenario.judge() == []
+    machines = [node.machine for node in scenario.world.nodes]
+    assert {one.config.topic_dht.scheme for one in machines if isinstance(one, Peer)} == {scheme}
+    assert f"--scheme {scheme} --routing topic-dht" in asked.command()
+
+
+@pytest.mark.parametrize(
+    ("routing", "scheme", "choice"),
+    [
+        ("topic-dht", "tree", "there are full-gossip, forward-gossip, full-treecast, forward-"),
+        ("tera", "full-gossip", "there are tree, gossip, flood"),
+        ("pulsarcast", "tree", "there is none to choose"),
+    ],
+)
+def test_a_scheme_of_another_routing_is_refused(
+    routing: str, scheme: str, choice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sim", "--routing", routing, "--scheme", scheme]) == 2
+    assert f"no scheme {scheme} with the routing {routing}: {choice}" in capsys.readouterr().err

@@ -11,7 +11,8 @@ from weft.sim.checkers import check_complete
 from weft.sim.checkers_hierarchy import check_levels, expected_levels
 from weft.sim.identity import contact_of
 from weft.sim.record import Delivery, Publication, Record
-from weft.sim.scenario import Scenario, Settings, run
+from weft.sim.scenario import Scenario, run
+from weft.sim.settings import Settings
 from weft.sim.workload import HIERARCHY, Shape, draw_workload
 
 TOP, MIDDLE, LOW = Topic("/a"), Topic("/a/b"), Topic("/a/b/c")

@@ -13,7 +13,8 @@ from weft.protocol.config import Config, Cyclon, History, Routing
 from weft.protocol.peer import Peer
 from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.scenario import PROMISES, Settings, run
+from weft.sim.scenario import PROMISES, run
+from weft.sim.settings import Settings
 from weft.sim.world import World
 from weft.store.memory import MemoryStore
 

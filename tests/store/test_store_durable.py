@@ -22,9 +22,11 @@ class SlowDisk(SqliteStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.syncs = threading.Event()
         self.may_sync = threading.Event()
 
     def settle(self) -> None:
+        self.syncs.set()
         assert self.may_sync.wait(30)
         super().settle()
 
@@ -34,9 +36,8 @@ async def test_what_waits_together_is_committed_together(tmp_path: Path) -> None
     store = SlowDisk(tmp_path / "store.db")
     writer = Durable(store)
     first = writer.submit(Batch(NOW_MS, (events[0],)))
-    await asyncio.sleep(0)
+    assert await asyncio.to_thread(store.syncs.wait, 30)
     rest = [writer.submit(Batch(NOW_MS, (each,))) for each in events[1:]]
-    await asyncio.sleep(0)
     assert not first.done()
     assert not store.has(events[0].cid)  # no receipt, and nobody sees it
     store.may_sync.set()

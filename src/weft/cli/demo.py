@@ -13,8 +13,8 @@ from weft.cli.problem import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from weft.demo.output import Output
-    from weft.demo.progress import Progress
     from weft.demo.show import Outcome
+    from weft.lab.progress import Phases
 
 HELP = "See it work: a real swarm on this machine, checked, with a report"
 DETAILS = """
@@ -61,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from weft.demo.output import Output
-    from weft.demo.progress import Progress
     from weft.demo.show import Plan, Show
+    from weft.lab.progress import Phases
     from weft.net.errors import WeftError
 
     output = Output(args.out)
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)
-    progress = Progress()
+    progress = Phases()
     show = Show(plan, output.trace, progress)
     try:
         asyncio.run(show.run())
@@ -104,7 +104,7 @@ def write(
 
 
 def measure(
-    output: Output, outcome: Outcome, summary: dict[str, Any], progress: Progress
+    output: Output, outcome: Outcome, summary: dict[str, Any], progress: Phases
 ) -> dict[str, Any]:
     """Let the pipeline measure the traces and compare; returns the summary with what it found."""
     from weft.demo import measured, traffic

@@ -100,14 +100,7 @@ async def _run(args: argparse.Namespace, config: object) -> int:
             readers = [
                 asyncio.create_task(_read(peer.subscribe(name), args)) for name in args.subscribe
             ]
-            waiting = asyncio.create_task(stop.wait())
-            # A reader ends only by failing, for example when nobody reads our output any more.
-            await asyncio.wait([waiting, *readers], return_when=asyncio.FIRST_COMPLETED)
-            for task in [waiting, *readers]:
-                task.cancel()
-            for result in await asyncio.gather(*readers, return_exceptions=True):
-                if isinstance(result, Exception):
-                    raise result
+            await stop.wait_beside(readers)
             print("weft: leaving", file=sys.stderr)
     return stop.code
 

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
+from weft.cli.settings import ROUTINGS
 
 if TYPE_CHECKING:
-    from weft.sim.scenario import Result, Settings
+    from weft.sim.scenario import Result
+    from weft.sim.settings import Settings
 
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
 DETAILS = """
 Peers come up, faults drawn from the seed strike (loss, duplication, reordering, partitions,
 crashes, stalls, wrong clocks, changing subscriptions), then the network heals and everything must
 be delivered and merged. Exit code 1 means that something was violated. Without --history, flood
-and topic-dht do not repair what faults lose, so that is not asked of them.
+does not repair what faults lose, so that is not asked of it.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words
@@ -37,9 +39,14 @@ weft sim --seed 7 --trace run.jsonl   with a trace (see docs/trace.md)
 weft sim --seed 7 --calm              without faults
 weft sim --seed 7 --history           events are signed and stay; stores survive crashes
 weft sim --seed 7 --routing flood     by another routing: see docs/protocols
+weft sim --seed 7 --routing topic-dht --scheme full-gossip   … and another of its schemes
 weft sim --seed 7 --hierarchy         subscribers of a topic get its sub-topics' events, too
 """
 SHOWN = 8
+SCHEMES = (
+    *("tree", "gossip", "flood"),  # tera's
+    *("full-gossip", "forward-gossip", "full-treecast", "forward-treecast"),  # topic-dht's
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", type=whole(0, 1_000_000), default=120, metavar="N")
     parser.add_argument(
         "--scheme",
-        choices=("tree", "gossip", "flood"),
-        default="tree",
-        help="how events spread within a topic (tree)",
+        choices=SCHEMES,
+        metavar="NAME",
+        help="how events spread within a topic. With tera: tree (usual), gossip or flood; with "
+        "topic-dht: forward-treecast (usual), full-treecast, forward-gossip or full-gossip",
     )
     parser.add_argument(
         "--routing",
-        choices=("tera", "flood", "pulsarcast", "topic-dht"),
+        choices=ROUTINGS,
         default="tera",
         help="how events find their subscribers (tera)",
     )
@@ -95,19 +103,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, seed: int) -> Settings:
-    from weft.sim.scenario import Settings
+    from weft.sim.settings import Settings
 
-    return Settings(
-        seed=seed,
-        peers=args.peers,
-        topics=args.topics,
-        events=args.events,
-        scheme=args.scheme,
-        routing=args.routing,
-        calm=args.calm,
-        history=args.history,
-        hierarchy=args.hierarchy,
-    )
+    try:
+        return Settings(
+            seed=seed,
+            peers=args.peers,
+            topics=args.topics,
+            events=args.events,
+            scheme=args.scheme,
+            routing=args.routing,
+            calm=args.calm,
+            history=args.history,
+            hierarchy=args.hierarchy,
+        )
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
 
 
 # --- one run ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.cli.problem import INTERRUPTED
@@ -27,6 +27,17 @@ class Stop:
 
     async def wait(self) -> None:
         await self._asked.wait()
+
+    async def wait_beside(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait while the tasks run, and end them then. One that ends by itself is the end of all,
+        and its error is raised: for example when nobody reads our output any more."""
+        waiting = asyncio.create_task(self.wait())
+        await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in [waiting, *tasks]:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
 
 
 @contextmanager

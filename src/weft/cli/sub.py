@@ -69,13 +69,7 @@ async def _run(args: argparse.Namespace) -> int:
                 asyncio.create_task(printer.follow(name, source))
                 for name, source in zip(args.topics, sources, strict=True)
             ]
-            waiting = asyncio.create_task(stop.wait())
-            await asyncio.wait([waiting, *readers], return_when=asyncio.FIRST_COMPLETED)
-            for task in [waiting, *readers]:
-                task.cancel()
-            for result in await asyncio.gather(*readers, return_exceptions=True):
-                if isinstance(result, Exception):
-                    raise result
+            await stop.wait_beside(readers)
     return stop.code
 
 

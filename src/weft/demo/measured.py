@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.demo.progress import Progress
 from weft.demo.show import Outcome
 from weft.demo.svg import Picture, label, ticks
 from weft.demo.traffic import Traffic
 from weft.demo.verdict import events_of
+from weft.lab.progress import Phases
 from weft.net.errors import WeftError
 from weft.trace import GROUPS
 
@@ -27,7 +27,7 @@ class NotMeasured(WeftError):
     """The pipeline did not run; the text says why."""
 
 
-def measure(traces: Sequence[Path], out: Path, progress: Progress) -> Figures:
+def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
     """Run the pipeline over traces; tables and pictures go into a folder."""
     try:
         from pyspark.errors import PySparkException  # noqa: PLC0415  (an extra)

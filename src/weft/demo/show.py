@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.demo.progress import Progress
 from weft.demo.swarm import Swarm, SwarmError
 from weft.demo.verdict import Verdict, events_of, judge
+from weft.lab.progress import Phases
 from weft.sim.workload import Workload, draw_workload
 
 CONFIG: dict[str, object] = {"protocol": {"cyclon": {"cycle_ms": 1_000}}}
@@ -60,7 +60,7 @@ class Outcome:
 class Show:
     """Runs a plan; `outcome` is filled as it goes."""
 
-    def __init__(self, plan: Plan, trace: Path | None, progress: Progress) -> None:
+    def __init__(self, plan: Plan, trace: Path | None, progress: Phases) -> None:
         self.plan = plan
         self.progress = progress
         workload = draw_workload(

@@ -183,8 +183,15 @@ class Peer:
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
         once.
+
+        `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
+        as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
         """
-        return self._runtime.subscribe(_topic(topic), scheme, self._since(since))
+        name = _topic(topic)
+        problem = self._machine.routing.scheme_problem(name, scheme)
+        if problem:
+            raise UsageError(problem)
+        return self._runtime.subscribe(name, scheme, self._since(since))
 
     def _since(self, since: str | datetime | None) -> Since | None:
         if since is None:

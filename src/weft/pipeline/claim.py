@@ -15,14 +15,22 @@ class Busy(Exception):
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Hold the folder for this run. The lock is on the folder itself and leaves no file."""
+    """Hold the folder for this run."""
     out.mkdir(parents=True, exist_ok=True)
-    handle = os.open(out, os.O_RDONLY)
+    with held(out, Busy(f"another run is writing to {out}")):
+        yield
+
+
+@contextmanager
+def held(folder: Path, busy: Exception) -> Iterator[None]:
+    """Hold a folder; `busy` is raised if somebody else does. The lock is on the folder itself and
+    leaves no file."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another run is writing to {out}") from None
+            raise busy from None
         yield
     finally:
         os.close(handle)

@@ -18,7 +18,6 @@ cleaned up after.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -27,13 +26,14 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from weft.pipeline import marked
+from weft.pipeline.claim import held
 from weft.pipeline.java import java_home
 
 HOST = "127.0.0.1"
@@ -151,7 +151,7 @@ def known(master: str) -> Cluster | None:
 def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
     """Start a cluster and wait until all its workers are there; all or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _held(folder):
+    with _alone(folder):
         older = described(folder)
         if older is not None:
             if older.processes():
@@ -177,7 +177,7 @@ def down(folder: Path) -> int:
     """End the cluster of a folder, however much of it is left; returns how many processes."""
     if not folder.is_dir():
         raise ClusterError(f"no cluster is described in {folder}")
-    with _held(folder):
+    with _alone(folder):
         cluster = described(folder)
         if cluster is None:
             raise ClusterError(f"no cluster is described in {folder}")
@@ -189,18 +189,9 @@ def down(folder: Path) -> int:
     return ended
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """One start or end at a time. The lock is on the folder itself and leaves no file."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ClusterError(f"the cluster of {folder} is being started or ended") from None
-        yield
-    finally:
-        os.close(handle)
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """One start or end at a time."""
+    return held(folder, ClusterError(f"the cluster of {folder} is being started or ended"))
 
 
 def _describe(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 from weft.ids import BadId
-from weft.protocol.seam import Millis, Scheme
+from weft.protocol.seam import SCHEMES, Millis, Scheme
 from weft.protocol.topic_dht.settings import Settings as TopicDht
 from weft.rules.hierarchy import parse_root
 from weft.store.interface import Retention
@@ -167,7 +167,7 @@ class Dissemination:
     repair_bytes_max: int = 256 << 10  # guess: payload bytes in one repair message
 
     def __post_init__(self) -> None:
-        _require(self.scheme in ("tree", "gossip", "flood"), "scheme: tree, gossip or flood")
+        _require(self.scheme in SCHEMES, f"scheme: one of {', '.join(SCHEMES)}")
         for name in (
             "gossip_fanout",
             "lazy_delay_ms",

@@ -300,6 +300,10 @@ class Peer:
     # --- commands -------------------------------------------------------------------------------
 
     def _on_subscribe(self, fact: Subscribe) -> None:
+        problem = self.routing.scheme_problem(fact.topic, fact.scheme)
+        if problem:
+            self._ctx.out.append(Answer(fact.token, "refused", reason=problem))
+            return
         self.routing.subscribe(fact.token, fact.topic, fact.scheme, self._entering.hopeful)
         if self.history is not None:
             self.history.subscribe(fact.topic, fact.since)

@@ -62,9 +62,17 @@ class Routing(ABC):
     @abstractmethod
     def is_subscribed(self, topic: Topic) -> bool: ...
 
+    def scheme_problem(self, topic: Topic, scheme: Scheme | None) -> str:
+        """Why events of a topic cannot spread here by the scheme that a subscription asks for;
+        empty if they can. Most routings leave nothing to choose."""
+        if scheme is None:
+            return ""
+        return f"a subscription cannot choose a scheme with the routing {self._ctx.config.routing}"
+
     @abstractmethod
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
-        """`hopeful`: the peer is just entering the network, `on_entered` follows."""
+        """`scheme` is one that `scheme_problem` has nothing against. `hopeful`: the peer is just
+        entering the network, `on_entered` follows."""
 
     @abstractmethod
     def unsubscribe(self, token: int, topic: Topic) -> None: ...

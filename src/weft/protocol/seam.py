@@ -11,7 +11,7 @@ cancelled: each carries enough to tell whether it still means something when it 
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias, Union
+from typing import Literal, Protocol, TypeAlias, Union, get_args
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ Millis: TypeAlias = int
 
 Scheme: TypeAlias = Literal["tree", "gossip", "flood"]
 """How an event travels inside its topic's overlay."""
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 # --- inputs -----------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class Subscribe(Struct, frozen=True, gc=False):
 
     token: int
     topic: Topic
-    scheme: Scheme | None = None  # None: the configured one
+    scheme: Scheme | None = None  # None: the configured one; TERA alone leaves a choice
     since: Since | None = None  # with history: bring the past from there on, too
 
 
@@ -288,7 +289,7 @@ Outcome: TypeAlias = Literal[
     "found",  # the other DHT commands, FollowTopic
     "not_found",
     "failed",  # DhtPut, DhtProvide: nobody took it
-    "refused",  # DHT: not a valid value, key or location, or the DHT is off. Topics, events: why
+    "refused",  # DHT: not a valid value, key or location, or the DHT is off. Else the reason says
 ]
 
 

@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 
-from weft.sim.scenario import Result, Settings, run
+from weft.sim.scenario import Result, run
+from weft.sim.settings import Settings
 
 
 def run_many(settings: Sequence[Settings], processes: int = 2) -> Iterator[Result]:
@@ -19,6 +20,8 @@ def run_many(settings: Sequence[Settings], processes: int = 2) -> Iterator[Resul
         return
     with get_context("spawn").Pool(min(processes, len(settings)), _ignore_interrupts) as pool:
         yield from pool.imap(run, settings)
+        pool.close()  # ending idle workers by force can hang (seen once, in the pool's own locks)
+        pool.join()
 
 
 def _ignore_interrupts() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.ids import PeerId, peer_number
+from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.peer import Peer
 from weft.protocol.tera.tera import Tera
 from weft.protocol.tera.topic import TopicState as Topic
-from weft.sim.checkers_state import PeerState, TopicState
+from weft.sim.checkers_state import PeerState, StreamState, TopicState
 from weft.sim.world import World
 
 IndexOf = Callable[[PeerId], int]
@@ -29,12 +30,14 @@ def states_of(world: World) -> dict[int, PeerState]:
 
 def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerState:
     topics = peer.routing.topics if isinstance(peer.routing, Tera) else {}
+    streams = peer.history.topics if peer.history is not None else {}
     return PeerState(
         peer=index,
         view=_indices(peer.general.peers, index_of),
         access_points=peer.routing.access_points,
         pending=peer.publishing.waiting,
         topics={topic: _topic_state(part, index_of) for topic, part in topics.items()},
+        streams={topic: _stream_state(part) for topic, part in streams.items()},
     )
 
 
@@ -52,6 +55,11 @@ def _topic_state(part: Topic, index_of: IndexOf) -> TopicState:
         streams=len(streams),
         gaps_most=max((len(stream.above) for stream in streams), default=0),
     )
+
+
+def _stream_state(part: TopicHistory) -> StreamState:
+    stream = part.stream
+    return StreamState(stream.waiting, len(stream.missing()), part.catch_up.reading)
 
 
 def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:

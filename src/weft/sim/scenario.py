@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from weft.ids import Contact, Topic
-from weft.protocol.config import Config, Dissemination, History, Routing
+from weft.protocol.config import Config, Routing
 from weft.protocol.peer import Peer
-from weft.protocol.seam import Scheme
-from weft.protocol.topic_dht.settings import Scheme as TopicScheme
-from weft.protocol.topic_dht.settings import Settings as TopicDht
 from weft.rules.hierarchy import above
 from weft.rules.signing import Signer
 from weft.sim import (
@@ -45,7 +42,8 @@ from weft.sim.faults import (
 from weft.sim.identity import contact_of, keyed
 from weft.sim.network import Network
 from weft.sim.node import TRUE_CLOCK, Node
-from weft.sim.workload import HIERARCHY, Shape, Workload, draw_workload
+from weft.sim.settings import Settings, make_config
+from weft.sim.workload import Shape, Workload, draw_workload
 from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
@@ -80,43 +78,6 @@ PROMISES: dict[Routing, Promise] = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a run is asked for; everything else follows from the seed."""
-
-    seed: int
-    peers: int = 25
-    topics: int = 8
-    events: int = 120
-    scheme: Scheme = "tree"
-    routing: Routing = "tera"
-    calm: bool = False  # no faults at all
-    history: bool = False  # events are signed and stay; stores survive crashes
-    hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
-
-    def __post_init__(self) -> None:
-        if self.peers < 3:
-            raise ValueError("a simulated network needs at least 3 peers")
-        if self.topics < 1:
-            raise ValueError("there must be at least 1 topic")
-        if self.events < 0:
-            raise ValueError("the number of events cannot be negative")
-
-    def command(self) -> str:
-        """The command that plays this run again."""
-        words = [
-            f"./weft sim --seed {self.seed} --peers {self.peers} --topics {self.topics}",
-            f"--events {self.events} --scheme {self.scheme}",
-        ]
-        return " ".join(
-            words
-            + [f"--routing {self.routing}"] * (self.routing != "tera")
-            + ["--calm"] * self.calm
-            + ["--history"] * self.history
-            + ["--hierarchy"] * self.hierarchy
-        )
-
-
 @dataclass
 class Result:
     settings: Settings
@@ -130,7 +91,7 @@ class Result:
             "peers": self.settings.peers,
             "topics": self.settings.topics,
             "events": self.settings.events,
-            "scheme": self.settings.scheme,
+            "scheme": self.settings.scheme_used,
             "routing": self.settings.routing,
             "history": self.settings.history,
             "hierarchy": self.settings.hierarchy,
@@ -320,7 +281,7 @@ class Scenario:
         patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
         return [  # what explains the rest comes first
             *self._judge_routing(states),
-            *self._judge_history(),
+            *self._judge_history(states),
             *checkers.check_only_subscribers(record),
             *checkers.check_once(record),
             *self._judge_hierarchy(),
@@ -350,12 +311,13 @@ class Scenario:
         roots = self.config.hierarchies
         return checkers_hierarchy.check_levels(self.world.record, named, roots)
 
-    def _judge_history(self) -> list[str]:
+    def _judge_history(self, states: Mapping[int, PeerState]) -> list[str]:
         if not self.settings.history:
             return []
         stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
         return [
             *checkers_history.check_same_streams(self.world.record, stores, self.wants_past),
+            *checkers_history.check_complete_streams(states, self.world.now_ms),
             *checkers_history.check_order(self.world.record, stores),
             *checkers_history.check_answered(self.world.record, stores),
         ]
@@ -366,27 +328,6 @@ def identity_of(settings: Settings, peer: int) -> tuple[Contact, Signer | None]:
     if settings.history:
         return keyed(settings.seed, peer)
     return contact_of(settings.seed, peer), None
-
-
-def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config:
-    """The default settings of a peer, but for the scheme and one more.
-
-    Events are held for repair for as long as the run lasts: what a peer promises to repair ends
-    with `recent_ms`, and it is that promise which is judged.
-    """
-    spread = Dissemination(scheme=settings.scheme, recent_ms=timeline.end_ms)
-    history = History(enabled=settings.history)
-    roots = (HIERARCHY,) if settings.hierarchy else ()
-    tree: TopicScheme = "forward-treecast" if settings.scheme == "tree" else "forward-gossip"
-    return replace(
-        Config(),
-        routing=settings.routing,
-        topic_dht=TopicDht(scheme=tree),
-        dissemination=spread,
-        history=history,
-        hierarchies=roots,
-        trace=tracing,
-    )
 
 
 def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:

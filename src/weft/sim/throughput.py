@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from weft.sim.scenario import Scenario, Settings
+from weft.sim.scenario import Scenario
+from weft.sim.settings import Settings
 
 _WARM_MESSAGES = 5_000
 _STEP_MS = 1_000

@@ -8,18 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.pipeline import tables
+from weft.pipeline import marked, tables
 from weft.pipeline.traces.follow import FOLDER
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import find
-from weft.sim.scenario import Settings, run
+from weft.sim.scenario import run
+from weft.sim.settings import Settings
 from weft.trace import Writer
 
 PATIENCE_S = 400.0
@@ -27,11 +27,9 @@ DELAY_S = 100.0  # of a run's virtual time: events are settled while it is follo
 
 
 def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert follower.poll() is None, "the follower ended"
-        assert time.monotonic() < give_up, "waited in vain"
-        time.sleep(0.05)
+    done = marked.wait_until(lambda: holds() or follower.poll() is not None, PATIENCE_S)
+    assert done, "waited in vain"
+    assert follower.poll() is None, "the follower ended"
 
 
 def follower(trace: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:

@@ -23,7 +23,8 @@ from weft.pipeline.traces import read
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import BadTrace, find
 from weft.sim.counts import count
-from weft.sim.scenario import Scenario, Settings
+from weft.sim.scenario import Scenario
+from weft.sim.settings import Settings
 from weft.trace import Writer
 
 GOOD = json.dumps({"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {"topic": "/t"}})

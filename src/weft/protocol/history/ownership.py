@@ -1,11 +1,11 @@
 """Owned topics: who may change them, which version is the newest, and how everybody learns of it
 (paper 004, Sections 4.1 and 4.5).
 
-A topic's holders write its versions; a signed record (`rules/record.py`) says which is the newest.
-Whoever adopts a newer record stores it and passes it on to the members it knows, so a change runs
-through the topic like an event; members compare sequences whenever they tell their heads, which
-mends what got lost. With a DHT, holders put record and version there and renew them, and whoever
-follows a topic without being subscribed finds them there.
+A topic's holders write its versions (`drafting.py`); a signed record (`rules/record.py`) says
+which is the newest. Whoever adopts a newer record stores it and passes it on to the members it
+knows, so a change runs through the topic like an event; members compare sequences whenever they
+tell their heads, which mends what got lost. With a DHT, holders put record and version there and
+renew them, and whoever follows a topic without being subscribed finds them there.
 
 Whose word counts in a topic?
 
@@ -20,11 +20,11 @@ so a name can be taken by whoever comes first; give the holders' keys where that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
 
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
+from weft.protocol.history.drafting import Drafting
 from weft.protocol.history.fetch import Fetch
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.versions import Versions
@@ -32,17 +32,13 @@ from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.messages_history import Heads, TopicNews
 from weft.protocol.seam import Answer, ChangeTopic, DhtGet, DhtPut, FollowTopic
 from weft.rules import record as records
-from weft.rules.authority import sub_topic_segment
-from weft.rules.dagcbor import Scalar
-from weft.rules.descriptor import TopicVersion, known_event, open_topic, seal_topic
-from weft.rules.hierarchy import ROOT, above, is_below, root_in
+from weft.rules.descriptor import TopicVersion, known_event, open_topic
+from weft.rules.hierarchy import above, is_below, root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES, TOPIC_RECORD
 from weft.rules.record import Record
 from weft.rules.refusal import Reason, Refused
 from weft.rules.signing import Signer
 from weft.store.interface import Store
-
-Metadata: TypeAlias = Mapping[str, Scalar]
 
 TIMER = "history.topics"
 _FOLLOWED_MAX = 4_096
@@ -65,8 +61,8 @@ class Ownership:
     ) -> None:
         self._ctx = ctx
         self._library = library
-        self._sign = sign
         self._versions = versions
+        self._drafting = Drafting(ctx, sign, versions)
         self._fetch = fetch
         self._storing = storing
         self._members = members
@@ -102,12 +98,12 @@ class Ownership:
     def change(self, command: ChangeTopic) -> None:
         """Write the next version, or the first one."""
         try:
-            versions = self._next_versions(command)
+            versions = self._drafting.next_versions(command, self.holds(command.topic))
         except Refused as refused:
             self._ctx.counters[f"history_refused_{refused.reason}"] += 1
             self._ctx.answer(Answer(command.token, "refused", reason=str(refused)))
             return
-        sealed = [(version, self._sealed(version, command)) for version in versions]
+        sealed = [(version, self._record_of(version)) for version in versions]
 
         def then(error: str) -> None:
             if error:
@@ -121,102 +117,11 @@ class Ownership:
 
         self._storing.publish_topic(versions, [record for _, record in sealed], then)
 
-    def _sealed(self, version: TopicVersion, command: ChangeTopic) -> Record:
+    def _record_of(self, version: TopicVersion) -> Record:
         held = self._records.get(version.name)
-        return records.seal(
-            self._sign,
-            signer=self._ctx.me.peer,
-            holders=held.holders if held is not None else version.owners,
-            topic=version.name,
-            value=version.cid,
-            sequence=held.sequence + 1 if held is not None else 1,
-            now_ms=self._ctx.wall_ms,
-        )
-
-    def _next_versions(self, command: ChangeTopic) -> list[TopicVersion]:
-        """The versions to write, the topic's own last; `Refused` if it cannot be."""
-        topic, me = command.topic, self._ctx.me.peer
-        current = self._versions.newest(topic)
-        if command.create:
-            if current is not None:
-                raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
-            owners: tuple[PeerId, ...] = (me, *command.owners)
-            allowed = None if command.anyone else command.allow
-            metadata: Metadata = {ROOT: topic} if command.hierarchy else {}
-            return [self._seal(topic, owners, allowed, {}, None, metadata)]
-        if current is None:
-            raise Refused(Reason.UNKNOWN_TOPIC, f"no version of {topic} is known here")
-        if not self.holds(topic):
-            raise Refused(Reason.NOT_OWNER, f"another peer holds {topic}")
-        allowed = self._next_allowed(command, current)
-        sub_topics, first = dict(current.sub_topics), []
-        if command.sub_topic:
-            child, made = self._child(topic, command.sub_topic, current)
-            sub_topics[command.sub_topic] = child
-            first = made
-        version = self._seal(
-            topic, current.owners, allowed, sub_topics, current.cid, current.metadata
-        )
-        return [*first, version]
-
-    def _next_allowed(
-        self, command: ChangeTopic, current: TopicVersion
-    ) -> tuple[PeerId, ...] | None:
-        """Who may publish from now on."""
-        allowed = current.allowed
-        if command.anyone:
-            return None
-        if command.anyone is False and allowed is None:
-            allowed = ()
-        if (command.allow or command.revoke) and allowed is None:
-            raise Refused(
-                Reason.BAD_SHAPE, f"anyone may publish in {current.name}: restrict it first"
-            )
-        if allowed is None:
-            return None
-        for peer in command.revoke:
-            if peer in current.owners:
-                raise Refused(Reason.NOT_ALLOWED, "an owner's right to publish cannot be revoked")
-        wanted = dict.fromkeys((*allowed, *command.allow))
-        return tuple(peer for peer in wanted if peer not in command.revoke)
-
-    def _child(
-        self, topic: Topic, segment: str, parent: TopicVersion
-    ) -> tuple[Cid, list[TopicVersion]]:
-        """A sub-topic's version: the newest one known, or a first one made for it."""
-        name = Topic(f"{topic}/{segment}")
-        if sub_topic_segment(topic, name) != segment:
-            raise Refused(Reason.OUTSIDE_PARENT, f"{segment!r} is not one segment of a path")
-        known = self._versions.newest(name)
-        if known is not None:
-            if parent.sub_topics.get(segment) == known.cid:
-                raise Refused(Reason.WRONG_TOPIC, f"{name} hangs there already")
-            return known.cid, []
-        root = root_in(parent.metadata, topic)
-        metadata: Metadata = {ROOT: root} if root is not None else {}
-        made = self._seal(name, parent.owners, parent.allowed, {}, None, metadata)
-        return made.cid, [made]
-
-    def _seal(
-        self,
-        topic: Topic,
-        owners: Sequence[PeerId],
-        allowed: Sequence[PeerId] | None,
-        sub_topics: dict[str, Cid],
-        parent: Cid | None,
-        metadata: Metadata,
-    ) -> TopicVersion:
-        return seal_topic(
-            self._sign,
-            author=self._ctx.me.peer,
-            name=topic,
-            created_ms=max(0, self._ctx.wall_ms),
-            owners=owners,
-            allowed=allowed,
-            sub_topics=sub_topics,
-            parent=parent,
-            metadata=metadata,
-        )
+        holders = held.holders if held is not None else version.owners
+        sequence = held.sequence + 1 if held is not None else 1
+        return self._drafting.record(version.name, holders, version.cid, sequence)
 
     # --- hearing of a newer version ---------------------------------------------------------------
 
@@ -439,15 +344,7 @@ class Ownership:
         version = self._versions.get(record.value)
         if version is None:
             return
-        renewed = records.seal(
-            self._sign,
-            signer=self._ctx.me.peer,
-            holders=record.holders,
-            topic=record.topic,
-            value=record.value,
-            sequence=record.sequence,
-            now_ms=self._ctx.wall_ms,
-        )
+        renewed = self._drafting.record(record.topic, record.holders, record.value, record.sequence)
         self._ctx.counters["history_records_renewed"] += 1
         self._adopt(renewed, version, None)
         self._put(renewed, version)

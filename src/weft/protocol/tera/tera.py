@@ -18,7 +18,7 @@ from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone, Subscri
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.liveness import Liveness
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
-from weft.protocol.seam import Scheme, Timer
+from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera import lookup, status, subscribing, tree
 from weft.protocol.tera.access_points import AccessPoints
 from weft.protocol.tera.advertising import Advertising
@@ -78,6 +78,17 @@ class Tera(Routing):
 
     def is_subscribed(self, topic: Topic) -> bool:
         return topic in self.topics
+
+    def scheme_problem(self, topic: Topic, scheme: Scheme | None) -> str:
+        """Members of a topic may use different schemes, but each of them one."""
+        if scheme is None:
+            return ""
+        if scheme not in SCHEMES:
+            return f"no scheme {scheme!r} with the routing tera; there are {', '.join(SCHEMES)}"
+        state = self.topics.get(topic)
+        if state is not None and state.scheme != scheme:
+            return f"this peer is subscribed to {topic} by the scheme {state.scheme} already"
+        return ""
 
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
         isolated = self._general.knows_nobody
