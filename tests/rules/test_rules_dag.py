@@ -207,12 +207,8 @@ def test_nobody_can_use_up_the_heights_with_parents_that_never_were() -> None:
 def test_what_waits_is_bounded() -> None:
     events = chain(5)
     stream = Stream(waiting_max=2)
-    assert [stream.add(each).refused for each in events[:0:-1]] == [
-        None,
-        None,
-        Reason.NO_ROOM,
-        Reason.NO_ROOM,
-    ]
+    assert [stream.add(each).refused for each in events[2:]] == [None, None, Reason.NO_ROOM]
+    assert stream.waiting == 2
     released = [each for event in events for each in stream.add(event).released]
     assert released == events
 
@@ -271,15 +267,60 @@ def test_positions_sort_from_the_start() -> None:
 # --- room for what waits ----------------------------------------------------------------------
 
 
+def test_what_waits_highest_gives_way_to_what_is_lower() -> None:
+    """From the end towards the beginning: the lowest always find a place."""
+    events = chain(6)
+    stream = Stream(waiting_max=2)
+    displaced = [stream.add(each).displaced for each in events[:0:-1]]
+    # Each time the highest of three goes; its parent waits itself, and is not wanted any more.
+    assert displaced == [[], [], [events[4].cid], [events[3].cid], [events[2].cid]]
+    assert stream.waiting == 2 and stream.missing() == [events[0].cid]
+    assert stream.add(events[0]).released == events[:3]
+    assert [stream.add(each).released for each in events[3:]] == [[each] for each in events[3:]]
+    assert stream.missing() == [] and list(stream.heads) == [events[5].cid]
+
+
+def test_a_parent_that_others_wait_for_stays_wanted() -> None:
+    root = event(b"root")
+    lost = event(b"lost", root)
+    other = chain(4)[-1]
+    low, high = event(b"low", lost), event(b"high", lost, other)
+    stream = Stream(waiting_max=2)
+    stream.add(low)
+    stream.add(high)
+    between = event(b"between", event(b"gone", root))
+    added = stream.add(between)
+    assert added.missing == list(between.parents)
+    assert added.displaced == [other.cid] and lost.cid in stream.missing()
+    assert not stream.knows(high.cid) and stream.knows(low.cid)
+
+
+@given(histories, st.randoms(use_true_random=False), st.integers(1, 6))
+def test_with_little_room_everything_comes_in_the_end(
+    events: list[Event], random: Random, room: int
+) -> None:
+    """Whatever is offered again and again, in any order, is released, each event once."""
+    stream = Stream(waiting_max=room)
+    released: list[Event] = []
+    for _ in range(len(events)):
+        random.shuffle(events)
+        for each in events:
+            released += stream.add(each).released
+            assert stream.waiting <= room
+        assert not [cid for cid in stream.missing() if stream.knows(cid)]
+    assert sorted(released, key=position) == sorted(events, key=position)
+    assert not stream.waiting and not stream.missing()
+
+
 def test_what_waits_is_bounded_in_number_and_bytes() -> None:
     one, two, three, four = chain(4)
     few = Stream(waiting_max=1)
     assert few.add(three).missing == [two.cid]
-    assert not few.takes(four) and few.add(four).refused is Reason.NO_ROOM
-    assert few.takes(one) and few.add(one).released == [one]
+    assert few.add(four).refused is Reason.NO_ROOM
+    assert few.add(one).released == [one]
     assert few.lowest_waiting() == 3
     assert few.add(two).released == [two, three]
-    assert few.lowest_waiting() == 0 and few.takes(four)
+    assert few.lowest_waiting() == 0
     small = Stream(waiting_bytes_max=len(three.block) + 10)
     assert small.add(three).missing and small.add(four).refused is Reason.NO_ROOM
 

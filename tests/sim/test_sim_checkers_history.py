@@ -1,12 +1,13 @@
-"""The judge of order sees what it should, and nothing else."""
+"""The judges of order and of complete streams see what they should, and nothing else."""
 
 from __future__ import annotations
 
-from tests.history_kit import NOW_MS, event
+from tests.history_kit import NOW_MS, SPORTS, event
 
 from weft.protocol.history.intake import routed
 from weft.rules.descriptor import Event
-from weft.sim.checkers_history import check_order
+from weft.sim.checkers_history import check_complete_streams, check_order
+from weft.sim.checkers_state import PeerState, StreamState
 from weft.sim.record import Delivery, Record
 from weft.store.interface import Batch
 from weft.store.memory import MemoryStore
@@ -49,3 +50,15 @@ def test_nor_is_a_far_ancestor_whatever_lies_between() -> None:
 def test_other_peers_lives_and_branches_do_not_count() -> None:
     assert check_order(record_of((1, 1, TWO), (2, 1, ONE), (1, 3, ONE)), {}) == []
     assert check_order(record_of((1, 1, TWO), (1, 1, BESIDE)), {}) == []
+
+
+def test_streams_that_lack_something_in_the_end_are_told() -> None:
+    done = PeerState(0, streams={SPORTS: StreamState()})
+    stuck = PeerState(1, streams={SPORTS: StreamState(waiting=20, missing=1, reading=True)})
+    assert check_complete_streams({0: done}, 99) == []
+    [text] = check_complete_streams({0: done, 1: stuck}, 99)
+    assert text == (
+        "peer 1 at 99 ms: 20 events of /sports wait for 1 that are missing, and it is still reading"
+    )
+    reading = PeerState(2, streams={SPORTS: StreamState(reading=True)})
+    assert len(check_complete_streams({2: reading}, 99)) == 1

@@ -18,7 +18,8 @@ is released. A gap that nobody can fill (pruned everywhere) is given up, which r
 
 Invariants: `heads` are the released events that no released event names; heights of known parents
 are checked exactly, so a height can be trusted once the parents are there; waiting events are
-bounded. Each event costs O(its parents), whenever it comes.
+bounded, and the highest of them give way (`waiting.py`). Each event costs O(its parents), whenever
+it comes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,10 @@ from weft.ids import Cid
 from weft.rules.descriptor import Event
 from weft.rules.refusal import Reason
 from weft.rules.shape import PARENTS_MAX
+from weft.rules.waiting import WAITING_BYTES_MAX, WAITING_MAX, WaitingRoom
 
 REMEMBERED_MAX = 65_536
 """guess: heights kept at hand; older ones are looked up."""
-WAITING_MAX = 4_096
-"""guess: events of one stream that wait for parents."""
-WAITING_BYTES_MAX = 32 << 20
-"""guess: and how large they may be together."""
 HEIGHT_BELIEVED = 1 << 40
 CLIMB_BELIEVED = 1 << 20
 """guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
@@ -80,7 +78,7 @@ def choose_parents(heads: Mapping[Cid, int]) -> dict[Cid, int]:
 class Added:
     """What came of adding an event, or of giving one up."""
 
-    __slots__ = ("dropped", "late", "missing", "refused", "released")
+    __slots__ = ("displaced", "dropped", "late", "missing", "refused", "released")
 
     def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
         self.refused = refused  # why the event was not taken; None also where it was known already
@@ -88,16 +86,7 @@ class Added:
         self.released: list[Event] = []  # now deliverable, parents before children
         self.late: list[Cid] = []  # of these, those that were given up: what follows them is out
         self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
-
-
-class _Waiting:
-    """An event and how many of its parents are not there yet."""
-
-    __slots__ = ("event", "lacking")
-
-    def __init__(self, event: Event, lacking: int) -> None:
-        self.event = event
-        self.lacking = lacking
+        self.displaced: list[Cid] = []  # parents that nobody waits for any more, for lack of room
 
 
 class Stream:
@@ -119,15 +108,12 @@ class Stream:
         self._lookup = lookup
         self._top = max(self.heads.values(), default=0)
         self._forgotten_top = self._top  # no event that only the store remembers is higher
-        self._waiting_max = waiting_max
         # Ordered, since a plain dict slows down when its front is taken repeatedly.
         self._heights = OrderedDict(self.heads)
-        self._waiting: dict[Cid, _Waiting] = {}
+        self._waiting = WaitingRoom(waiting_max, waiting_bytes_max)
         self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
         # Parents that released events name; no heads if they come after all.
         self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
-        self._waiting_bytes = 0
-        self._waiting_bytes_max = waiting_bytes_max
 
     @property
     def waiting(self) -> int:
@@ -140,7 +126,7 @@ class Stream:
 
     def lowest_waiting(self) -> int:
         """The height of the lowest event that waits; 0 where none does."""
-        return min((waiting.event.height for waiting in self._waiting.values()), default=0)
+        return self._waiting.lowest()
 
     def height(self, cid: Cid) -> int | None:
         """The height of a released event."""
@@ -168,8 +154,9 @@ class Stream:
         """Take in an event that was verified and may be in this stream. `new`: the caller has
         just seen that it is not known.
 
-        Where there is no room for more that wait, the gap is too deep to be walked back: read the
-        stream forwards from its order instead, where every event comes after its parents.
+        Where there is no room for more that wait below this one, the gap is too deep to be walked
+        back: read the stream forwards from its order instead, where every event comes after its
+        parents.
         """
         if not new and self.knows(event.cid, event.height):
             return Added()
@@ -177,6 +164,8 @@ class Stream:
             added = self.give_up(event.cid)
             added.refused = Reason.PRUNED
             return added
+        if self._is_hopeless(event):
+            return Added(Reason.NO_ROOM)
         lacking = [cid for cid in event.parents if not self._is_settled(event, cid)]
         if self._has_wrong_height(event, complete=not lacking):
             return Added(Reason.WRONG_HEIGHT)
@@ -185,24 +174,32 @@ class Stream:
             self._release(event, added)
             self._settle([event.cid], added)
             return added
-        if not self._has_room(event):
-            return Added(Reason.NO_ROOM)
-        missing = [cid for cid in lacking if cid not in self._children and cid not in self._waiting]
-        for parent in lacking:
-            self._children.setdefault(parent, []).append(event.cid)
-        self._waiting[event.cid] = _Waiting(event, len(lacking))
-        self._waiting_bytes += len(event.block)
-        return Added(missing=missing)
+        return self._wait(event, lacking)
 
-    def _has_room(self, event: Event) -> bool:
-        """Whether one more event may wait."""
-        size = self._waiting_bytes + len(event.block)
-        return len(self._waiting) < self._waiting_max and size <= self._waiting_bytes_max
+    def _wait(self, event: Event, lacking: list[Cid]) -> Added:
+        """Let an event wait for these parents, and the highest go where it must."""
+        has_room, gone = self._waiting.put(event, len(lacking))
+        added = Added(None if has_room else Reason.NO_ROOM)
+        if has_room:
+            for parent in lacking:
+                if parent not in self._children and parent not in self._waiting:
+                    added.missing.append(parent)
+                self._children.setdefault(parent, []).append(event.cid)
+        for other in gone:
+            added.displaced += self._orphan(other)
+        return added
 
-    def _stop_waiting(self, cid: Cid) -> Event:
-        event = self._waiting.pop(cid).event
-        self._waiting_bytes -= len(event.block)
-        return event
+    def _orphan(self, event: Event) -> list[Cid]:
+        """An event waits no more; returns the parents that nobody waits for now."""
+        left = []
+        for parent in event.parents:
+            others = self._children.get(parent)
+            if others is not None and event.cid in others:
+                others.remove(event.cid)
+                if not others:
+                    del self._children[parent]
+                    left.append(parent)
+        return left
 
     def give_up(self, cid: Cid) -> Added:
         """Stop waiting for an event that nobody has any more; what waited for it is released."""
@@ -225,11 +222,13 @@ class Stream:
         if len(self._given_up) > REMEMBERED_MAX:
             self._given_up.popitem(last=False)
 
-    def takes(self, event: Event) -> bool:
-        """Whether there is room for an event, or need not be since nothing is lacking."""
-        if self._has_room(event):
-            return True
-        return all(self._is_settled(event, parent) for parent in event.parents)
+    def _is_hopeless(self, event: Event) -> bool:
+        """Whether there is no room for an event, and some parent is surely lacking: nothing that
+        came is just below it. Found without the store, for whoever is far behind is brought many
+        such events."""
+        if event.height <= self._top + 1 or self._waiting.admits(event):
+            return False
+        return not any(self._is_gone(event, parent) for parent in event.parents)
 
     def _is_settled(self, event: Event, parent: Cid) -> bool:
         return self._released_height(parent) is not None or self._is_gone(event, parent)
@@ -260,7 +259,7 @@ class Stream:
                     waiting = self._waiting[child]
                     waiting.lacking -= 1
                     if not waiting.lacking:
-                        ready.append(self._stop_waiting(child))
+                        ready.append(self._waiting.take(child))
             arrived = []
             for event in sorted(ready, key=position):
                 if self._has_wrong_height(event, complete=True):
@@ -276,13 +275,8 @@ class Stream:
         while doomed:
             gone = doomed.pop()
             for child in self._children.pop(gone, ()):
-                event = self._stop_waiting(child)
-                for parent in event.parents:
-                    others = self._children.get(parent)
-                    if others is not None:
-                        others.remove(child)
-                        if not others:
-                            del self._children[parent]
+                event = self._waiting.take(child)
+                self._orphan(event)
                 added.dropped.append(event)
                 doomed.append(child)
 

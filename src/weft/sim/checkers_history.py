@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from weft.ids import Cid, Topic, cid_text
 from weft.rules.descriptor import Event
+from weft.sim.checkers_state import PeerState
 from weft.sim.record import Record
 from weft.store.interface import Store
 from weft.store.reader import read_all
@@ -87,6 +88,18 @@ def _note_ancestors(
         if cid not in past:
             past[cid] = event.cid
             ahead += parents.get(cid, ())
+
+
+def check_complete_streams(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
+    """Once it has been quiet for a while, no event waits for a parent and nobody is still reading:
+    whatever a peer lacked, it went on looking for until it came or was given up."""
+    return [
+        f"peer {peer} at {at_ms} ms: {stream.waiting} events of {topic} wait for "
+        f"{stream.missing} that are missing" + (", and it is still reading" * stream.reading)
+        for peer, state in states.items()
+        for topic, stream in state.streams.items()
+        if stream.waiting or stream.missing or stream.reading
+    ]
 
 
 def check_answered(record: Record, stores: Stores) -> list[str]:

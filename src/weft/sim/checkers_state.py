@@ -30,12 +30,22 @@ class TopicState:
 
 
 @dataclass(frozen=True)
+class StreamState:
+    """How far one peer is with a topic's events that stay."""
+
+    waiting: int = 0  # events that lack parents
+    missing: int = 0  # parents that they lack
+    reading: bool = False
+
+
+@dataclass(frozen=True)
 class PeerState:
     peer: int
     view: tuple[int, ...] = ()
     access_points: int = 0
     pending: int = 0
     topics: Mapping[Topic, TopicState] = field(default_factory=dict)
+    streams: Mapping[Topic, StreamState] = field(default_factory=dict)
 
 
 # --- tables are bounded -----------------------------------------------------------------------

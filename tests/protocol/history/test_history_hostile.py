@@ -187,12 +187,12 @@ def test_what_waits_for_parents_is_bounded_in_bytes() -> None:
     town.subscribe(0, 1)
     town.run(20_000)
     state = history(town, 0).topics[T]
-    state.stream._waiting_bytes_max = 2_000
+    state.stream._waiting.bytes_most = 2_000
     for number in range(40):
         orphan = sealed(2, {cid_of(b"%d" % number): 4}, bytes(100))
         history(town, 0).intake.add(state, orphan, town.nodes[2].contact, 1)
     assert 0 < state.stream.waiting < 10
-    assert state.stream._waiting_bytes <= 2_000
+    assert state.stream._waiting.size <= 2_000
 
 
 def test_events_before_the_beginning_are_bounded_in_bytes(town: Town) -> None:

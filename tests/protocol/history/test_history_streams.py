@@ -190,7 +190,7 @@ def test_long_branches_are_joined_though_hardly_anything_can_wait(
     for number in range(4):
         history = town.peer(number).history
         assert history is not None
-        history.topics[T].stream._waiting_max = 20
+        history.topics[T].stream._waiting.most = 20
     town.world.set_partition(Partition((0, 0, 1, 1)))
     town.publish(*[0, 2] * 700, every_ms=4)
     town.world.set_partition(None)

@@ -106,16 +106,13 @@ class Answers:
         refused = self._ctx.counters["history_no_room"]
         useful = self._take_in_page(state, message.blocks, sender)
         no_room = self._ctx.counters["history_no_room"] > refused
-        if searching and (no_room or not reader.searching):
-            reader.searching = True
-            if reader.go_lower():
-                return
-        elif no_room:  # a branch comes in that forked off below where this reading began
-            reader.stop()
-            reader.start_below(sender, state.stream.lowest_waiting())
+        # A branch that forked off below where this reading began shows in more that lacks parents
+        # than may wait; or, while looking for it, in anything that does.
+        too_high = no_room or (searching and not reader.searching)
+        if too_high and reader.go_lower(state.stream.lowest_waiting()):
             return
         reader.searching = False
-        if reader.on_page(message, useful):
+        if reader.on_page(message, useful or no_room):
             self._end_catch_up(state, sender)
 
     def _take_in_page(self, state: TopicHistory, blocks: list[bytes], sender: Contact) -> bool:

@@ -7,7 +7,10 @@ to read on from is replaced by another; reading goes on where the last page ende
 
 A long branch that forked off far below (publishers that were cut off from each other) is found by
 reading from some way below its lowest event that is known, and from twice as far below as long as
-the first page still lacks parents: then everything on the way up comes after its parents.
+the first page still lacks parents: then everything on the way up comes after its parents. That the
+first page lacks none is no proof, for a branch may have ended far below where it is joined. So if
+on the way up more lacks parents than may wait, reading begins anew still further down; whoever has
+begun at the very bottom goes on to the end. So every reading ends.
 
 A member that has pruned what was asked for is not believed at once: others are asked whether they
 have more, and only if none has, the first one's part is read.
@@ -38,6 +41,11 @@ _SOURCES_MAX = 8
 """guess: members tried for one reading."""
 
 
+def bottom_of(height: int) -> Position:
+    """Before all events of this height."""
+    return Position(max(0, height), _LOWEST)
+
+
 class CatchUp:
     """Reading one topic's stream, from one member at a time."""
 
@@ -45,7 +53,7 @@ class CatchUp:
         "_after",
         "_asked_again",
         "_asked_at",
-        "_base",
+        "_began",
         "_ctx",
         "_failed",
         "_members",
@@ -76,9 +84,11 @@ class CatchUp:
         self._asked_again = 0
         self._round_trip: Millis | None = None  # of the last pages, smoothed
         self._pruned: Contact | None = None  # the first that has pruned what is asked for
-        self._base = self._reach = 0
+        self._began: int | None = None  # at which height this reading did, if that can be told
+        self._reach = 0  # how far below what waited it began; 0 where it began elsewhere
         self.searching = False  # for a fork: the page to come shows whether it is low enough
-        self.failed_since: Since | None = None  # what nobody could be asked for
+        # What nobody could be asked for; of what lies below a branch, the branch itself tells.
+        self.failed_since: Since | None = None
         self.whole = True  # whether all that comes before a page's events came, or is to be fetched
 
     @property
@@ -88,30 +98,35 @@ class CatchUp:
     def start(self, source: Contact | None, since: Since) -> None:
         """Read from `source`, or from any member; no effect while reading already."""
         if not self.reading:
-            self.searching = False
+            self.searching, self._reach = False, 0
             self._start(source, since, None)
 
     def start_below(self, source: Contact | None, height: int) -> None:
         """Look for where a branch forked off, below this height, and read from there on."""
         if not self.reading:
-            self._base, self._reach, self.searching = height, REACH, True
-            self._start(source, "beginning", self._below())
+            self.searching, self._reach = True, REACH
+            self._start(source, "beginning", bottom_of(height - REACH))
 
-    def _below(self) -> Position:
-        return Position(max(0, self._base - self._reach), _LOWEST)
-
-    def go_lower(self) -> bool:
-        """The first page lacks parents: begin further down; False if that is not possible."""
+    def go_lower(self, lowest: int) -> bool:
+        """Too much lacks parents: begin further down, below the lowest event that waits; False
+        where nothing is further down, or what comes before was not asked for."""
         assert self._source is not None
-        if self._base <= self._reach:
+        if not self.whole or self._began == 0:
             return False
-        self._reach *= 2
-        self._after = self._below()
+        climbed = lowest - self._began if self._began is not None else 0
+        self._reach = max(REACH, 2 * self._reach, 2 * climbed)
+        self.searching = True
+        self._since, self._after = "beginning", bottom_of(lowest - self._reach)
+        self._began = self._after.height
         self._ask(self._source)
         return True
 
     def _start(self, source: Contact | None, since: Since, after: Position | None) -> None:
         self._since, self._after = since, after
+        if after is not None:
+            self._began = after.height
+        else:
+            self._began = 0 if since == "beginning" else None
         self.whole = since == "beginning" or isinstance(since, tuple)
         self._failed.clear()
         self._pruned = None
@@ -134,7 +149,7 @@ class CatchUp:
         if contact is not None:
             self._ask(contact)
         else:
-            self.failed_since = self._since
+            self.failed_since = self._since if self._reach == 0 else None
 
     def _ask(self, contact: Contact, asked_again: int = 0) -> None:
         """Ask for the next page. Whoever is asked again gets the same number: what was only slow

@@ -56,16 +56,17 @@ class Intake:
     def open(self, topic: Topic, event: Routed, source: PeerId | None) -> Event | None:
         """The event in what routing brought; None, and counted, if it is not what it says or its
         publisher may not, so that it goes no further. What is known already is not verified
-        again."""
+        again.
+
+        What there is no room for here is passed on all the same: else routing would not know it,
+        and bring it again and again, and who is behind would keep others from what they can use.
+        """
         state = self._topics.get(topic)
         try:
             opened = _read(topic, event.payload, cid_of(event.payload))
             if not _same_event(event, opened):
                 raise Refused(Reason.BAD_SHAPE, "routed under another number or publisher")
             if state is None or not state.stream.knows(opened.cid, opened.height):
-                if state is not None and state.begun and not state.stream.takes(opened):
-                    self._no_room(state, None)
-                    return None  # it comes with what is missing before it
                 verify_event(opened)
                 self._check_publisher(state, opened)
             return opened
@@ -158,7 +159,8 @@ class Intake:
             self.refuse(event.topic, reason, None, routed(event, b""))
             return False
         added = stream.add(event, new=True)
-        self._fetch.forget(event.cid)
+        for cid in (event.cid, *added.displaced):
+            self._fetch.forget(cid)
         if added.refused is Reason.NO_ROOM:
             self._no_room(state, source)
         elif added.refused is not None:
@@ -176,11 +178,16 @@ class Intake:
         self._released(state, state.stream.pass_over(event.cid), 0)
 
     def _no_room(self, state: TopicHistory, source: Contact | None) -> None:
-        """Too much waits for what is missing: whoever is so far behind reads, and does not spend
-        its time on what it cannot take in yet."""
+        """Too much waits for what is missing: whoever is so far behind reads on from where its own
+        stream ends, or, if what waits is close to that, from where its branch forked off."""
         self._ctx.counters["history_no_room"] += 1
-        if not state.catch_up.reading:
-            state.catch_up.start_below(source, state.stream.lowest_waiting())
+        if state.catch_up.reading:
+            return
+        lowest = state.stream.lowest_waiting()
+        if lowest > state.top() + self._ctx.config.history.walk_back_max:
+            state.catch_up.start(source, state.behind())
+        else:
+            state.catch_up.start_below(source, lowest)
 
     def _look_back(
         self,
@@ -214,8 +221,9 @@ class Intake:
         patient: bool,
     ) -> None:
         """Walk back from the event where the gap is short; read the stream where it is long. (What
-        waits above an older gap does not make a new one longer.) While only a part of the stream
-        is being read, its end shows which gaps there are."""
+        waits above an older gap does not make a new one longer.) While the stream is being read
+        already, a long gap is left to that, and where only a part of it is, every gap: the end of
+        the reading shows which are left."""
         reader, below = state.catch_up, state.climbed
         state.climbed = max(below, event.height)
         if state.since is not None or (reader.reading and not reader.whole):
@@ -229,9 +237,8 @@ class Intake:
             if event.height <= state.wanted_above:
                 self.give_up(state, missing)
                 return
-            if not reader.reading:
-                reader.start_below(source, event.height)
-                return
+            reader.start_below(source, event.height)
+            return
         if event.height - below <= self._ctx.config.history.walk_back_max:
             self._fetch.want(state.topic, missing, source, patient)
         elif not reader.reading:

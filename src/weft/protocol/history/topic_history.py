@@ -26,7 +26,7 @@ from itertools import islice
 
 from weft.ids import Cid, Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.history.catchup import CatchUp
+from weft.protocol.history.catchup import CatchUp, bottom_of
 from weft.protocol.history.seen import Seen
 from weft.protocol.messages_history import HEADS_MAX, Had, Head
 from weft.rules.dag import Position, position
@@ -36,6 +36,11 @@ from weft.store.reader import Since, stream_of
 
 _RECALLED_MAX = 1_024
 """guess: stored events looked through for what a former life has had; some 10 ms."""
+_STEPS_MAX = 24
+"""guess: events named below the heads, each twice as far below as the one before; enough for any
+stream, and some 2 ms."""
+_FIRST_STEP = 8
+"""guess: how far below the heads the first of them lies."""
 
 Early = tuple[Event, Contact | None, int]
 """An event that came before the subscription had begun, who brought it, and its hops."""
@@ -52,6 +57,7 @@ class TopicHistory:
         "_early_bytes_max",
         "_early_max",
         "_gaps",
+        "_library",
         "baseline",
         "begun",
         "catch_up",
@@ -77,6 +83,7 @@ class TopicHistory:
     ) -> None:
         """`seen`: of an earlier subscription in this life of the peer."""
         self._ctx = ctx
+        self._library = library
         self.topic = topic
         self.since = since  # still to be read from a member
         self.wants_past = since is not None
@@ -179,6 +186,16 @@ class TopicHistory:
         return max(self.stream.heads.values(), default=self.stream.floor.height)
 
     def behind(self) -> Since:
-        """From where to read what others have and this peer does not."""
-        heads = self.highest({})
-        return tuple(head.cid for head in heads) if heads else "beginning"
+        """From where to read what others have and this peer does not: after its heads. For whoever
+        does not have these, as they are new or on a branch of its own, some of the events below
+        them are named, too, so that only what lies above the highest one that both have is read."""
+        heads = self.highest({})[: HEADS_MAX - _STEPS_MAX]
+        named = {head.cid: None for head in heads}
+        step = _FIRST_STEP
+        for _ in range(_STEPS_MAX):
+            if not heads or step >= heads[0].height:
+                break
+            below = bottom_of(heads[0].height - step)
+            named.update((e.cid, None) for e in self._library.events(self.topic, below, limit=1))
+            step *= 2
+        return tuple(named) or "beginning"
