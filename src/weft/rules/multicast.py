@@ -93,6 +93,12 @@ def is_cut_off(heard_cycle: int, cycle: int, patience: int) -> bool:
     return cycle - heard_cycle > patience
 
 
+def is_overdue(heard_cycle: int, cycle: int) -> bool:
+    """Whether a beat got lost: one comes in every cycle. Then it is asked for, since on a way of
+    several links so many get lost that a few in a row prove nothing."""
+    return cycle - heard_cycle > 1
+
+
 def is_idle(subscribed: bool, children: int, elsewhere: int) -> bool:
     """Whether a rendezvous serves nobody: no child of its own, nor any with the others."""
     return not subscribed and not children and not elsewhere

@@ -131,6 +131,63 @@ def test_the_live_beyond_the_dead_are_found() -> None:
     assert numbers(done.contacts) == by_distance(TARGET, [1, 2, *alive])[:3]
 
 
+def play(one: Rig, alive: dict[int, list[int]], effects: list[seam.Effect]) -> list[int]:
+    """Answer for the live ones with whom they name, and fail to connect to all others; says who
+    was found."""
+    for _ in range(200):
+        waiting, later = asked(effects), []
+        for number, message in waiting:
+            if number in alive:
+                later += one.hear(number, reply(message, *alive[number]))
+            else:
+                later += one.lose(number)
+        effects = later or one.wait(1_000)
+        if (done := answer(effects, 5)) is not None:
+            return numbers(done.contacts)
+    raise AssertionError("no answer")
+
+
+def test_when_the_closest_of_the_table_are_dead_the_others_are_asked() -> None:
+    """The table is a teller as any other: the dead in it must not hide the living beyond."""
+    known = by_distance(TARGET, list(range(2, 40)))
+    one = rig(dht(k=3, alpha=2), *known)
+    held = by_distance(TARGET, [number_of(entry.contact) for entry in machine(one).home.table])
+    last = held[-1]
+    assert len(held) > 6
+    assert sorted(play(one, {last: []}, one.do(CLOSEST))) == sorted([1, last])
+
+
+def test_when_the_whole_table_is_dead_neighbours_of_the_overlay_are_asked() -> None:
+    one = rig(dht(k=2, alpha=2), 2, 3, 4)
+    one.meet(9)  # known to Cyclon, and not in the table
+    assert machine(one).home.table.get(location(9)) is None
+    assert sorted(play(one, {9: []}, one.do(CLOSEST))) == [1, 9]
+
+
+def test_who_names_the_dead_is_no_liar_where_most_are_dead() -> None:
+    """After a crash everybody names the dead; whoever else they name is needed."""
+    near = by_distance(TARGET, list(range(100, 140)))
+    one = rig(dht(), *range(2, 12))
+    living = near[12]
+    found = play(one, {2: near[:13], living: []}, one.do(CLOSEST))
+    assert sorted(found) == sorted([1, 2, living])
+    assert one.peer.counters["dht_disbelieved"] == 0
+
+
+def test_whom_a_liar_named_is_asked_if_another_names_it_too() -> None:
+    bogus = by_distance(TARGET, list(range(1_000, 5_000)))[:19]
+    far = by_distance(TARGET, list(range(100, 140)))[-1]
+    liar, honest = by_distance(TARGET, list(range(2, 9)))[:2]
+    one = rig(dht(alpha=1), *range(2, 9))
+    alive: dict[int, list[int]] = {number: [] for number in range(2, 9)}
+    alive |= {liar: [*bogus, far], far: []}
+    assert far not in play(one, alive, one.do(CLOSEST))
+    assert one.peer.counters["dht_disbelieved"] > 0
+    alive[honest] = [far]
+    one = rig(dht(alpha=1), *range(2, 9))
+    assert far in play(one, alive, one.do(CLOSEST))
+
+
 def test_only_the_asked_one_can_answer_and_only_in_kind() -> None:
     one = rig(dht(k=2, alpha=2), 2, 3)
     number, message = begin(one)[0]

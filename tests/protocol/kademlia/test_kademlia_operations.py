@@ -56,6 +56,31 @@ def test_providers_are_found(network: Network) -> None:
     assert len(few.contacts) == 2
 
 
+def test_providers_known_to_be_up_come_first_and_those_that_failed_last() -> None:
+    one = rig(dht(k=4, alpha=2), 2, 3)
+    first = dict(asked(one.do(seam.DhtFindProviders(7, b"key", 9))))
+    one.lose(3)
+    told = [contact(number) for number in (3, 50, 2)]
+    effects = one.hear(2, reply(first[2], providers=told))
+    for number, message in asked(effects):  # the closest is asked again after the failure
+        effects += one.hear(number, reply(message, providers=told))
+    done = answer(effects, 7)
+    assert done is not None and numbers(done.contacts) == [2, 50, 3]
+
+
+def test_of_providers_that_nothing_is_known_of_each_search_names_others() -> None:
+    one = rig(dht(k=2, alpha=1), 2)
+    key, unknown = b"key", list(range(50, 80))
+    names: set[int] = set()
+    for token in range(10, 20):
+        [(number, message)] = asked(one.do(seam.DhtFindProviders(token, key, 3)))
+        told = reply(message, providers=[contact(n) for n in unknown])
+        done = answer(one.hear(number, told), token)
+        assert done is not None and len(done.contacts) == 3
+        names.update(numbers(done.contacts))
+    assert len(names) > 10
+
+
 def test_a_peer_is_found_by_its_id(network: Network) -> None:
     for number in (2, 17, 40):
         found = network.ask(5, lambda token, n=number: seam.DhtFindPeer(token, peer_id(n)))

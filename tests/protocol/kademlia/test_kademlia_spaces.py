@@ -7,7 +7,7 @@ from protocol_kit import contact, number_of
 
 from weft.ids import GENERAL, PeerId, Topic
 from weft.protocol.kademlia.kademlia import Place
-from weft.protocol.kademlia.lookup import Outcome
+from weft.protocol.kademlia.question import Outcome
 from weft.protocol.kademlia.space import PLAIN, Space
 from weft.protocol.messages_dht import FindRequest, Neighbour
 from weft.protocol.seam import TimerFired

@@ -291,6 +291,42 @@ def test_without_a_beat_the_way_up_is_broken() -> None:
     assert branch_of(rig).parent is None
 
 
+def test_a_beat_that_did_not_come_is_asked_for() -> None:
+    rig = child_of(9)
+    assert sent(rig.cycle(), TreeJoin) == []
+    assert sent(rig.cycle(), TreeJoin) == [(9, TreeJoin(T, True))]
+    rig.hear(9, TreeJoinReply(T, True, True))
+    rig.hear(9, family(beat=2))
+    assert branch_of(rig).parent == contact(9)
+    assert sent(rig.cycle(), TreeJoin) == []
+
+
+def test_a_child_that_asks_for_its_place_gets_the_beat_and_stays() -> None:
+    rig = child_of(9)
+    rig.hear(2, TreeJoin(T, True))
+    effects = rig.hear(2, TreeJoin(T, True))
+    assert sent(effects, TreeJoinReply)[0][1].accepted
+    assert [to for to, _ in sent(effects, TreeFamily)] == [2]
+    assert list(branch_of(rig).children) == [contact(2).peer]
+
+
+def test_a_rendezvous_asks_a_fellow_that_was_silent_for_an_answer() -> None:
+    rig = Rig(1, CONFIG)
+    rig.subscribe()
+    rig.hear(2, sync())
+    asked = [sent(rig.cycle(), RendezvousSync)[-1][1].answer for _ in range(3)]
+    assert asked == [False, True, True]
+
+
+def test_who_may_be_a_parent_without_my_knowing_is_left() -> None:
+    """The answer of one that was asked first may be lost."""
+    rig = child_of(9, 8, 7)
+    assert sent(rig.lose(9), TreeJoin)[0][0] == 8
+    assert sent(rig.wait(3_000), TreeJoin)[0][0] == 7
+    effects = rig.hear(7, TreeJoinReply(T, True, True))
+    assert sent(effects, TreeLeave) == [(8, TreeLeave(T))]
+
+
 def test_a_stale_beat_does_not_help() -> None:
     """Members that lost all roots must not take each other's old beats for new ones."""
     rig = child_of(9)

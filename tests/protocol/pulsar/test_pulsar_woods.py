@@ -110,6 +110,18 @@ def test_without_history_the_tree_makes_up_for_what_is_lost(seed: int, silent: b
     wood.check_tree()
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_lost_beats_break_no_tree(seed: int) -> None:
+    """On a way of several links some beats in a row get lost now and then: nobody leaves a parent
+    for that. (Without asking for them 3 and 5 members did.)"""
+    wood = grown(seed=seed, loss_percent=10, settings=Pulsar(children_max=3))
+    before = wood.total("trees_cut_off")
+    wood.run(120_000)
+    assert wood.total("trees_cut_off") == before
+    assert wood.total("trees_confirmed") > 0
+    wood.check_tree()
+
+
 @pytest.mark.parametrize("silent", [False, True])
 def test_with_history_all_survivors_have_the_same_stream(silent: bool) -> None:
     """30 % crash while events are published, among them all rendezvous but one."""

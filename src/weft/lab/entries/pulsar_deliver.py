@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from weft.lab.entries import _pulsar
@@ -155,8 +156,10 @@ def figure(rows: DataFrame) -> Figure:
     settled.set_ylabel("seconds after the last event")
     settled.set_yscale("symlog", linthresh=1)
     settled.set_ylim(bottom=0)
+    settled.yaxis.set_major_formatter("{x:g}")
     for panel in (covered, settled):
         panel.set_xlabel("messages lost, %")
+        panel.set_xticks(100 * np.unique(near["loss"]))
     covered.set_ylim(0, 104)
     covered.legend(loc="lower left")
     _draw_slow(slow, means[means["latency_ms"] == SLOW["latency_ms"]])
@@ -171,8 +174,9 @@ def _draw_slow(panel: Any, means: Any) -> None:
         shade = "#56B4E9" if history else GREY
         panel.bar([place + shift for place in places], heights, 0.38, label=label, color=shade)
     panel.axhline(100 * JAVASCRIPT, color="#D55E00", ls="--", lw=1.2)
-    note: Any = {"ha": "right", "va": "center", "color": "#D55E00", "backgroundcolor": "white"}
-    panel.text(len(places) - 0.55, 100 * JAVASCRIPT, "JavaScript, in the paper", **note)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+    note: Any = {"ha": "center", "va": "bottom", "color": "#D55E00", "bbox": box}
+    panel.text((len(places) - 1) / 2, 100 * JAVASCRIPT + 2, "JavaScript, in the paper", **note)
     panel.set_xticks(
         list(places), [_pulsar.NAMES[routing].replace(" ", "\n") for routing in _pulsar.ROUTINGS]
     )

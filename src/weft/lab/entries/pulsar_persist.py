@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CHANCES = {"quick": (0.0, 0.1, 0.5), "full": (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)}
-CRASHES = {"quick": (0.5, 0.9), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
+CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
 COLUMNS = columns(
     p=NUMBER,
     crash=NUMBER,
@@ -140,7 +140,7 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xlabel("crashed at once, %")
         panel.set_xticks(np.unique(100 * means["crash"]))
         panel.set_ylim(-4, 104)
-    survival.legend(loc="lower left")
+    found.legend(loc="lower left")
     return drawing
 
 

@@ -9,7 +9,8 @@ What may be needed follows from the settings. An event names its parents, so a s
 back height by height: a question and an answer per missing event at the most, once the first was
 given `patience_ms` to come by itself. A gap of more than `walk_back_max` heights is read in pages:
 a question and an answer per page. (One publisher's events are one height each; concurrent ones
-share heights.) Where messages are lost, a question is asked again until its answer comes.
+share heights.) Where messages are lost, a question is asked again until its answer comes, and what
+is read may be walked back to meanwhile.
 """
 
 from __future__ import annotations
@@ -96,10 +97,10 @@ def settings(routing: Any) -> Config:
 def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
     """The most messages for a gap, by the settings, and the most time where nothing is lost.
 
-    With losses, routing may bring something from the midst of a gap, which leaves gaps that are
-    walked; so an exchange per missing event is allowed. A question and its answer come through with
-    a chance q, so n of them take n/q on average, with a standard deviation of √(n (1 − q))/q, of
-    which three are allowed.
+    With losses, reading may take longer than the patience for a missing parent, which is then
+    walked back to as well, though no further than `walk_back_max` heights. A question and its
+    answer come through with a chance q, so n of them take n/q on average, with a standard deviation
+    of √(n (1 − q))/q, of which three are allowed.
     """
     history = History()
     begins_ms = HOPS_MAX * ONE_WAY_MS + STORE_MS
@@ -108,8 +109,8 @@ def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
         begins_ms += history.patience_ms
     else:
         exchanges = turns = -(-(gap + 1) // BLOCKS_MAX) + 1  # one for what came meanwhile
-    if loss:
-        exchanges = max(exchanges, gap)
+        if loss:
+            exchanges += history.walk_back_max
     through = (1 - loss) ** 2
     asked = (exchanges + 3 * math.sqrt(exchanges * (1 - through))) / through
     return {

@@ -21,8 +21,8 @@ from weft.protocol.context import Context
 from weft.protocol.kademlia import calls as calling
 from weft.protocol.kademlia import kinds as all_kinds
 from weft.protocol.kademlia.calls import Calls, Reply
-from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Seen
 from weft.protocol.kademlia.operations import Operations
+from weft.protocol.kademlia.question import Done, News, Outcome, Question, Seen
 from weft.protocol.kademlia.records import Providers, Values
 from weft.protocol.kademlia.searches import Search, Searches
 from weft.protocol.kademlia.space import PLAIN, Space

@@ -8,12 +8,14 @@ were enough for whoever asked (a value, a peer). Each step halves the distance a
 hops grow with log n.
 
 Everybody tells of the k closest they know. Where f of these turn out dead, the live ones beyond
-are told by nobody, so the α closest are asked again, for k + f.
+are told by nobody, so the α closest are asked again, for k + f. The asker's own table is such a
+teller, too: as long as fewer than k have answered, those beyond its k closest are asked as well,
+and at last whoever else it knows.
 
 What a liar can do is bounded. Locations are computed here, never believed; nobody counts as found
 before having answered; of one answer no more neighbours are read than asked for; a lookup asks at
 most `requests_max` peers; and who only named peers that do not answer is not listened to any
-longer.
+longer, unless most of those that the asker knew itself are dead, too.
 
 It takes tables and a space and knows neither what is looked for nor who lies where.
 """
@@ -23,20 +25,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Literal, TypeAlias
 
-from weft.ids import GENERAL, Contact, Topic
+from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.calls import Call, Calls, Reply
-from weft.protocol.kademlia.space import Space
+from weft.protocol.kademlia.question import Done, Heard, News, Outcome, Question, Seen
 from weft.protocol.kademlia.table import Entry, Table
-from weft.protocol.messages_dht import (
-    NEIGHBOURS_MAX,
-    NODES,
-    FindReply,
-    FindRequest,
-    Neighbour,
-)
+from weft.protocol.messages_dht import NEIGHBOURS_MAX, FindReply, FindRequest, Neighbour
 from weft.rules.prefix import as_bytes, common_prefix
 
 _CANDIDATES_PER_K = 8
@@ -54,53 +49,7 @@ class State(Enum):
     SLOW = 2
     ANSWERED = 3
     FAILED = 4
-
-
-class Question:
-    """What a lookup asks along the way."""
-
-    __slots__ = ("count", "key", "sender_role", "space", "target", "want", "within")
-
-    def __init__(
-        self,
-        space: Space,
-        target: int,
-        want: int = NODES,
-        key: bytes = b"",
-        sender_role: Topic = GENERAL,
-        within: int = 0,
-        count: int = 0,
-    ) -> None:
-        """`within`: only peers that share so many leading bits with the target are asked;
-        `count`: how many of the closest are sought (0: the k of the settings)."""
-        self.within = within
-        self.count = count
-        self.space = space
-        self.target = target
-        self.want = want
-        self.key = key
-        self.sender_role = sender_role
-
-
-class Outcome:
-    """What a lookup found."""
-
-    __slots__ = ("closest", "hops", "requests", "stopped")
-
-    def __init__(self, closest: list[Entry], hops: int, requests: int, stopped: bool) -> None:
-        self.closest = closest  # that answered, closest first, at most k
-        self.hops = hops  # how many peers told of each other before the closest one was known
-        self.requests = requests
-        self.stopped = stopped  # early, because the answers were enough
-
-
-Seen = Callable[[Entry, FindReply], bool]
-"""Told of every answer; True ends the lookup."""
-Done = Callable[[Outcome], None]
-News: TypeAlias = Literal["answered", "silent", "gone"]
-"""Gone: it answered that it is not at this location."""
-Heard = Callable[[Entry, News], None]
-"""Told of every peer that was asked, for the tables."""
+    DOUBTED = 5  # named by nobody but a liar
 
 
 class Lookup:
@@ -129,21 +78,30 @@ class Lookup:
         self._asking = 0  # on their way and not slow
         self._barren = 0  # answers in a row that brought nobody closer
         self._again = 0  # asked again and not answered yet
+        self._own_answered = 0  # of those on nobody's word alone
+        self._own_failed = 0
+        self._tables: Sequence[Table] = ()
+        self._reserve: Callable[[], Iterable[Neighbour]] = tuple
         self._widened_for = 0  # failures that the closest were asked again for
         self._widened = 0  # times
         self.requests = 0
         self.over = False
 
-    def start(self, tables: Sequence[Table], others: Iterable[Neighbour] = ()) -> None:
-        """Begin with the closest of these tables; `others` help where the tables know nobody."""
+    def start(
+        self,
+        tables: Sequence[Table],
+        others: Iterable[Neighbour] = (),
+        reserve: Callable[[], Iterable[Neighbour]] = tuple,
+    ) -> None:
+        """Begin with the closest of these tables and with `others`; `reserve` names whom to ask
+        when all of them are dead."""
+        self._tables = tables
+        self._reserve = reserve
         for table in tables:
             table.touch(self.question.target, self._ctx.now)
             for entry in table.closest(self.question.target, self._k):
                 self._add(entry.key, entry.role, entry.contact, None)
-        for other in others:
-            key = self.question.space.locate(other.role, other.contact.peer)
-            if key is not None:
-                self._add(key, other.role, other.contact, None)
+        self._add_all(others, None)
         self._advance()
 
     # --- candidates -------------------------------------------------------------------------------
@@ -154,6 +112,8 @@ class Lookup:
         if known is not None:
             if known.teller is not teller:
                 known.teller = None  # two say so
+                if known.state is State.DOUBTED:
+                    known.state = State.NEW
             return False
         if contact.peer == self._ctx.me.peer or not contact.address:
             return False
@@ -171,6 +131,16 @@ class Lookup:
                 del self._known[farthest.entry.key]
         return closer
 
+    def _add_all(self, named: Iterable[Neighbour], teller: _Candidate | None) -> bool:
+        """Consider several; says whether one is closer than all before."""
+        closer = False
+        locate = self.question.space.locate
+        for one in named:
+            key = locate(one.role, one.contact.peer)
+            if key is not None:
+                closer |= self._add(key, one.role, one.contact, teller)
+        return closer
+
     def _advance(self) -> None:
         """Ask whom there is to ask among the k closest; finish when they have all answered."""
         if self.over:
@@ -182,7 +152,7 @@ class Lookup:
         open_ends = False
         for candidate in self._order:
             state = candidate.state
-            if state is State.FAILED:
+            if state is State.FAILED or state is State.DOUBTED:
                 continue
             if state is State.NEW and not self._may_ask():
                 continue
@@ -195,8 +165,24 @@ class Lookup:
             left -= 1
             if not left:
                 break
-        if not open_ends and not self._again and not self._widen():
+        if open_ends or self._again:
+            return
+        if left and self._refill():
+            self._advance()
+        elif not self._widen():
             self._finish(stopped=False)
+
+    def _refill(self) -> bool:
+        """Consider k more of those that the asker knows itself; False if there are none."""
+        if not self._may_ask():
+            return False
+        target, before = self.question.target, len(self._known)
+        for table in self._tables:
+            for entry in table.closest(target, before + self._k):
+                self._add(entry.key, entry.role, entry.contact, None)
+        if len(self._known) == before:
+            self._add_all(self._reserve(), None)
+        return len(self._known) > before
 
     def _may_ask(self) -> bool:
         return self.requests < self._settings.requests_max
@@ -212,7 +198,8 @@ class Lookup:
         answered = [one for one in self._order if one.state is State.ANSWERED][:k]
         range_end = answered[-1].distance if len(answered) == k else None
         failed = sum(
-            one.state is State.FAILED and (range_end is None or one.distance < range_end)
+            one.state in (State.FAILED, State.DOUBTED)
+            and (range_end is None or one.distance < range_end)
             for one in self._order
         )
         most = min(NEIGHBOURS_MAX, k + failed)
@@ -255,6 +242,8 @@ class Lookup:
         candidate.state = State.ANSWERED
         if candidate.teller is not None:
             candidate.teller.named_well += 1
+        else:
+            self._own_answered += 1
         self._heard(candidate.entry, "answered")
         if self.over:
             return
@@ -274,13 +263,7 @@ class Lookup:
 
     def _read(self, teller: _Candidate, reply: FindReply, most: int) -> bool:
         """Consider whom an answer names; says whether one is closer than all before."""
-        closer = False
-        locate = self.question.space.locate
-        for neighbour in reply.closer[:most]:
-            key = locate(neighbour.role, neighbour.contact.peer)
-            if key is not None:
-                closer |= self._add(key, neighbour.role, neighbour.contact, teller)
-        return closer
+        return self._add_all(reply.closer[:most], teller)
 
     def on_slow(self, candidate: _Candidate) -> None:
         self._leave_asking(candidate)
@@ -295,11 +278,18 @@ class Lookup:
         candidate.state = State.FAILED
         self._heard(candidate.entry, news)
         teller = candidate.teller
-        if teller is not None:
+        if teller is None:
+            self._own_failed += 1
+        else:
             teller.named_in_vain += 1
-            if teller.named_in_vain >= _NAMED_IN_VAIN_MAX and not teller.named_well:
+            if self._lies(teller):
                 self._disbelieve(teller)
         self._advance()
+
+    def _lies(self, teller: _Candidate) -> bool:
+        """Whether somebody named only the dead, while what the asker knew itself was alive."""
+        in_vain = teller.named_in_vain >= _NAMED_IN_VAIN_MAX and not teller.named_well
+        return in_vain and self._own_failed <= self._own_answered
 
     def _leave_asking(self, candidate: _Candidate) -> None:
         if candidate.state is State.ASKED:
@@ -310,7 +300,7 @@ class Lookup:
         self._ctx.counters["dht_disbelieved"] += 1
         for candidate in self._order:
             if candidate.teller is teller and candidate.state is State.NEW:
-                candidate.state = State.FAILED
+                candidate.state = State.DOUBTED
 
     # --- the end ----------------------------------------------------------------------------------
 

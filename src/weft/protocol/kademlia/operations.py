@@ -16,9 +16,10 @@ from typing import Protocol
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol import seam
 from weft.protocol.context import Context
-from weft.protocol.kademlia.calls import Calls, Reply
+from weft.protocol.kademlia.calls import Calls
 from weft.protocol.kademlia.kinds import Kinds, kind_of
-from weft.protocol.kademlia.lookup import Done, Outcome, Question, Seen
+from weft.protocol.kademlia.polling import Poll, Vote
+from weft.protocol.kademlia.question import Done, Outcome, Question, Seen
 from weft.protocol.kademlia.records import Providers, Values
 from weft.protocol.kademlia.space import PLAIN
 from weft.protocol.kademlia.table import Entry, Table
@@ -30,11 +31,12 @@ from weft.protocol.messages_dht import (
     VALUE,
     AddProvider,
     FindReply,
-    StoreReply,
     StoreValue,
 )
+from weft.rules.draw import absorb, stream_of
 from weft.rules.prefix import closest, location_of
 
+_PROVIDERS = stream_of("dht.order")
 _WITNESSES = 2
 """guess: holders that must name a provider before a search for providers may end early."""
 
@@ -149,9 +151,9 @@ class Operations:
         if not peers:
             then(count)
             return
-        poll = _Poll(len(peers), count, then)
+        poll = Poll(len(peers), count, then)
         for entry in peers:
-            self._calls.ask(entry.contact, make, _Vote(poll))
+            self._calls.ask(entry.contact, make, Vote(poll))
 
     def get(self, command: seam.DhtGet) -> None:
         self._open[command.token] = None
@@ -231,13 +233,27 @@ class Operations:
             return enough()
 
         def done(outcome: Outcome) -> None:
-            found = tuple(contact for contact, _ in named.most_common(command.wanted))
-            self._answer(token, "found" if found else "not_found", contacts=found)
+            found = self._best_first(named)[: command.wanted]
+            self._answer(token, "found" if found else "not_found", contacts=tuple(found))
 
         if enough():
             done(Outcome([], 0, 0, True))
         else:
             self._find(token, location_of(key), PROVIDERS, key, done, seen)
+
+    def _best_first(self, named: Counter[Contact]) -> list[Contact]:
+        """Providers by whether they are known to be up, then by how many name them; else each
+        search puts them in another order, so that whoever asks again for want of a live one among
+        the first gets to the others."""
+        key = self._ctx.next_key(_PROVIDERS)
+
+        def rank(contact: Contact) -> tuple[int, int, int]:
+            location = location_of(contact.peer)
+            entry = self._table.get(location)
+            doubt = 1 if entry is None else 2 * (entry.failures > 0)
+            return doubt, -named[contact], absorb(key, location)
+
+        return sorted(named, key=rank)
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -355,40 +371,3 @@ class _ValueSearch:
             holder for holder, value in self._by_holder if holder is not None and value != best
         ]
         self._operations.finish_get(self._command.token, self._command.key, best, behind)
-
-
-class _Poll:
-    """Requests to several peers, of which those that agree are counted."""
-
-    __slots__ = ("_count", "_left", "_then")
-
-    def __init__(self, left: int, count: int, then: Callable[[int], None]) -> None:
-        self._left = left
-        self._count = count
-        self._then = then
-
-    def vote(self, accepted: bool) -> None:
-        self._left -= 1
-        self._count += accepted
-        if not self._left:
-            self._then(self._count)
-
-
-class _Vote:
-    """One of them."""
-
-    __slots__ = ("_poll",)
-    expects = StoreReply
-
-    def __init__(self, poll: _Poll) -> None:
-        self._poll = poll
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, StoreReply)
-        self._poll.vote(reply.accepted)
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._poll.vote(False)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from weft.ids import Contact
 from weft.protocol.context import Context
 from weft.protocol.kademlia.calls import Calls
-from weft.protocol.kademlia.lookup import Done, Lookup, News, Outcome, Question, Seen
+from weft.protocol.kademlia.lookup import Lookup
+from weft.protocol.kademlia.question import Done, News, Outcome, Question, Seen
 from weft.protocol.kademlia.space import Space
 from weft.protocol.kademlia.table import Entry, Table
 from weft.protocol.messages_dht import Neighbour
@@ -103,12 +104,18 @@ class Searches:
                 self._note(search.question.space, table, entry, news)
 
         lookup = Lookup(self._ctx, self._calls, search.question, finished, heard, search.seen)
-        lookup.start(() if search.anew else search.tables, self._others(search))
+        if search.anew:
+            lookup.start((), search.others)
+        else:
+            lookup.start(search.tables, self._others(search), self._strangers)
 
     def _others(self, search: Search) -> tuple[Neighbour, ...]:
         """Neighbours of the general overlay are a random sample of all peers: they help where a
         table is nearly empty, and upkeep finds by them whole ranges that a table lacks."""
         few = sum(len(table) for table in search.tables) < self._ctx.config.dht.k
-        if search.anew or not (few or search.background):
+        if not (few or search.background):
             return search.others
-        return search.others + tuple(Neighbour(contact) for contact in self._known())
+        return (*search.others, *self._strangers())
+
+    def _strangers(self) -> list[Neighbour]:
+        return [Neighbour(contact) for contact in self._known()]

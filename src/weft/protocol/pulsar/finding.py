@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.kademlia.lookup import Outcome, Question
+from weft.protocol.kademlia.question import Outcome, Question
 from weft.protocol.kademlia.space import PLAIN
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.messages_dht import PROVIDERS, FindReply

@@ -55,7 +55,8 @@ class Hosting:
             ctx.send(sender, TreeJoinReply(topic, False))
             return
         children = branch.children
-        if sender.peer not in children and not has_room(len(children), self._children_max):
+        known = sender.peer in children
+        if not known and not has_room(len(children), self._children_max):
             instead = self._instead(branch)
             ctx.counters["trees_pushed_down"] += 1
             ctx.send(sender, TreeJoinReply(topic, False, False, instead))
@@ -68,7 +69,7 @@ class Hosting:
         reply = TreeJoinReply(topic, True, branch.subscribed, [], recent.fingerprint(), seen)
         ctx.send(sender, reply)
         family.tell_children(ctx, branch, self._roots.cycle, sender.peer)
-        if message.subscribed:
+        if message.subscribed and (message.fresh or not known):
             family.meet(ctx, branch, sender)
 
     def _instead(self, branch: Branch) -> list[Contact]:

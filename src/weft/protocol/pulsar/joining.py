@@ -42,11 +42,12 @@ class Places(Protocol):
 class _Attempt:
     """A join under way."""
 
-    __slots__ = ("asked", "candidates", "lookups", "serial", "waiting")
+    __slots__ = ("asked", "candidates", "lookups", "serial", "silent", "waiting")
 
     def __init__(self, candidates: Iterable[tuple[Contact, bool]]) -> None:
         self.candidates = deque(candidates)  # and whether each is asked as a rendezvous
         self.asked: dict[PeerId, None] = {}
+        self.silent: dict[PeerId, Contact] = {}  # of these, who has not answered
         self.waiting: Contact | None = None  # for this one's answer
         self.serial = 0
         self.lookups = 0
@@ -80,6 +81,12 @@ class Joining:
     def stop(self, topic: Topic) -> None:
         self._going.pop(topic, None)
 
+    def confirm(self, branch: Branch, parent: Contact) -> None:
+        """Ask the parent for the place that one has: a parent that has it so answers with what it
+        tells its children, and one that has forgotten takes this peer in again."""
+        self._ctx.counters["trees_confirmed"] += 1
+        self._ctx.send(parent, TreeJoin(branch.topic, branch.subscribed, False, branch.fresh))
+
     # --- asking -----------------------------------------------------------------------------------
 
     def _next(self, branch: Branch, attempt: _Attempt) -> None:
@@ -92,6 +99,7 @@ class Joining:
             if peer == ctx.me.peer or peer in attempt.asked or peer in branch.children:
                 continue
             attempt.asked[peer] = None
+            attempt.silent[peer] = contact
             attempt.waiting = contact
             attempt.serial = ctx.next_serial()
             ctx.send(contact, TreeJoin(branch.topic, branch.subscribed, root, branch.fresh))
@@ -140,8 +148,11 @@ class Joining:
             if message.accepted:
                 self._ctx.send(sender, TreeLeave(message.topic))  # too late, or never asked
             return
+        attempt.silent.pop(sender.peer, None)
         if message.accepted:
             self.stop(message.topic)
+            for other in attempt.silent.values():  # its answer may be lost, and it a parent as well
+                self._ctx.send(other, TreeLeave(message.topic))
             self._places.attached(branch, sender, message)
         elif attempt.waiting is not None and attempt.waiting.peer == sender.peer:
             attempt.candidates.extendleft((one, False) for one in reversed(message.instead))

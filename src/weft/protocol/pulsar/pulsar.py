@@ -5,8 +5,9 @@ Subscribing joins the topic's tree (`joining.py`), in which events spread over a
 `protocol/publishing.py`).
 
 Links are watched by `protocol/liveness.py`, which pings whoever is silent. Besides, a beat comes
-down from the roots every cycle: a member that misses it for long is cut off, or in a circle, and
-joins anew. What gets lost on the way meanwhile is made up for over new links and every cycle.
+down from the roots every cycle: a member that misses one asks its parent for it, and one that
+misses it for long is cut off, or in a circle, and joins anew. What gets lost on the way meanwhile
+is made up for over new links and every cycle.
 """
 
 from __future__ import annotations
@@ -36,11 +37,7 @@ from weft.protocol.pulsar.spreading import Spreading
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
-from weft.rules.multicast import (
-    is_circle,
-    is_cut_off,
-    repair_order,
-)
+from weft.rules.multicast import is_circle, is_cut_off, is_overdue, repair_order
 
 
 class Pulsar(Routing):
@@ -345,6 +342,8 @@ class Pulsar(Routing):
                 if is_cut_off(branch.heard_cycle, cycle, patience):
                     self._ctx.counters["trees_cut_off"] += 1
                     self._leave_parent(branch)
+                elif is_overdue(branch.heard_cycle, cycle):
+                    self.joining.confirm(branch, branch.parent)
             elif not self.joining.is_going(branch.topic) and branch.topic not in self._postponed:
                 self.joining.start(branch)
         for topic in self.subscribed:

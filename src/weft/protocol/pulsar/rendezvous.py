@@ -17,12 +17,12 @@ from collections.abc import Callable
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.kademlia.lookup import Outcome, Question
+from weft.protocol.kademlia.question import Outcome, Question
 from weft.protocol.kademlia.space import PLAIN
 from weft.protocol.messages_pulsar import RendezvousSync, TreeLeave
 from weft.protocol.pulsar import family
 from weft.protocol.pulsar.branch import Branch, Fellow
-from weft.rules.multicast import is_cut_off, is_idle, is_rendezvous, tree_location
+from weft.rules.multicast import is_cut_off, is_idle, is_overdue, is_rendezvous, tree_location
 
 _FELLOWS = 2
 """guess: as many times more fellows than rendezvous are wanted, while opinions differ."""
@@ -139,7 +139,8 @@ class Rendezvous:
                 branch.forget(fellow.contact.peer)
                 ctx.send(fellow.contact, TreeLeave(branch.topic))
             else:
-                ctx.send(fellow.contact, family.sync_of(branch, answer=False))
+                overdue = is_overdue(fellow.heard_cycle, self.cycle)
+                ctx.send(fellow.contact, family.sync_of(branch, answer=overdue))
         family.settle(ctx, branch)
         family.tell_children(ctx, branch, self.cycle)
         elsewhere = sum(one.children + one.subscribed for one in branch.fellows.values())
