@@ -186,7 +186,7 @@ def test_messages_and_time_that_a_gap_may_take() -> None:
     assert long == {"messages_allowed": 10, "ms_allowed": 205 + 5 * 40}
     lossy = gap.allowed(10, 11, 0.1)
     assert lossy["messages_allowed"] == pytest.approx(2 * (10 + 3 * 1.9**0.5) / 0.81)
-    read = gap.allowed(1_000, 1_001, 0.1)  # five pages, and one walk of 64 heights
+    read = gap.allowed(1_000, 1_001, 0.1)  # five pages, and 64 single blocks
     assert read["messages_allowed"] == pytest.approx(2 * (69 + 3 * (69 * 0.19) ** 0.5) / 0.81)
 
 
