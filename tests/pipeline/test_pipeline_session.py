@@ -39,10 +39,24 @@ with opened(Settings(master=os.environ["MASTER"], driver_memory="1g", small_tabl
     print("java", spark._jvm.System.getProperty("java.version"))
 """
 
+KILLED = """
+import os, signal
+from weft.pipeline.session import SessionError, Settings, opened
 
-def run_program(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+try:
+    with opened(Settings(driver_memory="1g", small_tables=True)) as spark:
+        os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+        spark.range(10).count()
+except SessionError as error:
+    print(error)
+"""
+
+
+def run_program(
+    folder: Path, environment: dict[str, str], text: str = PROGRAM
+) -> subprocess.CompletedProcess[str]:
     program = folder / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM))
+    program.write_text(textwrap.dedent(text))
     return subprocess.run(
         [sys.executable, str(program)],
         cwd=folder,
@@ -85,6 +99,12 @@ def test_a_master_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
     said = done.stderr.split("weft.pipeline.session.SessionError: ")[-1]
     assert said.startswith("Spark did not start")
     assert "Master must either be yarn or start with spark, k8s, or local" in said
+
+
+def test_a_java_process_that_was_killed_is_told_in_a_line(tmp_path: Path) -> None:
+    done = run_program(tmp_path, {**os.environ, "PYTHONPATH": str(SOURCE)}, KILLED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Spark's Java process has ended before its time")
 
 
 def test_workers_run_this_python_with_this_package_and_one_thread(spark: SparkSession) -> None:

@@ -43,6 +43,12 @@ SHIPPED = "weft-package"
 """The folder, in a worker's own, that the package is unpacked to. Not left zipped: the engine names
 its compiled code after the content of its files."""
 
+_ENDED = (
+    "Spark's Java process has ended before its time: was it killed, or out of memory? "
+    "What was finished is kept; the same command goes on from there"
+)
+_PATIENCE_SECONDS = 1.0
+"""guess: a process that broke off its connections is gone by then."""
 EXECUTORS_SECONDS = 90.0  # guess: a cluster that starts machines on demand needs a minute
 _LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+")
 
@@ -67,7 +73,7 @@ LARGE_TABLES = {
 
 
 class SessionError(Exception):
-    """Spark did not start; the text says what it said last."""
+    """Spark did not start, and the text says what it said last; or it ended before its time."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +100,28 @@ class Settings:
 @contextmanager
 def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
     """A session for the time of a `with` block."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+
     settings = settings or Settings()
     with scratch() as folder:
         spark = _started(settings, folder)
         try:
             yield spark
+        except (ConnectionError, Py4JError) as error:
+            if _has_ended(spark, _PATIENCE_SECONDS):
+                raise SessionError(_ENDED) from error
+            raise
         finally:
-            spark.stop()
+            if not _has_ended(spark, 0):
+                spark.stop()
+
+
+def _has_ended(spark: SparkSession, within_seconds: float) -> bool:
+    """Whether the Java process that this one started is gone."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and marked.wait_until(
+        lambda: process.poll() is not None, within_seconds
+    )
 
 
 def for_small_tables(spark: SparkSession) -> SparkSession:
@@ -169,6 +190,9 @@ def _options(settings: Settings, folder: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.scheduler.mode": "FAIR",  # a short query is not held up by a long job
     }
+    if settings.local:
+        # guess: driver and worker are one process, so a silence is that of a machine that slept.
+        options["spark.network.timeout"] = "30d"
     if settings.here:
         options["spark.local.dir"] = str(folder / "local")
         options["spark.driver.bindAddress"] = "127.0.0.1"
