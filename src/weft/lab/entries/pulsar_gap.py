@@ -169,11 +169,10 @@ ENTRIES = [
         measure=measure,
         tolerances={
             MISSING: "Others have what is missing, and go on having it.",
-            MESSAGES: "A question and an answer per missing event up to 64 heights; beyond, per "
+            MESSAGES: "A question and an answer per missing event up to 16 heights; beyond, per "
             "page of 256 events, and one more for what was published meanwhile.",
-            MESSAGES_LOSS: "As without losses, and for a gap that is read one walk of 64 heights, "
-            "which begins where reading takes longer than the patience; each repeated until "
-            "question and answer come through (0.81 of them do), with three standard deviations.",
+            MESSAGES_LOSS: "As without losses, each repeated until question and answer come "
+            "through (0.81 of them do), with three standard deviations.",
             TIME: "Ten hops for the event that shows the gap; the patience of half a second where "
             "it is walked; and a round trip per height or page.",
         },

@@ -97,7 +97,7 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xlabel("topics")
         panel.set_ylabel("physical links per user")
         panel.set_xlim(left=0)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.08 * max(part[name].max() for name, _, _ in lines))
         panel.legend()
     return drawing
 

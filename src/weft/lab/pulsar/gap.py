@@ -2,15 +2,15 @@
 
 One subscriber is cut off for a moment (nobody notices) while others publish as many events as the
 gap is to have. Then the cut heals and one more event is published: its parent is missing. From then
-on the clock runs until the subscriber has been handed everything, and its messages are counted that
-ask for events of the past or bring them.
+on the clock runs until the subscriber has been handed everything, and its questions for events of
+the past and the answers to them are counted. (Those of others to it are not: who gets its events
+by way of the subscriber was cut off with it.)
 
 What may be needed follows from the settings. An event names its parents, so a short gap is walked
 back height by height: a question and an answer per missing event at the most, once the first was
 given `patience_ms` to come by itself. A gap of more than `walk_back_max` heights is read in pages:
 a question and an answer per page. (One publisher's events are one height each; concurrent ones
-share heights.) Where messages are lost, a question is asked again until its answer comes, and what
-is read may be walked back to meanwhile.
+share heights.) Where messages are lost, a question is asked again until its answer comes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from weft.sim.network import Conditions, Latency, Network, Partition
 from weft.sim.node import Node
 from weft.sim.record import Delivery
 
-REPAIR = (BlocksRequest, BlocksReply, PageRequest, PageReply)
+QUESTIONS, ANSWERS = (BlocksRequest, PageRequest), (BlocksReply, PageReply)
+REPAIR = (*QUESTIONS, *ANSWERS)
 ONE_WAY_MS = 20
 EVERY_MS = 5
 """So quick that the cut is over before anybody takes the subscriber for lost."""
@@ -67,11 +68,13 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         lambda: len(net.deliveries(victim.index)) < wanted, ONE_WAY_MS, PATIENCE_MS
     )
     handed = net.deliveries(victim.index)
+    asked = sum(world.sent[kind] for kind in QUESTIONS)
+    answered = sum(world.got[kind] for kind in ANSWERS)
     heights = _height(handed[-1]) - _height(handed[len(publishers) - 1])
     return {
         "missing": wanted - len(handed),
         "repair_ms": float(handed[-1].at_ms - healed_ms) if repaired else float("nan"),
-        "messages": float(sum(world.seen[kind] for kind in REPAIR)),
+        "messages": float(asked + answered),
         "heights": heights,
         **allowed(gap, heights, params["loss"]),
     }
@@ -94,18 +97,11 @@ def settings(routing: Any) -> Config:
     return Config(routing=routing, history=History(enabled=True))
 
 
-_ASKED_BESIDE = 64
-"""measured: in one of twelve lossy runs some 60 blocks were asked for beside the pages; how far a
-gap is walked back (`walk_back_max`, 16 or 64) made no difference to that."""
-
-
 def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
     """The most messages for a gap, by the settings, and the most time where nothing is lost.
 
-    With losses, reading may take longer than the patience for a missing parent; such parents are
-    then asked for one by one as well, for which `_ASKED_BESIDE` questions are allowed. One and its
-    answer come through with a chance q, so n of them take n/q on average, with a standard deviation
-    of √(n (1 − q))/q, of which three are allowed.
+    With losses, a question and its answer come through with a chance q, so n of them take n/q on
+    average, with a standard deviation of √(n (1 − q))/q, of which three are allowed.
     """
     history = History()
     begins_ms = HOPS_MAX * ONE_WAY_MS + STORE_MS
@@ -114,8 +110,6 @@ def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
         begins_ms += history.patience_ms
     else:
         exchanges = turns = -(-(gap + 1) // BLOCKS_MAX) + 1  # one for what came meanwhile
-        if loss:
-            exchanges += _ASKED_BESIDE
     through = (1 - loss) ** 2
     asked = (exchanges + 3 * math.sqrt(exchanges * (1 - through))) / through
     return {

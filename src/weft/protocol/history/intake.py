@@ -222,8 +222,7 @@ class Intake:
     ) -> None:
         """Walk back from the event where the gap is short; read the stream where it is long. (What
         waits above an older gap does not make a new one longer.) While the stream is being read
-        already, a long gap is left to that, and where only a part of it is, every gap: the end of
-        the reading shows which are left."""
+        already, gaps are left to that: the end of the reading shows which are left."""
         reader, below = state.catch_up, state.climbed
         state.climbed = max(below, event.height)
         if state.since is not None or (reader.reading and not reader.whole):
@@ -231,6 +230,8 @@ class Intake:
         if reader.searching:
             reader.searching = False  # the page begins too high
             state.walked = 0
+            return
+        if reader.reading:
             return
         if state.walked > self._ctx.config.history.walk_back_max:
             state.walked = 0
@@ -241,7 +242,7 @@ class Intake:
             return
         if event.height - below <= self._ctx.config.history.walk_back_max:
             self._fetch.want(state.topic, missing, source, patient)
-        elif not reader.reading:
+        else:
             reader.start(source, state.behind())
 
     def give_up(self, state: TopicHistory, cids: Iterable[Cid]) -> None:
