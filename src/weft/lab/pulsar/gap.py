@@ -68,8 +68,8 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         lambda: len(net.deliveries(victim.index)) < wanted, ONE_WAY_MS, PATIENCE_MS
     )
     handed = net.deliveries(victim.index)
-    asked = sum(world.sent[kind] for kind in QUESTIONS)
-    answered = sum(world.got[kind] for kind in ANSWERS)
+    asked = sum(world.said[kind] for kind in QUESTIONS)
+    answered = sum(world.heard[kind] for kind in ANSWERS)
     heights = _height(handed[-1]) - _height(handed[len(publishers) - 1])
     return {
         "missing": wanted - len(handed),

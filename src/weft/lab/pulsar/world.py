@@ -60,14 +60,14 @@ class Watching(World):
     def __init__(self, network: Network) -> None:
         super().__init__(network)
         self.watched: Contact | None = None
-        self.sent: Counter[type] = Counter()
-        self.got: Counter[type] = Counter()
+        self.said: Counter[type] = Counter()
+        self.heard: Counter[type] = Counter()
 
     def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
         if self.watched == node.contact:
-            self.sent[type(message)] += 1
+            self.said[type(message)] += 1
         elif self.watched == to:
-            self.got[type(message)] += 1
+            self.heard[type(message)] += 1
         super()._send(node, to, message)
 
 
