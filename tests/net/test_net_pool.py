@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -25,6 +26,16 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 
 NUMBERS = list(range(300))
+
+
+async def test_who_was_accepted_while_the_peer_closed_is_turned_away() -> None:
+    async with node() as a:
+        pool = a.runtime.pool
+    here, there = socket.socketpair()
+    with there:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(pool.accept, sock=here)
+        assert transport.is_closing()
 
 
 async def test_messages_wait_while_the_peer_is_dialled_and_arrive_in_order() -> None:

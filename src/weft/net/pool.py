@@ -150,8 +150,12 @@ class Pool:
         return connection
 
     def accept(self) -> Connection:
-        """The protocol factory of the listening socket."""
-        return self._new_connection(None)
+        """The protocol factory of the listening socket. The system may have accepted a caller just
+        before the socket was closed; it is turned away."""
+        connection = self._new_connection(None)
+        if self._closed:
+            connection.abort()
+        return connection
 
     def _dial_failed(self, connection: Connection, fault: Fault) -> None:
         """Before there was a TCP connection; later on, `ended` is told."""
