@@ -14,6 +14,9 @@ import msgspec
 
 from weft.ids import PeerId, peer_text
 from weft.protocol import messages as m
+from weft.protocol.messages_topic_dht import Cast
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import (
     ADD_PEER,
     DELIVER_MESSAGE,
@@ -30,6 +33,9 @@ from weft.protocol.records import (
     SEND_RPC,
     message_id,
 )
+from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.wire import Message, Payload
 
 FIELDS = {
     PUBLISH_MESSAGE: "publishMessage",
@@ -59,15 +65,15 @@ CONTROL_KINDS = (
     *(
         kind.__name__
         for kind in (
-            m.IHave,
-            m.Graft,
-            m.Prune,
-            m.Offer,
-            m.Want,
-            m.RouteResult,
-            m.LookupWalk,
-            m.LookupHit,
-            m.LookupMiss,
+            IHave,
+            Graft,
+            Prune,
+            Offer,
+            Want,
+            RouteResult,
+            LookupWalk,
+            LookupHit,
+            LookupMiss,
         )
     ),
     *("IWant", "IDontWant"),  # GossipSub's
@@ -80,17 +86,17 @@ def group_of(kind: str) -> str:
     return _GROUP.get(kind, MAINTENANCE)
 
 
-def rpc_meta(message: m.AnyMessage) -> dict[str, object]:
+def rpc_meta(message: Message) -> dict[str, object]:
     """What a SendRPC, RecvRPC or DropRPC record says of the message it is about."""
     meta: dict[str, object] = {"kind": type(message).__name__}
     topic = getattr(message, "topic", None)
     if topic is not None:
         meta["topic"] = topic
-    if isinstance(message, m.Payload | m.Cast | m.RouteEvent) and m.payloads_in(message):
+    if isinstance(message, Payload | Cast | RouteEvent) and m.payloads_in(message):
         meta["messages"] = [
             {"messageID": message_id(message.topic, message.event), "topic": message.topic}
         ]
-    elif isinstance(message, m.Repair):
+    elif isinstance(message, Repair):
         meta["messages"] = [
             {"messageID": message_id(message.topic, event), "topic": message.topic}
             for event in message.events

@@ -10,10 +10,14 @@ from weft.demo import charts, traffic
 from weft.ids import PeerId, Topic, peer_text
 from weft.protocol import messages as m
 from weft.protocol import records
+from weft.protocol.liveness import Ping
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.tera.tree import IHave
+from weft.protocol.wire import Event, Payload
 
 A, B, C = (PeerId(bytes([number]) * 32) for number in (1, 2, 3))
 TOPIC = Topic("/t")
-EVENT = m.Event(A, 1, 1, 0, b"x")
+EVENT = Event(A, 1, 1, 0, b"x")
 MESSAGE = records.message_id(TOPIC, EVENT)
 
 
@@ -36,12 +40,12 @@ def deliver(source: PeerId, hops: int) -> dict[str, object]:
 
 def test_counts_in_the_stretch_of_time(tmp_path: Path) -> None:
     """A publishes from outside to B, which pushes to C; C gets a second copy."""
-    route, push = m.RouteEvent(TOPIC, EVENT), m.Payload(TOPIC, EVENT, 2)
+    route, push = RouteEvent(TOPIC, EVENT), Payload(TOPIC, EVENT, 2)
     files = [
         write(
             tmp_path,
             A,
-            (5, "SEND_RPC", rpc("sendTo", B, m.Ping(1, 0))),  # before
+            (5, "SEND_RPC", rpc("sendTo", B, Ping(1, 0))),  # before
             (10, "PUBLISH_MESSAGE", {"messageID": MESSAGE, "topic": TOPIC}),
             (11, "SEND_RPC", rpc("sendTo", B, route)),
             (99, "SEND_RPC", rpc("sendTo", B, route)),  # after
@@ -52,7 +56,7 @@ def test_counts_in_the_stretch_of_time(tmp_path: Path) -> None:
             (12, "RECV_RPC", rpc("receivedFrom", A, route)),
             (12, "DELIVER_MESSAGE", deliver(B, 1)),
             (13, "SEND_RPC", rpc("sendTo", C, push)),
-            (13, "SEND_RPC", rpc("sendTo", C, m.IHave(TOPIC, []))),
+            (13, "SEND_RPC", rpc("sendTo", C, IHave(TOPIC, []))),
         ),
         write(
             tmp_path,

@@ -27,7 +27,7 @@ from weft.lab.pulsar.world import TOPIC, Net, misplaced
 from weft.lab.registry import all_entries, matching
 from weft.lab.task import shape_of
 from weft.protocol.config import Config, History
-from weft.protocol.messages import Event as Routed
+from weft.protocol.wire import Event as Routed
 from weft.rules.descriptor import Event, seal_event
 from weft.sim.identity import keyed
 from weft.sim.record import Delivery

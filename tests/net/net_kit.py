@@ -26,6 +26,8 @@ from weft.net.tls import Channel, Credentials, Ended
 from weft.net.tracing import Tracer
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping
+from weft.protocol.wire import Event, Payload
 
 QUICK = Network(
     idle_ms=60_000,
@@ -75,7 +77,7 @@ class Scripted:
 
     @property
     def nonces(self) -> list[int]:
-        return [message.nonce for message in self.messages if isinstance(message, m.Ping)]
+        return [message.nonce for message in self.messages if isinstance(message, Ping)]
 
     @property
     def lost(self) -> list[PeerId]:
@@ -102,7 +104,7 @@ class Node:
         self.do(*(seam.Send(to, message) for message in messages))
 
     def ping(self, to: Node, *nonces: int) -> None:
-        self.send(to.me, *(m.Ping(nonce, 0) for nonce in nonces))
+        self.send(to.me, *(Ping(nonce, 0) for nonce in nonces))
 
     def count(self, name: str) -> int:
         return self.runtime.counters.as_dict()[name]
@@ -139,8 +141,8 @@ def quick(**changes: object) -> Network:
     return replace(QUICK, **changes)  # type: ignore[arg-type]
 
 
-def payload(number: int, size: int = 100) -> m.Payload:
-    return m.Payload(TOPIC, m.Event(PeerId(b"p" * 32), 1, number, 0, bytes(size)), 1)
+def payload(number: int, size: int = 100) -> Payload:
+    return Payload(TOPIC, Event(PeerId(b"p" * 32), 1, number, 0, bytes(size)), 1)
 
 
 HELLO = Hello(codec.WIRE_VERSION, "weft", "/ip4/127.0.0.1/tcp/9", "test")

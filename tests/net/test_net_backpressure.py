@@ -16,8 +16,10 @@ from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network
 from weft.net.timers import now_ms
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping
+from weft.protocol.tera.links import LinkList
+from weft.protocol.wire import Event, Payload
 
 KIB = 1 << 10
 LIMITS = quick(
@@ -46,8 +48,8 @@ def publisher_to(*contacts: Contact) -> object:
     def react(fact: seam.Input) -> list[seam.Effect]:
         if not isinstance(fact, seam.Publish):
             return []
-        event = m.Event(PeerId(b"p" * 32), 1, next(numbers), 0, fact.payload)
-        message = m.Payload(fact.topic, event, 1)
+        event = Event(PeerId(b"p" * 32), 1, next(numbers), 0, fact.payload)
+        message = Payload(fact.topic, event, 1)
         sends: list[seam.Effect] = [seam.Send(contact, message) for contact in contacts]
         return [*sends, seam.Answer(fact.token, "delivered", None, event)]
 
@@ -124,10 +126,10 @@ async def test_control_messages_have_headroom_over_events() -> None:
     async with node(LIMITS) as a, caller() as slow:
         contact = await slow_reader(a, slow)
         await send_until_dropped(a, contact)
-        a.send(contact, m.Ping(1, 0))
+        a.send(contact, Ping(1, 0))
         assert a.count("dropped_control_queue_full") == 0
         while not a.count("dropped_control_queue_full"):
-            a.send(contact, m.LinkList([TOPIC] * 500, True))
+            a.send(contact, LinkList([TOPIC] * 500, True))
         assert queued(a) <= LIMITS.queue_hard_bytes + LIMITS.queue_control_bytes
 
 
@@ -146,7 +148,7 @@ async def test_a_peer_that_stays_over_the_hard_limit_is_disconnected() -> None:
 
 async def test_a_message_larger_than_a_frame_is_dropped_and_counted() -> None:
     async with node(LIMITS) as a, node(LIMITS) as b:
-        a.send(b.me, payload(1, 100 * KIB), m.Ping(1, 0))
+        a.send(b.me, payload(1, 100 * KIB), Ping(1, 0))
         await until(lambda: b.machine.nonces == [1])
         assert a.count("dropped_event_too_large") == 1
 
@@ -173,12 +175,12 @@ SMALL = quick(subscription_events_max=100, subscription_patience_ms=60_000)
 
 def deliver_payloads(fact: seam.Input) -> list[seam.Effect]:
     """A machine that hands every payload to the application."""
-    if isinstance(fact, seam.Received) and isinstance(fact.message, m.Payload):
+    if isinstance(fact, seam.Received) and isinstance(fact.message, Payload):
         return [seam.Deliver(fact.message.topic, fact.message.event, fact.message.hops)]
     if isinstance(fact, seam.Subscribe):
         return [seam.Answer(fact.token, "joined")]
     if isinstance(fact, seam.Publish):
-        event = m.Event(PeerId(b"p" * 32), 1, 1, 0, fact.payload)
+        event = Event(PeerId(b"p" * 32), 1, 1, 0, fact.payload)
         return [seam.Deliver(fact.topic, event, 0), seam.Answer(fact.token, "delivered")]
     if isinstance(fact, seam.Unsubscribe):
         return [seam.Answer(fact.token, "left")]
@@ -311,7 +313,7 @@ async def test_a_relay_slows_its_source_down_rather_than_losing_events() -> None
         contact = await slow_reader(relay, slow)
 
         def pass_on(fact: seam.Input) -> list[seam.Effect]:
-            if isinstance(fact, seam.Received) and isinstance(fact.message, m.Payload):
+            if isinstance(fact, seam.Received) and isinstance(fact.message, Payload):
                 return [seam.Send(contact, fact.message)]
             return []
 

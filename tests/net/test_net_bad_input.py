@@ -25,8 +25,11 @@ from weft.net.codec import Goodbye, Hello
 from weft.net.errors import TlsFault, WrongPeerFault
 from weft.net.identity import Identity
 from weft.net.tls import make_context
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping, Pong
+from weft.protocol.tera.links import LinkList
+from weft.protocol.tera.tree import IHave
+from weft.protocol.wire import Event, Payload, Span
 
 STRICT = quick(handshake_timeout_ms=400, frame_timeout_ms=400, dial_timeout_ms=400)
 
@@ -141,7 +144,7 @@ async def test_callers_with_wrong_certificates_are_refused(target: Node, case: s
 async def test_a_server_with_a_wrong_certificate_is_refused(target: Node, case: str) -> None:
     async with fake_server(forged(case)) as address:
         victim = Contact(Identity.generate().peer, address)
-        target.send(victim, m.Ping(1, 0))
+        target.send(victim, Ping(1, 0))
         await until(lambda: target.machine.lost == [victim.peer])
     assert target.count("fault_certificate") == 1
 
@@ -178,7 +181,7 @@ async def test_a_server_with_a_chain_of_certificates_is_refused(target: Node) ->
     context = make_context(key, certificate)
     context.add_extra_chain_cert(make_certificate(Identity.generate())[1])
     async with fake_server(SimpleNamespace(context=context)) as address:
-        target.send(Contact(identity.peer, address), m.Ping(1, 0))
+        target.send(Contact(identity.peer, address), Ping(1, 0))
         await until(lambda: target.machine.lost == [identity.peer])
     assert target.count("fault_certificate") == 1
 
@@ -208,7 +211,7 @@ async def test_tls_for_something_else_is_refused(target: Node) -> None:
 async def test_a_peer_that_claims_anothers_id(target: Node) -> None:
     async with node() as impostor:
         claimed = Contact(Identity.generate().peer, impostor.me.address)
-        target.send(claimed, m.Ping(1, 0))
+        target.send(claimed, Ping(1, 0))
         await until(lambda: target.machine.lost == [claimed.peer])
         assert target.count("fault_wrong_peer") == 1
         assert impostor.machine.messages == []
@@ -249,7 +252,7 @@ async def test_the_dialler_learns_why_it_was_refused(target: Node) -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [codec.encode(m.Ping(1, 1)), b"\0\0\0\0", b"\0\0\4\1" + bytes(1_025), b"\0\0\0\3abc"],
+    [codec.encode(Ping(1, 1)), b"\0\0\0\0", b"\0\0\4\1" + bytes(1_025), b"\0\0\0\3abc"],
     ids=["a message", "nothing", "too long", "garbage"],
 )
 async def test_a_first_frame_that_is_no_greeting(target: Node, first: bytes) -> None:
@@ -281,7 +284,7 @@ async def test_nobody_can_call_as_ourselves(target: Node) -> None:
 async def test_the_peer_id_comes_from_tls_and_the_address_from_the_greeting(target: Node) -> None:
     async with caller() as stranger:
         await stranger.greet(target.me)
-        stranger.send(codec.encode(m.Ping(7, 7)))
+        stranger.send(codec.encode(Ping(7, 7)))
         await until(lambda: target.machine.nonces == [7])
         fact = target.machine.facts[-1]
         assert isinstance(fact, seam.Received)
@@ -299,9 +302,9 @@ async def test_the_peer_id_comes_from_tls_and_the_address_from_the_greeting(targ
 async def test_garbage_frames_end_the_connection(target: Node, body: bytes) -> None:
     async with caller() as stranger:
         await stranger.greet(target.me)
-        stranger.send(codec.encode(m.Ping(5, 0)))
+        stranger.send(codec.encode(Ping(5, 0)))
         stranger.send(len(body).to_bytes(4, "big") + body)
-        stranger.send(codec.encode(m.Ping(6, 0)))
+        stranger.send(codec.encode(Ping(6, 0)))
         assert "not a message" in await stranger.goodbye()
     assert target.count("fault_frame") == 1
     assert target.machine.nonces == [5]  # what came before counts, what came after does not
@@ -319,7 +322,7 @@ async def test_an_oversized_frame_is_refused_before_it_is_sent(target: Node) -> 
 async def test_a_frame_cut_short_by_hanging_up(target: Node) -> None:
     async with caller() as stranger:
         await stranger.greet(target.me)
-        stranger.send(codec.encode(m.Ping(5, 0)) + codec.encode(m.Ping(6, 0))[:-1])
+        stranger.send(codec.encode(Ping(5, 0)) + codec.encode(Ping(6, 0))[:-1])
         await stranger.flush()
     await until(lambda: target.machine.lost == [stranger.identity.peer])
     assert target.machine.nonces == [5]
@@ -357,10 +360,10 @@ async def test_a_message_from_a_later_version_is_refused_not_guessed(target: Nod
 async def test_mutated_streams_do_no_harm(target: Node) -> None:
     """Good frames, bent in a few places, over a hundred connections; each seed is one of them."""
     frames = [
-        m.Ping(1, 2),
-        m.LinkList([Topic("/a"), Topic("/b")], True),
-        m.Payload(Topic("/t"), m.Event(target.me.peer, 1, 1, 1, b"x" * 50), 3),
-        m.IHave(Topic("/t"), [m.Span(target.me.peer, 1, 1, 9)]),
+        Ping(1, 2),
+        LinkList([Topic("/a"), Topic("/b")], True),
+        Payload(Topic("/t"), Event(target.me.peer, 1, 1, 1, b"x" * 50), 3),
+        IHave(Topic("/t"), [Span(target.me.peer, 1, 1, 9)]),
     ]
     stream = b"".join(codec.encode(frame) for frame in frames)
     for seed in range(100):
@@ -385,7 +388,7 @@ async def test_a_handler_that_raises_ends_one_connection_only(
     target: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     def react(fact: seam.Input) -> list[seam.Effect]:
-        if isinstance(fact, seam.Received) and isinstance(fact.message, m.Pong):
+        if isinstance(fact, seam.Received) and isinstance(fact.message, Pong):
             raise RuntimeError("a bug")
         return []
 
@@ -393,7 +396,7 @@ async def test_a_handler_that_raises_ends_one_connection_only(
     async with node() as friend, caller() as stranger:
         friend.ping(target, 1)
         await stranger.greet(target.me)
-        stranger.send(codec.encode(m.Pong(1, 1)))
+        stranger.send(codec.encode(Pong(1, 1)))
         assert "could not be handled" in await stranger.goodbye()
         assert target.count("fault_handler") == target.count("handler_errors") == 1
         friend.ping(target, 2)

@@ -16,6 +16,10 @@ from weft.net import codec
 from weft.net.codec import Encoder, FrameReader
 from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol import messages as m
+from weft.protocol.liveness import Ping
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.tera.links import LinkList, Unlink
+from weft.protocol.wire import LIST_MAX, PAYLOAD_BYTES_MAX, Event, Payload
 
 LIMIT = 1 << 20
 
@@ -93,14 +97,14 @@ def test_known_nasty_bodies(body: bytes) -> None:
 
 
 def test_bounds_of_the_messages_are_enforced() -> None:
-    event = m.Event(PeerId(b"p" * 32), 1, 1, 1, bytes(m.PAYLOAD_BYTES_MAX + 1))
+    event = Event(PeerId(b"p" * 32), 1, 1, 1, bytes(PAYLOAD_BYTES_MAX + 1))
     over = [
-        m.Payload(Topic("/t"), event, 1),
-        m.Ping(-1, 0),
-        m.Ping(1 << 63, 0),
-        m.Unlink(Topic("/" + "x" * 256)),
-        m.LinkList([Topic("/t")] * (m.LIST_MAX + 1), True),
-        m.RouteEvent(Topic("/t"), m.Event(PeerId(b"short"), 1, 1, 1, b"")),
+        Payload(Topic("/t"), event, 1),
+        Ping(-1, 0),
+        Ping(1 << 63, 0),
+        Unlink(Topic("/" + "x" * 256)),
+        LinkList([Topic("/t")] * (LIST_MAX + 1), True),
+        RouteEvent(Topic("/t"), Event(PeerId(b"short"), 1, 1, 1, b"")),
     ]
     for message in over:
         with pytest.raises(FrameFault):
@@ -111,7 +115,7 @@ def test_a_greeting_is_no_message_and_a_message_is_no_greeting() -> None:
     with pytest.raises(FrameFault):
         codec.decode(body_of(codec.encode(codec.Hello(1, "weft", "", "x"))))
     with pytest.raises(FrameFault):
-        codec.decode_greeting(body_of(codec.encode(m.Ping(1, 2))))
+        codec.decode_greeting(body_of(codec.encode(Ping(1, 2))))
 
 
 def test_a_later_version_may_say_more_in_its_greeting() -> None:
@@ -154,9 +158,9 @@ def test_an_unfinished_frame_is_seen_and_bounded() -> None:
 
 def test_a_message_to_several_peers_is_encoded_once() -> None:
     encoder = Encoder()
-    message = m.Ping(1, 2)
+    message = Ping(1, 2)
     assert encoder.frame(message) is encoder.frame(message)
-    assert encoder.frame(m.Ping(1, 3)) == codec.encode(m.Ping(1, 3))
+    assert encoder.frame(Ping(1, 3)) == codec.encode(Ping(1, 3))
     assert encoder.frame(message) == codec.encode(message)
     frame = encoder.frame(message)
     encoder.forget()

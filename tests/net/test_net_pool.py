@@ -22,8 +22,8 @@ from weft.net import codec
 from weft.net.codec import Hello
 from weft.net.identity import Identity
 from weft.net.listener import bind
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping
 
 NUMBERS = list(range(300))
 
@@ -90,7 +90,7 @@ async def test_many_peers_that_all_dial_each_other_at_once() -> None:
             await until(lambda one=one: len(one.machine.nonces) == 20 * 11)  # type: ignore[misc]
             senders: dict[bytes, list[int]] = {}
             for fact in one.machine.facts:
-                if isinstance(fact, seam.Received) and isinstance(fact.message, m.Ping):
+                if isinstance(fact, seam.Received) and isinstance(fact.message, Ping):
                     senders.setdefault(fact.sender.peer, []).append(fact.message.nonce)
             assert all(numbers == list(range(20)) for numbers in senders.values())
             assert one.connections == 11
@@ -109,7 +109,7 @@ async def test_the_larger_ids_connection_serves_if_the_smaller_cannot_dial() -> 
         # What `a` knows of `b` is an address where somebody accepts and never answers.
         with socket.create_server(("127.0.0.1", 0)) as silent:
             wrong = Contact(large.peer, f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}")
-            a.send(wrong, m.Ping(1, 0))
+            a.send(wrong, Ping(1, 0))
             b.ping(a, 2)
             await until(lambda: a.pool._remotes[large.peer].waiting is not None)
             assert a.machine.nonces == []
@@ -199,11 +199,11 @@ async def test_an_unreachable_peer_is_lost_once_and_not_dialled_again_at_once() 
         listener, address = bind("127.0.0.1:0")
         listener.close()
         gone = Contact(Identity.generate().peer, address)
-        a.send(gone, m.Ping(1, 0), m.Ping(2, 0), payload(1))
+        a.send(gone, Ping(1, 0), Ping(2, 0), payload(1))
         await until(lambda: a.machine.lost == [gone.peer])
         assert a.count("dropped_control_peer_lost") == 2
         assert a.count("dropped_event_peer_lost") == 1
-        a.send(gone, m.Ping(3, 0))
+        a.send(gone, Ping(3, 0))
         await until(lambda: a.machine.lost == [gone.peer] * 2)
         assert a.count("dials") == 1
         assert a.count("dropped_control_unreachable") == 1
@@ -213,7 +213,7 @@ async def test_a_new_address_is_tried_at_once() -> None:
     async with node() as a, node() as b:
         listener, address = bind("127.0.0.1:0")
         listener.close()
-        a.send(Contact(b.me.peer, address), m.Ping(1, 0))
+        a.send(Contact(b.me.peer, address), Ping(1, 0))
         await until(lambda: a.machine.lost == [b.me.peer])
         a.ping(b, 2)
         await until(lambda: b.machine.nonces == [2])
@@ -225,14 +225,14 @@ async def test_a_new_address_is_tried_at_once() -> None:
 async def test_addresses_that_cannot_be_dialled_are_losses(address: str) -> None:
     async with node() as a:
         nobody = Contact(Identity.generate().peer, address)
-        a.send(nobody, m.Ping(1, 0))
+        a.send(nobody, Ping(1, 0))
         await until(lambda: a.machine.lost == [nobody.peer])
         assert a.count("fault_dial") == 1
 
 
 async def test_a_peer_never_dials_itself() -> None:
     async with node() as a:
-        a.send(a.me, m.Ping(1, 0))
+        a.send(a.me, Ping(1, 0))
         assert a.count("dials") == 0
         assert a.count("dropped_control_unreachable") == 1
 
@@ -267,7 +267,7 @@ async def test_disconnect_closes_after_what_was_said_before() -> None:
     async with node() as a, node() as b:
         a.ping(b, 1)
         await until(lambda: b.machine.nonces == [1])
-        a.do(seam.Send(b.me, m.Ping(2, 0)), seam.Disconnect(b.me.peer, "no answer to pings"))
+        a.do(seam.Send(b.me, Ping(2, 0)), seam.Disconnect(b.me.peer, "no answer to pings"))
         assert a.connections == 0
         await until(lambda: b.machine.lost == [a.me.peer])
         assert b.machine.nonces == [1, 2]
@@ -280,10 +280,10 @@ async def test_a_peer_that_comes_back_replaces_its_old_connection() -> None:
         for one in (before, after):
             one._credentials = type(one._credentials)(identity)
         assert isinstance(await before.greet(a.me), Hello)
-        before.send(codec.encode(m.Ping(1, 0)))
+        before.send(codec.encode(Ping(1, 0)))
         await until(lambda: a.machine.nonces == [1])
         assert isinstance(await after.greet(a.me), Hello)
-        after.send(codec.encode(m.Ping(2, 0)))
+        after.send(codec.encode(Ping(2, 0)))
         await until(lambda: a.machine.nonces == [1, 2])
         assert await before.goodbye() == "replaced"
         assert a.connections == 1

@@ -16,8 +16,8 @@ from weft.net.errors import ClosedError
 from weft.net.identity import Identity
 from weft.net.rejoin import Rejoin
 from weft.net.timers import now_ms
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.wire import Event
 
 
 def good(number: int) -> Contact:
@@ -122,7 +122,7 @@ async def test_answers_find_their_publishers_in_any_order() -> None:
         await until(lambda: len(tokens) == 3)
         access = Contact(Identity.generate().peer, "/ip4/127.0.0.1/tcp/1")
         for token in reversed(tokens):
-            a.do(seam.Answer(token, "delivered", access, m.Event(a.me.peer, 1, token, 0, b"")))
+            a.do(seam.Answer(token, "delivered", access, Event(a.me.peer, 1, token, 0, b"")))
         receipts = await asyncio.gather(*publishes)
         assert [receipt.event.number for receipt in receipts] == tokens  # type: ignore[union-attr]
         assert all(receipt.access_point == access for receipt in receipts)

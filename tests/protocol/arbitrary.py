@@ -15,6 +15,15 @@ from protocol_kit import contact
 
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
+from weft.protocol.cyclon import (
+    Descriptor,
+    JoinReply,
+    JoinRequest,
+    OverlayNews,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_dht import (
     KEY_BYTES_MAX,
     LOCATION_BYTES_MAX,
@@ -23,14 +32,7 @@ from weft.protocol.messages_dht import (
     Neighbour,
 )
 from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
-from weft.protocol.messages_stan import (
-    AdoptMe,
-    Candidate,
-    CollectReply,
-    CollectWalk,
-    InLink,
-    LinkRelease,
-)
+from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.messages_topic_dht import (
     Appeared,
     Rejoin,
@@ -39,6 +41,13 @@ from weft.protocol.messages_topic_dht import (
     SeenReply,
     SeenRequest,
 )
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Offer, Want
+from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.size import SampleReply, SampleWalk
+from weft.protocol.tera.tree import IHave
+from weft.protocol.wire import Span
 from weft.rules.prefix import as_bytes, block_key, location_of
 
 TOPICS = (GENERAL, "/a", "/b", "/c")
@@ -186,32 +195,32 @@ def pooled_message(rng: Random) -> m.AnyMessage:
 
 def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
     """What a peer might answer; messages that ask for nothing come back as they are."""
-    if isinstance(message, m.ShuffleRequest):
-        entries = [m.Descriptor(rng.choice(PEERS), rng.randrange(9)) for _ in range(3)]
-        news = m.OverlayNews(rng.randrange(9), rng.randrange(99), 0, rng.randrange(3))
-        return m.ShuffleReply(message.topic, message.tick, entries, news, rng.random() < 0.9)
-    if isinstance(message, m.LookupWalk):
+    if isinstance(message, ShuffleRequest):
+        entries = [Descriptor(rng.choice(PEERS), rng.randrange(9)) for _ in range(3)]
+        news = OverlayNews(rng.randrange(9), rng.randrange(99), 0, rng.randrange(3))
+        return ShuffleReply(message.topic, message.tick, entries, news, rng.random() < 0.9)
+    if isinstance(message, LookupWalk):
         if rng.random() < 0.5:
-            return m.LookupMiss(message.lookup)
-        return m.LookupHit(message.lookup, rng.choice(PEERS))
-    if isinstance(message, m.JoinRequest):
-        return m.JoinReply(message.topic, rng.random() < 0.7)
-    if isinstance(message, m.RouteEvent):
+            return LookupMiss(message.lookup)
+        return LookupHit(message.lookup, rng.choice(PEERS))
+    if isinstance(message, JoinRequest):
+        return JoinReply(message.topic, rng.random() < 0.7)
+    if isinstance(message, RouteEvent):
         event = message.event
-        return m.RouteResult(message.topic, event.incarnation, event.number, rng.random() < 0.5)
-    if isinstance(message, m.SampleWalk):
-        return m.SampleReply(message.topic, message.round)
-    if isinstance(message, m.LinkRequest):
-        return m.LinkReply(message.topic, rng.random() < 0.7)
-    if isinstance(message, m.Offer | m.IHave):
-        return m.Want(message.topic, message.spans)
+        return RouteResult(message.topic, event.incarnation, event.number, rng.random() < 0.5)
+    if isinstance(message, SampleWalk):
+        return SampleReply(message.topic, message.round)
+    if isinstance(message, LinkRequest):
+        return LinkReply(message.topic, rng.random() < 0.7)
+    if isinstance(message, Offer | IHave):
+        return Want(message.topic, message.spans)
     if isinstance(message, CollectWalk):
         found = [Candidate(rng.choice(PEERS)) for _ in range(3)]
         return CollectReply(message.topic, message.walk, found)
     if isinstance(message, AdoptMe):
         return InLink(message.topic, rng.random() < 0.5, rng.random() < 0.5)
     if isinstance(message, LinkRelease):
-        return m.Unlink(message.topic)
+        return Unlink(message.topic)
     if isinstance(message, FindRequest):
         known = [Neighbour(rng.choice(PEERS), message.role) for _ in range(rng.randrange(4))]
         return FindReply(message.request, rng.random() < 0.8, known)
@@ -221,7 +230,7 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         verdict = rng.randrange(4) if rng.random() < 0.5 else 0
         return RoleReply(message.request, verdict, known_contacts, *numbers)
     if isinstance(message, SeenRequest):
-        return SeenReply(message.request, rng.random() < 0.8, [m.Span(PEERS[2].peer, 1, 1, 4)])
-    if isinstance(message, m.Ping):
-        return m.Pong(message.nonce, rng.randrange(2) * message.links)
+        return SeenReply(message.request, rng.random() < 0.8, [Span(PEERS[2].peer, 1, 1, 4)])
+    if isinstance(message, Ping):
+        return Pong(message.nonce, rng.randrange(2) * message.links)
     return message

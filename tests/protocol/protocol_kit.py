@@ -17,8 +17,11 @@ from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.cyclon import JoinRequest
 from weft.protocol.peer import Peer
+from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera
+from weft.protocol.wire import Event, Span
 
 M = TypeVar("M")
 T = Topic("/t")
@@ -39,12 +42,12 @@ def event(
     payload: bytes = b"",
     incarnation: int = 1,
     published_ms: int = 0,
-) -> m.Event:
-    return m.Event(contact(publisher).peer, incarnation, number, published_ms, payload)
+) -> Event:
+    return Event(contact(publisher).peer, incarnation, number, published_ms, payload)
 
 
-def span(publisher: int, first: int, last: int, incarnation: int = 1) -> m.Span:
-    return m.Span(contact(publisher).peer, incarnation, first, last)
+def span(publisher: int, first: int, last: int, incarnation: int = 1) -> Span:
+    return Span(contact(publisher).peer, incarnation, first, last)
 
 
 # --- reading effects ----------------------------------------------------------------------------
@@ -133,12 +136,12 @@ class Rig:
     def meet(self, *numbers: int) -> None:
         """Make these neighbours in the general overlay."""
         for number in numbers:
-            self.hear(number, m.JoinRequest(GENERAL))
+            self.hear(number, JoinRequest(GENERAL))
 
     def link(self, *numbers: int, topic: Topic = T) -> None:
         """Make these linked members of a topic."""
         for number in numbers:
-            self.hear(number, m.LinkRequest(topic, urgent=True))
+            self.hear(number, LinkRequest(topic, urgent=True))
 
     def wait(self, milliseconds: int) -> list[seam.Effect]:
         """Let time pass, firing the timers that come due."""

@@ -9,7 +9,8 @@ from protocol_kit import Rig, T, contact, everything_sent, number_of, sent
 
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
+from weft.protocol.cyclon import NO_NEWS, JoinRequest, LeaveNotice, ShuffleRequest
+from weft.protocol.tera.access_points import Advert, Advertisement, Hint, TableCopy, TableEntry
 
 SMALL = c.Config(tera=c.Tera(table_size=5))
 
@@ -19,7 +20,7 @@ def topics(count: int, start: int = 0) -> list[Topic]:
 
 
 def advertise(rig: Rig, sender: int, *names: Topic, overlay: int = 1, popularity: int = 1) -> None:
-    rig.hear(sender, m.Advertisement([m.Advert(name, overlay, popularity) for name in names]))
+    rig.hear(sender, Advertisement([Advert(name, overlay, popularity) for name in names]))
 
 
 def access_point(rig: Rig, topic: Topic = T) -> int | None:
@@ -61,9 +62,9 @@ def test_the_table_is_bounded_and_keeps_newcomers_as_well_as_old_ones() -> None:
 def test_a_stale_access_point_is_forgotten_and_a_newer_one_is_not() -> None:
     rig = Rig(1)
     advertise(rig, 2, T)
-    rig.hear(3, m.LeaveNotice(T))
+    rig.hear(3, LeaveNotice(T))
     assert access_point(rig) == 2
-    rig.hear(2, m.LeaveNotice(T))
+    rig.hear(2, LeaveNotice(T))
     assert access_point(rig) is None
 
 
@@ -81,23 +82,23 @@ def test_all_entries_of_a_lost_peer_go() -> None:
 def test_two_overlays_of_one_topic_are_told_of_each_other() -> None:
     rig = Rig(1)
     advertise(rig, 2, T, overlay=70)
-    effects = rig.hear(3, m.Advertisement([m.Advert(T, 80, 1)]))
-    assert everything_sent(effects) == [(3, m.Hint(T, 70, contact(2)))]
+    effects = rig.hear(3, Advertisement([Advert(T, 80, 1)]))
+    assert everything_sent(effects) == [(3, Hint(T, 70, contact(2)))]
 
 
 @pytest.mark.parametrize(("sender", "overlay"), [(3, 70), (2, 80)])
 def test_the_same_overlay_or_the_same_peer_is_no_news(sender: int, overlay: int) -> None:
     rig = Rig(1)
     advertise(rig, 2, T, overlay=70)
-    assert everything_sent(rig.hear(sender, m.Advertisement([m.Advert(T, overlay, 1)]))) == []
+    assert everything_sent(rig.hear(sender, Advertisement([Advert(T, overlay, 1)]))) == []
 
 
 def test_who_is_told_of_another_overlay_exchanges_views_with_it() -> None:
     rig = Rig(1)
     rig.subscribe()
     overlay = rig.peer.tera.topics[T].overlay
-    assert everything_sent(rig.hear(2, m.Hint(T, overlay, contact(3)))) == []
-    [(to, request)] = sent(rig.hear(2, m.Hint(T, overlay + 1, contact(3))), m.ShuffleRequest)
+    assert everything_sent(rig.hear(2, Hint(T, overlay, contact(3)))) == []
+    [(to, request)] = sent(rig.hear(2, Hint(T, overlay + 1, contact(3))), ShuffleRequest)
     assert (to, request.news.overlay) == (3, overlay)
 
 
@@ -105,14 +106,14 @@ def test_who_is_told_of_another_overlay_exchanges_views_with_it() -> None:
 
 
 def ask_with(rig: Rig, sample: list[int]) -> None:
-    rig.hear(2, m.ShuffleRequest(GENERAL, 1, [], m.NO_NEWS, sample))
+    rig.hear(2, ShuffleRequest(GENERAL, 1, [], NO_NEWS, sample))
 
 
 def test_view_exchanges_carry_a_sample_of_the_table() -> None:
     rig = Rig(1)
     rig.meet(2)
     advertise(rig, 2, *topics(30))
-    [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
     assert len(set(request.topics_sample)) == 8
 
 
@@ -131,7 +132,7 @@ def test_the_number_of_topics_is_estimated_from_others_samples() -> None:
     assert asked.peer.tera.table.topics_active() == 0
     for number in range(10, 60):
         other = mixed(number)
-        [(_, request)] = sent(other.cycle(), m.ShuffleRequest)
+        [(_, request)] = sent(other.cycle(), ShuffleRequest)
         ask_with(asked, request.topics_sample)
     assert 28 <= asked.peer.tera.table.topics_active() <= 57
 
@@ -140,7 +141,7 @@ def test_old_samples_fade() -> None:
     rig = Rig(1)
     rig.meet(2)
     advertise(rig, 2, *topics(8))
-    [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
     for _ in range(1_000):
         ask_with(rig, request.topics_sample)
     assert rig.peer.tera.table.topics_active() == 8
@@ -156,7 +157,7 @@ def test_old_samples_fade() -> None:
 def test_a_newcomer_is_given_the_table_in_pages() -> None:
     rig = Rig(1)
     advertise(rig, 2, *topics(100))
-    pages = [page for to, page in sent(rig.hear(3, m.JoinRequest(GENERAL)), m.TableCopy) if to == 3]
+    pages = [page for to, page in sent(rig.hear(3, JoinRequest(GENERAL)), TableCopy) if to == 3]
     copied = [entry.topic for page in pages for entry in page.entries]
     assert sorted(copied) == sorted(topics(100))
     assert max(len(page.entries) for page in pages) <= 64
@@ -165,8 +166,8 @@ def test_a_newcomer_is_given_the_table_in_pages() -> None:
 def test_a_copy_fills_what_room_there_is_and_replaces_nothing() -> None:
     rig = Rig(1, SMALL)
     advertise(rig, 2, *topics(3))
-    copied = [m.TableEntry(topic, 7, contact(9)) for topic in topics(10)]
-    copied.append(m.TableEntry(T, 7, contact(1)))  # names this peer itself
-    rig.hear(4, m.TableCopy(copied))
+    copied = [TableEntry(topic, 7, contact(9)) for topic in topics(10)]
+    copied.append(TableEntry(T, 7, contact(1)))  # names this peer itself
+    rig.hear(4, TableCopy(copied))
     assert len(rig.peer.tera.table) == 5
     assert [access_point(rig, topic) for topic in topics(5)] == [2, 2, 2, 9, 9]

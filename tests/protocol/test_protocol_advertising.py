@@ -11,8 +11,13 @@ from protocol_kit import Rig, T, contact, number_of, sent, told
 
 from weft.ids import Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import JoinRequest, ShuffleReply, ShuffleRequest
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.links import LinkRequest
+from weft.protocol.tera.lookup import LookupMiss, LookupWalk
+from weft.protocol.wire import Event
 
 TERA = c.Tera(advertise_every_cycles=3, advertise_to=2, advert_page=4, advert_pages_per_cycle=2)
 
@@ -28,17 +33,17 @@ def subscriber(topics: int, config: c.Config | None = None) -> Rig:
 
 def keep_neighbours(rig: Rig, effects: list[seam.Effect]) -> None:
     """Answer view exchanges, so that nobody is dropped."""
-    for to, request in sent(effects, m.ShuffleRequest):
+    for to, request in sent(effects, ShuffleRequest):
         if not request.topic:
-            rig.hear(to, m.ShuffleReply(request.topic, request.tick, []))
+            rig.hear(to, ShuffleReply(request.topic, request.tick, []))
 
 
-def rounds(rig: Rig, cycles: int) -> list[list[tuple[int, m.Advertisement]]]:
+def rounds(rig: Rig, cycles: int) -> list[list[tuple[int, Advertisement]]]:
     found = []
     for _ in range(cycles):
         effects = rig.cycle()
         keep_neighbours(rig, effects)
-        found.append(sent(effects, m.Advertisement))
+        found.append(sent(effects, Advertisement))
     return found
 
 
@@ -58,8 +63,8 @@ def test_an_advert_names_overlay_and_popularity() -> None:
     rig.subscribe()
     rig.link(2, 3)
     rig.meet(4)
-    [(_, message), *_] = sent(rig.wait(100), m.Advertisement)
-    assert message.adverts == [m.Advert(T, rig.peer.tera.topics[T].overlay, 3)]
+    [(_, message), *_] = sent(rig.wait(100), Advertisement)
+    assert message.adverts == [Advert(T, rig.peer.tera.topics[T].overlay, 3)]
 
 
 def test_long_lists_are_paged_over_cycles_and_nothing_is_left_out() -> None:
@@ -88,9 +93,9 @@ def test_what_was_left_in_the_meantime_is_not_advertised() -> None:
 def test_without_neighbours_nothing_is_sent_and_nothing_forgotten() -> None:
     rig = Rig(1, c.Config(tera=TERA))
     rig.subscribe()
-    assert told(rig.wait(100_000), m.Advertisement) == []
+    assert told(rig.wait(100_000), Advertisement) == []
     rig.meet(2)
-    assert told(rig.wait(100), m.Advertisement) == [2]
+    assert told(rig.wait(100), Advertisement) == [2]
 
 
 def test_peers_that_start_together_advertise_in_different_cycles() -> None:
@@ -112,8 +117,8 @@ def test_another_overlay_of_an_own_topic_forces_a_view_exchange() -> None:
     rig = Rig(1)
     rig.subscribe()
     mine = rig.peer.tera.topics[T].overlay
-    effects = rig.hear(2, m.Advertisement([m.Advert(T, mine + 1, 1)]))
-    [(to, request)] = sent(effects, m.ShuffleRequest)
+    effects = rig.hear(2, Advertisement([Advert(T, mine + 1, 1)]))
+    [(to, request)] = sent(effects, ShuffleRequest)
     assert (to, request.topic, request.news.overlay) == (2, T, mine)
     assert rig.peer.counters["partitions_found"] == 1
 
@@ -122,10 +127,10 @@ def test_a_member_of_the_same_overlay_fills_a_free_slot() -> None:
     rig = Rig(1)
     rig.subscribe()
     mine = rig.peer.tera.topics[T].overlay
-    effects = rig.hear(2, m.Advertisement([m.Advert(T, mine, 1)]))
-    assert sent(effects, m.ShuffleRequest) == []
+    effects = rig.hear(2, Advertisement([Advert(T, mine, 1)]))
+    assert sent(effects, ShuffleRequest) == []
     assert rig.peer.tera.topics[T].view.peers == [contact(2).peer]
-    assert told(effects, m.LinkRequest) == [2]
+    assert told(effects, LinkRequest) == [2]
 
 
 # --- very many topics ---------------------------------------------------------------------------
@@ -151,22 +156,22 @@ def test_a_cycle_of_a_peer_with_very_many_topics_costs_little(collector: Rig) ->
     for _ in range(10):
         effects = collector.cycle()
         keep_neighbours(collector, effects)
-        adverts = sent(effects, m.Advertisement)
+        adverts = sent(effects, Advertisement)
         assert len(adverts) <= pages
         assert all(len(message.adverts) <= config.tera.advert_page for _, message in adverts)
-        assert len(sent(effects, m.LookupWalk)) <= walks
-        assert len(sent(effects, m.ShuffleRequest)) == 1
+        assert len(sent(effects, LookupWalk)) <= walks
+        assert len(sent(effects, ShuffleRequest)) == 1
         assert len(effects) <= pages + walks + config.cyclon.exchanges_per_cycle_max + 10
         advertised |= {advert.topic for _, message in adverts for advert in message.adverts}
-        for _, walk in sent(effects, m.LookupWalk):
-            collector.hear(2, m.LookupMiss(walk.lookup))
+        for _, walk in sent(effects, LookupWalk):
+            collector.hear(2, LookupMiss(walk.lookup))
     assert len(advertised) >= 5 * config.tera.advert_page * config.tera.advert_pages_per_cycle
 
 
 def test_and_a_message_to_it_touches_one_topic(collector: Rig) -> None:
     topic = Topic("/all/77777")
-    effects = collector.hear(9, m.JoinRequest(topic))
+    effects = collector.hear(9, JoinRequest(topic))
     assert {number_of(e.to) for e in effects if isinstance(e, seam.Send)} == {9}
-    event = m.Event(contact(9).peer, 1, 1, 0, b"")
-    effects = collector.hear(9, m.RouteEvent(topic, event))
+    event = Event(contact(9).peer, 1, 1, 0, b"")
+    effects = collector.hear(9, RouteEvent(topic, event))
     assert len(effects) <= 4

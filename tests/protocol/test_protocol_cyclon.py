@@ -16,8 +16,20 @@ from protocol_kit import (
 
 from weft.ids import GENERAL, Contact
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import (
+    NO_NEWS,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.tera.access_points import Advert, Advertisement, Hint
+from weft.protocol.tera.lookup import LookupWalk
 
 SMALL = c.Config(cyclon=c.Cyclon(view_size=4, shuffle_length=3, join_walk_steps=2))
 
@@ -26,8 +38,8 @@ def view(rig: Rig) -> list[int]:
     return sorted(number_of(peer) for peer in rig.peer.general.peers)
 
 
-def entry(number: int, age: int = 0) -> m.Descriptor:
-    return m.Descriptor(contact(number), age)
+def entry(number: int, age: int = 0) -> Descriptor:
+    return Descriptor(contact(number), age)
 
 
 # --- entering the network -----------------------------------------------------------------------
@@ -36,44 +48,44 @@ def entry(number: int, age: int = 0) -> m.Descriptor:
 def test_a_newcomer_takes_over_what_the_reply_brings() -> None:
     rig = Rig(1, SMALL, join=(2,))
     given = [entry(2), entry(3, 5), entry(1), entry(3)]
-    rig.hear(2, m.JoinReply(GENERAL, True, m.NO_NEWS, given))
+    rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, given))
     assert view(rig) == [2, 3]
 
 
 def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3)
-    effects = rig.hear(9, m.JoinRequest(GENERAL))
-    [(to, reply)] = sent(effects, m.JoinReply)
+    effects = rig.hear(9, JoinRequest(GENERAL))
+    [(to, reply)] = sent(effects, JoinReply)
     assert to == 9
     assert reply.member
     assert [number_of(d.contact) for d in reply.descriptors] == [1, 2, 3]
-    walks = [m.JoinWalk(GENERAL, contact(9), 2)] * 2
-    assert sent(effects, m.JoinWalk) == list(zip((2, 3), walks, strict=True))
+    walks = [JoinWalk(GENERAL, contact(9), 2)] * 2
+    assert sent(effects, JoinWalk) == list(zip((2, 3), walks, strict=True))
     assert view(rig) == [2, 3, 9]
 
 
 def test_a_walk_goes_on_until_its_steps_are_used_up() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
-    effects = rig.hear(5, m.JoinWalk(GENERAL, contact(9), 2))
-    assert everything_sent(effects) == [(2, m.JoinWalk(GENERAL, contact(9), 1))]
+    effects = rig.hear(5, JoinWalk(GENERAL, contact(9), 2))
+    assert everything_sent(effects) == [(2, JoinWalk(GENERAL, contact(9), 1))]
     assert view(rig) == [2]
 
 
 def test_at_its_end_a_member_with_room_gives_itself() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
-    effects = rig.hear(5, m.JoinWalk(GENERAL, contact(9), 0))
-    assert everything_sent(effects) == [(9, m.JoinGift(GENERAL, entry(1)))]
+    effects = rig.hear(5, JoinWalk(GENERAL, contact(9), 0))
+    assert everything_sent(effects) == [(9, JoinGift(GENERAL, entry(1)))]
     assert view(rig) == [2, 9]
 
 
 def test_at_its_end_a_member_without_room_swaps_an_entry() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4, 5)
-    effects = rig.hear(6, m.JoinWalk(GENERAL, contact(9), 0))
-    [(to, gift)] = sent(effects, m.JoinGift)
+    effects = rig.hear(6, JoinWalk(GENERAL, contact(9), 0))
+    [(to, gift)] = sent(effects, JoinGift)
     assert to == 9
     given = number_of(gift.descriptor.contact)
     assert view(rig) == sorted({2, 3, 4, 5, 9} - {given})
@@ -83,14 +95,14 @@ def test_at_its_end_a_member_without_room_swaps_an_entry() -> None:
 def test_a_walk_for_oneself_or_a_neighbour_changes_nothing(joiner: int) -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3)
-    assert rig.hear(5, m.JoinWalk(GENERAL, contact(joiner), 0)) == []
+    assert rig.hear(5, JoinWalk(GENERAL, contact(joiner), 0)) == []
     assert view(rig) == [2, 3]
 
 
 def test_a_gift_is_taken_while_there_is_room() -> None:
     rig = Rig(1, SMALL)
     for number in (2, 3, 4, 5, 6, 1):
-        rig.hear(2, m.JoinGift(GENERAL, entry(number)))
+        rig.hear(2, JoinGift(GENERAL, entry(number)))
     assert view(rig) == [2, 3, 4, 5]
 
 
@@ -100,8 +112,8 @@ def test_a_gift_is_taken_while_there_is_room() -> None:
 def test_each_cycle_asks_the_oldest_and_sends_itself_afresh() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4)
-    rig.hear(5, m.ShuffleRequest(GENERAL, 1, [entry(5, 7)]))
-    [(to, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    rig.hear(5, ShuffleRequest(GENERAL, 1, [entry(5, 7)]))
+    [(to, request)] = sent(rig.cycle(), ShuffleRequest)
     assert to == 5
     assert len(request.descriptors) == 3
     assert request.descriptors[-1] == entry(1)
@@ -113,9 +125,9 @@ def test_each_cycle_asks_the_oldest_and_sends_itself_afresh() -> None:
 def test_the_reply_fills_the_view() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4, 5)
-    [(to, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    [(to, request)] = sent(rig.cycle(), ShuffleRequest)
     rest = view(rig)
-    rig.hear(to, m.ShuffleReply(GENERAL, request.tick, [entry(8, 3), entry(9), entry(1)]))
+    rig.hear(to, ShuffleReply(GENERAL, request.tick, [entry(8, 3), entry(9), entry(1)]))
     after = view(rig)
     assert {8, 9} <= set(after)
     lost = set(rest) - set(after)
@@ -126,9 +138,9 @@ def test_the_reply_fills_the_view() -> None:
 def test_who_answered_comes_back_while_there_is_room() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
-    [(to, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    [(to, request)] = sent(rig.cycle(), ShuffleRequest)
     assert (to, view(rig)) == (2, [])
-    rig.hear(2, m.ShuffleReply(GENERAL, request.tick, [entry(1)]))
+    rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(1)]))
     assert view(rig) == [2]
 
 
@@ -137,17 +149,17 @@ def test_who_is_being_asked_still_counts_as_a_neighbour_in_an_overlay_of_two() -
     rig.meet(2)
     rig.cycle()
     assert not rig.peer.isolated
-    assert told(rig.publish(), m.LookupWalk) == [2]
+    assert told(rig.publish(), LookupWalk) == [2]
 
 
 def test_who_does_not_answer_is_dropped() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3)
-    [(silent, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    [(silent, request)] = sent(rig.cycle(), ShuffleRequest)
     rig.cycle()
     assert silent not in view(rig)
     assert rig.peer.counters["exchanges_unanswered"] == 1
-    rig.hear(silent, m.ShuffleReply(GENERAL, request.tick, [entry(9)]))  # too late
+    rig.hear(silent, ShuffleReply(GENERAL, request.tick, [entry(9)]))  # too late
     assert 9 not in view(rig)
 
 
@@ -155,17 +167,17 @@ def test_who_does_not_answer_is_dropped() -> None:
 def test_only_the_answer_to_its_question_is_merged(sender: int, tick: int) -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
-    [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
-    rig.hear(sender, m.ShuffleReply(GENERAL, max(0, request.tick + tick), [entry(9)]))
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
+    rig.hear(sender, ShuffleReply(GENERAL, max(0, request.tick + tick), [entry(9)]))
     assert view(rig) == []
 
 
 def test_an_answer_counts_once() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
-    [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
-    rig.hear(2, m.ShuffleReply(GENERAL, request.tick, [entry(8)]))
-    rig.hear(2, m.ShuffleReply(GENERAL, request.tick, [entry(9)]))
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
+    rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(8)]))
+    rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(9)]))
     assert view(rig) == [2, 8]
 
 
@@ -175,8 +187,8 @@ def test_an_answer_counts_once() -> None:
 def test_a_request_is_answered_from_the_view_as_it_was() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4, 5)
-    effects = rig.hear(6, m.ShuffleRequest(GENERAL, 41, [entry(7, 2), entry(6)]))
-    [(to, reply)] = sent(effects, m.ShuffleReply)
+    effects = rig.hear(6, ShuffleRequest(GENERAL, 41, [entry(7, 2), entry(6)]))
+    [(to, reply)] = sent(effects, ShuffleReply)
     assert (to, reply.tick) == (6, 41)
     given = {number_of(d.contact) for d in reply.descriptors}
     assert len(given) == 3
@@ -191,13 +203,13 @@ def test_the_same_question_is_answered_the_same_way() -> None:
     for _ in range(2):
         rig = Rig(1, SMALL)
         rig.meet(2, 3, 4, 5)
-        replies.append(sent(rig.hear(6, m.ShuffleRequest(GENERAL, 41, [])), m.ShuffleReply))
+        replies.append(sent(rig.hear(6, ShuffleRequest(GENERAL, 41, [])), ShuffleReply))
     assert replies[0] == replies[1]
 
 
 def test_ages_beyond_a_byte_are_cut() -> None:
     rig = Rig(1, SMALL)
-    rig.hear(2, m.ShuffleRequest(GENERAL, 1, [entry(3, 60_000)]))
+    rig.hear(2, ShuffleRequest(GENERAL, 1, [entry(3, 60_000)]))
     assert rig.peer.general.ages == [255]
 
 
@@ -205,7 +217,7 @@ def test_a_peer_that_moved_is_known_by_its_new_address() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
     moved = Contact(contact(2).peer, "/ip4/127.0.0.1/tcp/9999")
-    rig.do(seam.Received(moved, m.ShuffleRequest(GENERAL, 1, [m.Descriptor(moved, 0)])))
+    rig.do(seam.Received(moved, ShuffleRequest(GENERAL, 1, [Descriptor(moved, 0)])))
     assert rig.peer.general.contacts() == [moved]
 
 
@@ -216,7 +228,7 @@ def test_who_said_goodbye_or_broke_off_is_dropped() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4)
     rig.lose(2)
-    rig.hear(3, m.LeaveNotice(GENERAL))
+    rig.hear(3, LeaveNotice(GENERAL))
     assert view(rig) == [4]
 
 
@@ -228,18 +240,18 @@ def test_strangers_cannot_make_a_member_ask_very_many() -> None:
     rig.subscribe()
     asked = []
     for number in range(100):
-        asked += told(rig.hear(2, m.Hint(T, 0, contact(10 + number))), m.ShuffleRequest)
+        asked += told(rig.hear(2, Hint(T, 0, contact(10 + number))), ShuffleRequest)
     assert len(asked) == 4
 
 
 def test_one_peer_is_asked_once_at_a_time() -> None:
     rig = Rig(1, SMALL)
     rig.subscribe()
-    adverts = [m.Advert(T, overlay, 1) for overlay in range(50)]
-    assert told(rig.hear(2, m.Advertisement(adverts)), m.ShuffleRequest) == [2]
-    assert told(rig.hear(2, m.Hint(T, 0, contact(2))), m.ShuffleRequest) == []
+    adverts = [Advert(T, overlay, 1) for overlay in range(50)]
+    assert told(rig.hear(2, Advertisement(adverts)), ShuffleRequest) == [2]
+    assert told(rig.hear(2, Hint(T, 0, contact(2))), ShuffleRequest) == []
     rig.wait(6_000)
-    assert told(rig.hear(2, m.Hint(T, 0, contact(2))), m.ShuffleRequest) == [2]
+    assert told(rig.hear(2, Hint(T, 0, contact(2))), ShuffleRequest) == [2]
 
 
 # --- small overlays -----------------------------------------------------------------------------

@@ -14,19 +14,19 @@ from protocol_kit import (
 )
 
 from weft.ids import GENERAL
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import JoinReply, JoinRequest, ShuffleReply, ShuffleRequest
 
 
 def test_a_peer_asks_those_it_was_told_of() -> None:
     rig = Rig(1, join=(2, 3))
-    assert told(rig.start, m.JoinRequest) == [2, 3]
+    assert told(rig.start, JoinRequest) == [2, 3]
     assert len(timers(rig.start, "rejoin")) == 1
 
 
 def test_it_asks_a_few_of_many_and_never_itself() -> None:
     rig = Rig(1, join=(1, 2, 3, 4, 5, 6, 7))
-    asked = told(rig.start, m.JoinRequest)
+    asked = told(rig.start, JoinRequest)
     assert len(asked) == len(set(asked)) == 3
     assert 1 not in asked
 
@@ -36,7 +36,7 @@ def test_a_connection_that_cannot_be_made_is_not_tried_again_at_once() -> None:
     assert everything_sent(rig.lose(2)) == []
     [again] = timers(rig.start, "rejoin")
     assert again.after_ms >= 500
-    assert told(rig.wait_for("rejoin"), m.JoinRequest) == [2]
+    assert told(rig.wait_for("rejoin"), JoinRequest) == [2]
 
 
 def test_pauses_between_attempts_to_enter_grow_up_to_a_cycle() -> None:
@@ -46,7 +46,7 @@ def test_pauses_between_attempts_to_enter_grow_up_to_a_cycle() -> None:
     assert pauses[:4] == [500, 1_000, 2_000, 4_000]
     assert pauses == sorted(pauses)
     assert pauses[-1] == rig.peer.config.cyclon.cycle_ms
-    assert len(told(effects, m.JoinRequest)) < 30
+    assert len(told(effects, JoinRequest)) < 30
 
 
 def test_once_in_the_pauses_start_over() -> None:
@@ -61,12 +61,12 @@ def test_without_neighbours_a_peer_enters_again_by_those_it_was_given() -> None:
     rig = Rig(1, join=(2,))
     rig.meet(2, 3)
     rig.lose(2)
-    assert told(rig.lose(3), m.JoinRequest) == [2]
+    assert told(rig.lose(3), JoinRequest) == [2]
 
 
 def answer_exchanges(rig: Rig, effects: list[seam.Effect]) -> None:
-    for to, request in sent(effects, m.ShuffleRequest):
-        rig.hear(to, m.ShuffleReply(request.topic, request.tick, []))
+    for to, request in sent(effects, ShuffleRequest):
+        rig.hear(to, ShuffleReply(request.topic, request.tick, []))
 
 
 def test_and_by_those_it_met() -> None:
@@ -76,7 +76,7 @@ def test_and_by_those_it_met() -> None:
         answer_exchanges(rig, rig.cycle())
     rig.lose(2)
     rig.lose(3)
-    assert told(rig.lose(4), m.JoinRequest) == [2, 3, 4]
+    assert told(rig.lose(4), JoinRequest) == [2, 3, 4]
 
 
 def test_who_was_forgotten_is_looked_up_from_time_to_time() -> None:
@@ -88,7 +88,7 @@ def test_who_was_forgotten_is_looked_up_from_time_to_time() -> None:
     asked = []
     for _ in range(20):
         effects = rig.cycle()
-        asked += told(effects, m.ShuffleRequest)
+        asked += told(effects, ShuffleRequest)
         answer_exchanges(
             rig, [e for e in effects if isinstance(e, seam.Send) and number_of(e.to) != 2]
         )
@@ -110,18 +110,18 @@ def test_parts_that_dropped_each_other_from_all_views_find_each_other() -> None:
 
 def test_entering_is_answered_by_whoever_is_asked() -> None:
     rig = Rig(1)
-    assert told(rig.hear(9, m.JoinRequest(GENERAL)), m.JoinReply) == [9]
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinReply) == [9]
     assert rig.peer.general.contacts() == [contact(9)]
 
 
 def test_a_peer_whose_request_was_lost_asks_again_though_others_entered_by_it() -> None:
     rig = Rig(1, join=(2,))
-    rig.hear(3, m.JoinRequest(GENERAL))
+    rig.hear(3, JoinRequest(GENERAL))
     assert rig.peer.general.peers
-    assert told(rig.wait_for("rejoin"), m.JoinRequest) == [2]
+    assert told(rig.wait_for("rejoin"), JoinRequest) == [2]
 
 
 def test_with_enough_neighbours_it_does_not() -> None:
     rig = Rig(1, join=(2,))
     rig.meet(3, 4, 5)
-    assert told(rig.wait_for("rejoin"), m.JoinRequest) == []
+    assert told(rig.wait_for("rejoin"), JoinRequest) == []

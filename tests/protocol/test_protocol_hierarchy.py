@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from protocol_kit import Rig, T, answers, contact, delivered, sent, told
 
 from weft.ids import Topic
-from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Repair
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.lookup import LookupMiss, LookupWalk
+from weft.protocol.twins import Again
+from weft.protocol.wire import Event, Part, Payload
 
 A = Topic(f"{T}/a")
 B = Topic(f"{A}/b")
@@ -31,10 +36,10 @@ def climbing(*topics: Topic) -> seam.PublishTogether:
     return seam.PublishTogether(tuple(range(1, 1 + len(topics))), topics, b"goal", 0)
 
 
-def event(*topics: Topic, number: int = 1) -> m.Event:
+def event(*topics: Topic, number: int = 1) -> Event:
     """An event of peer 9 that is the first in each of these topics."""
-    parts = tuple(m.Part(topic, 1) for topic in topics)
-    return m.Event(contact(9).peer, 1, number, 0, b"goal", parts)
+    parts = tuple(Part(topic, 1) for topic in topics)
+    return Event(contact(9).peer, 1, number, 0, b"goal", parts)
 
 
 def notes(effects: list[seam.Effect]) -> list[tuple[Topic, Topic | None]]:
@@ -61,21 +66,21 @@ def test_a_subscriber_of_all_levels_is_told_once_for_each() -> None:
 
 def test_a_neighbour_in_all_levels_gets_the_payload_once() -> None:
     effects = member(*LEVELS).do(climbing(*LEVELS))
-    assert told(effects, m.Payload) == [2, 3]
-    assert told(effects, m.Again) == [2, 2, 3, 3]
+    assert told(effects, Payload) == [2, 3]
+    assert told(effects, Again) == [2, 2, 3, 3]
 
 
 def test_levels_above_are_handed_over_like_any_topic() -> None:
     rig = Rig(1, HIERARCHY)
     rig.meet(4)
-    rig.hear(5, m.Advertisement([m.Advert(B, 1, 1)]))
-    rig.hear(6, m.Advertisement([m.Advert(T, 2, 1)]))
+    rig.hear(5, Advertisement([Advert(B, 1, 1)]))
+    rig.hear(6, Advertisement([Advert(T, 2, 1)]))
     effects = rig.do(climbing(*LEVELS))
     routed = [
-        (to, message.topic, message.event.payload) for to, message in sent(effects, m.RouteEvent)
+        (to, message.topic, message.event.payload) for to, message in sent(effects, RouteEvent)
     ]
     assert routed == [(5, B, b"goal"), (6, T, b"goal")]
-    assert {message.topic for _, message in sent(effects, m.LookupWalk)} == {A}
+    assert {message.topic for _, message in sent(effects, LookupWalk)} == {A}
 
 
 def test_topics_that_were_named_together_keep_their_own_names() -> None:
@@ -91,19 +96,19 @@ def outsider() -> Rig:
     """Knows peer 4 and subscribers of A; a lookup above has just found nobody."""
     rig = Rig(1, HIERARCHY)
     rig.meet(4)
-    rig.hear(5, m.Advertisement([m.Advert(A, 1, 1)]))
+    rig.hear(5, Advertisement([Advert(A, 1, 1)]))
     miss(rig, rig.do(climbing(A, T)))
     return rig
 
 
-def walks(effects: list[seam.Effect]) -> list[m.LookupWalk]:
-    return [message for _, message in sent(effects, m.LookupWalk)]
+def walks(effects: list[seam.Effect]) -> list[LookupWalk]:
+    return [message for _, message in sent(effects, LookupWalk)]
 
 
 def miss(rig: Rig, effects: list[seam.Effect]) -> list[seam.Effect]:
     """All walks of a lookup end without an answer."""
     assert walks(effects)
-    return [e for walk in walks(effects) for e in rig.hear(4, m.LookupMiss(walk.lookup))]
+    return [e for walk in walks(effects) for e in rig.hear(4, LookupMiss(walk.lookup))]
 
 
 def climb(rig: Rig, first: int) -> list[seam.Effect]:
@@ -114,7 +119,7 @@ def test_events_that_climb_where_nobody_was_found_share_the_next_lookup() -> Non
     rig = outsider()
     for first in (10, 20, 30):
         effects = climb(rig, first)
-        assert told(effects, m.RouteEvent) == [5]  # their own topic does not wait
+        assert told(effects, RouteEvent) == [5]  # their own topic does not wait
         assert walks(effects) == []
         rig.wait(200)
     effects = rig.wait(1_000)
@@ -128,9 +133,9 @@ def test_events_that_climb_where_nobody_was_found_share_the_next_lookup() -> Non
 def test_whoever_subscribes_meanwhile_gets_them() -> None:
     rig = outsider()
     climb(rig, 10)
-    rig.hear(6, m.Advertisement([m.Advert(T, 2, 1)]))
+    rig.hear(6, Advertisement([Advert(T, 2, 1)]))
     effects = rig.wait(1_000)
-    assert [(to, e.topic) for to, e in sent(effects, m.RouteEvent)] == [(6, T)]
+    assert [(to, e.topic) for to, e in sent(effects, RouteEvent)] == [(6, T)]
 
 
 def test_an_event_published_there_itself_does_not_wait_and_takes_the_others_along() -> None:
@@ -154,52 +159,52 @@ def test_who_leaves_gives_up_what_waits() -> None:
 
 @pytest.mark.parametrize("topic", [A, T])
 def test_a_subscriber_above_learns_where_it_was_published(topic: Topic) -> None:
-    effects = member(topic).hear(2, m.Payload(topic, event(*LEVELS), 1))
+    effects = member(topic).hear(2, Payload(topic, event(*LEVELS), 1))
     assert notes(effects) == [(topic, B)]
-    assert told(effects, m.Payload) == [3]
+    assert told(effects, Payload) == [3]
 
 
 def test_a_reference_tells_it_too() -> None:
     rig = member(B, T)
-    assert notes(rig.hear(2, m.Payload(B, event(*LEVELS), 1))) == [(B, None)]
-    again = m.Again(T, contact(9).peer, 1, 1, 1, m.Part(B, 1))
+    assert notes(rig.hear(2, Payload(B, event(*LEVELS), 1))) == [(B, None)]
+    again = Again(T, contact(9).peer, 1, 1, 1, Part(B, 1))
     assert notes(rig.hear(2, again)) == [(T, B)]
 
 
 def test_outside_the_hierarchy_a_topic_above_is_any_other_topic() -> None:
     rig = member(T, config=Config(hierarchies=(A,)))
-    assert notes(rig.hear(2, m.Payload(T, event(*LEVELS), 1))) == [(T, None)]
+    assert notes(rig.hear(2, Payload(T, event(*LEVELS), 1))) == [(T, None)]
 
 
 def test_topics_elsewhere_are_no_origin() -> None:
     rig = member(T)
-    assert notes(rig.hear(2, m.Payload(T, event(Topic("/tt/a"), T), 1))) == [(T, None)]
+    assert notes(rig.hear(2, Payload(T, event(Topic("/tt/a"), T), 1))) == [(T, None)]
 
 
 @pytest.mark.parametrize("forged", [event(B, A), event(B, A, T, number=2), event(B)])
-def test_an_event_that_does_not_count_in_a_topic_goes_no_further(forged: m.Event) -> None:
+def test_an_event_that_does_not_count_in_a_topic_goes_no_further(forged: Event) -> None:
     rig = member(T)
-    effects = rig.hear(2, m.Payload(T, forged, 1))
-    assert delivered(effects) == [] and told(effects, m.Payload) == []
+    effects = rig.hear(2, Payload(T, forged, 1))
+    assert delivered(effects) == [] and told(effects, Payload) == []
     assert rig.peer.counters["forged"] == 1
-    [(_, result)] = sent(rig.hear(9, m.RouteEvent(T, forged)), m.RouteResult)
+    [(_, result)] = sent(rig.hear(9, RouteEvent(T, forged)), RouteResult)
     assert not result.accepted
-    rig.hear(2, m.Repair(T, [forged]))
+    rig.hear(2, Repair(T, [forged]))
     assert rig.peer.counters["forged"] == 3
-    effects = rig.hear(2, m.Payload(T, event(*LEVELS), 1))  # the true one is not held up
+    effects = rig.hear(2, Payload(T, event(*LEVELS), 1))  # the true one is not held up
     assert notes(effects) == [(T, B)]
 
 
 NAMES = st.sampled_from([T, A, B, Topic("/tt"), Topic("/tt/a"), Topic(""), Topic("t"), Topic("/")])
-PARTS = st.lists(st.builds(m.Part, NAMES, st.integers(1, 2)), max_size=5)
+PARTS = st.lists(st.builds(Part, NAMES, st.integers(1, 2)), max_size=5)
 
 
 @given(PARTS)
-def test_whatever_an_event_says_an_origin_is_one_of_its_sub_topics(parts: list[m.Part]) -> None:
+def test_whatever_an_event_says_an_origin_is_one_of_its_sub_topics(parts: list[Part]) -> None:
     rig = member(T)
-    said = m.Event(contact(9).peer, 1, 1, 0, b"goal", tuple(parts))
-    found = notes(rig.hear(2, m.Payload(T, said, 1)))
-    assert bool(found) == (not parts or m.Part(T, 1) in parts)
+    said = Event(contact(9).peer, 1, 1, 0, b"goal", tuple(parts))
+    found = notes(rig.hear(2, Payload(T, said, 1)))
+    assert bool(found) == (not parts or Part(T, 1) in parts)
     for _, published_in in found:
         topics = [part.topic for part in parts]
         first = next((topic for topic in topics if topic in (T, A, B)), T)
@@ -217,11 +222,11 @@ def test_over_a_flood_each_level_goes_by_itself_and_keeps_the_name() -> None:
         rig.subscribe(topic)
     effects = rig.do(climbing(*LEVELS))
     assert notes(effects) == [(A, B), (T, B)]
-    pushed = [(to, message.topic) for to, message in sent(effects, m.Payload)]
+    pushed = [(to, message.topic) for to, message in sent(effects, Payload)]
     assert pushed == [(2, B), (2, A), (2, T)]
-    assert sent(effects, m.Again) == []
-    assert notes(rig.hear(2, m.Payload(T, event(*LEVELS), 1))) == [(T, B)]
-    rig.hear(2, m.Payload(T, event(B, A, number=2), 1))
+    assert sent(effects, Again) == []
+    assert notes(rig.hear(2, Payload(T, event(*LEVELS), 1))) == [(T, B)]
+    rig.hear(2, Payload(T, event(B, A, number=2), 1))
     assert rig.peer.counters["forged"] == 1
 
 
@@ -229,7 +234,7 @@ def test_without_a_hierarchy_a_flood_carries_no_list_of_topics() -> None:
     rig = Rig(1, Config(routing="flood"))
     rig.meet(2)
     effects = rig.do(climbing(A, T))
-    assert [message.event.parts for _, message in sent(effects, m.Payload)] == [(), ()]
+    assert [message.event.parts for _, message in sent(effects, Payload)] == [(), ()]
 
 
 # --- settings -------------------------------------------------------------------------------------

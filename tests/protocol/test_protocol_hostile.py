@@ -25,6 +25,24 @@ from weft.ids import GENERAL, Contact, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import (
+    NO_NEWS,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    LeaveNotice,
+    OverlayNews,
+    ShuffleRequest,
+)
+from weft.protocol.liveness import Ping, Pong
+from weft.protocol.publishing import RouteResult
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.tera.access_points import Advert, Advertisement, Hint
+from weft.protocol.tera.links import LinkList, LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.lookup import LookupWalk
+from weft.protocol.tera.tree import Graft, Prune
+from weft.protocol.wire import LIST_MAX, Payload
 
 
 def member(*links: int, config: c.Config | None = None) -> Rig:
@@ -39,47 +57,47 @@ def member(*links: int, config: c.Config | None = None) -> Rig:
 
 def test_a_forged_event_does_not_swallow_an_own_one() -> None:
     rig = member(2)
-    assert delivered(rig.hear(2, m.Payload(T, event(1, 1, b"forged"), 1))) == []
+    assert delivered(rig.hear(2, Payload(T, event(1, 1, b"forged"), 1))) == []
     effects = rig.publish(b"real")
     assert delivered(effects) == [(1, 1)]
-    assert told(effects, m.Payload) == [2]
+    assert told(effects, Payload) == [2]
 
 
 def test_an_own_event_that_comes_back_is_no_forgery() -> None:
     """Published as a stranger to the topic, by way of an access point, just before subscribing."""
     rig = Rig(1)
     rig.meet(4)
-    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
+    rig.hear(5, Advertisement([Advert(T, 1, 1)]))
     rig.publish()
-    rig.hear(5, m.RouteResult(T, 1, 1, accepted=True))
+    rig.hear(5, RouteResult(T, 1, 1, accepted=True))
     rig.subscribe()
-    rig.hear(5, m.JoinReply(T, True))
+    rig.hear(5, JoinReply(T, True))
     rig.link(2, 3)
-    effects = rig.hear(2, m.Payload(T, event(1, 1), 1))
-    assert 3 in told(effects, m.Payload)  # others may depend on getting it from here
+    effects = rig.hear(2, Payload(T, event(1, 1), 1))
+    assert 3 in told(effects, Payload)  # others may depend on getting it from here
     assert rig.peer.counters["forged"] == 0
 
 
 def test_only_a_peer_itself_can_change_its_address() -> None:
     rig = Rig(1)
     rig.meet(2)
-    lie = m.Descriptor(Contact(contact(2).peer, "/ip4/127.0.0.1/tcp/6666"), 0)
-    rig.hear(3, m.ShuffleRequest(GENERAL, 1, [lie]))
+    lie = Descriptor(Contact(contact(2).peer, "/ip4/127.0.0.1/tcp/6666"), 0)
+    rig.hear(3, ShuffleRequest(GENERAL, 1, [lie]))
     assert contact(2) in rig.peer.general.contacts()
 
 
 def test_an_answer_to_no_question_takes_no_link() -> None:
     rig = member(2, 3, config=c.Config(links=c.Links(wanted=1, most=2)))
     for number in range(10, 30):
-        assert everything_sent(rig.hear(number, m.LinkReply(T, True))) == [(number, m.Unlink(T))]
+        assert everything_sent(rig.hear(number, LinkReply(T, True))) == [(number, Unlink(T))]
 
 
 def test_a_result_of_somebody_else_does_not_refuse_an_event() -> None:
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
+    rig.hear(5, Advertisement([Advert(T, 1, 1)]))
     rig.publish()
-    assert rig.hear(6, m.RouteResult(T, 1, 1, accepted=False)) == []
+    assert rig.hear(6, RouteResult(T, 1, 1, accepted=False)) == []
 
 
 # --- poisoned words -----------------------------------------------------------------------------
@@ -88,10 +106,10 @@ def test_a_result_of_somebody_else_does_not_refuse_an_event() -> None:
 @pytest.mark.parametrize(
     "poison",
     [
-        m.OverlayNews(0, 1 << 32, 0, 0),  # could not be said again in an advert
-        m.Advert(T, 0, 0),
-        m.Advert(T, 0, 1 << 32),
-        m.Descriptor(contact(2), -1),
+        OverlayNews(0, 1 << 32, 0, 0),  # could not be said again in an advert
+        Advert(T, 0, 0),
+        Advert(T, 0, 1 << 32),
+        Descriptor(contact(2), -1),
         event(2, 0),
     ],
     ids=lambda poison: type(poison).__name__,
@@ -104,17 +122,17 @@ def test_what_could_not_be_said_again_is_not_let_in(poison: object) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        m.Payload(GENERAL, event(9, 1), 1),
-        m.LinkRequest(GENERAL, True),
-        m.Hint(GENERAL, 1, contact(3)),
-        m.LinkList([GENERAL], first=False),
+        Payload(GENERAL, event(9, 1), 1),
+        LinkRequest(GENERAL, True),
+        Hint(GENERAL, 1, contact(3)),
+        LinkList([GENERAL], first=False),
     ],
     ids=lambda message: type(message).__name__,
 )
 def test_a_refusal_never_says_goodbye_to_the_network(message: m.AnyMessage) -> None:
     """The empty topic stands for the general overlay."""
     rig = Rig(1)
-    assert (2, m.LeaveNotice(GENERAL)) not in everything_sent(rig.hear(2, message))
+    assert (2, LeaveNotice(GENERAL)) not in everything_sent(rig.hear(2, message))
 
 
 # --- much from little ---------------------------------------------------------------------------
@@ -123,28 +141,28 @@ def test_a_refusal_never_says_goodbye_to_the_network(message: m.AnyMessage) -> N
 def test_one_question_brings_each_event_once() -> None:
     rig = member(2)
     rig.publish(bytes(1_000))
-    again = [span(1, 1, 1)] * m.LIST_MAX
-    wanted = sent(rig.hear(2, m.Want(T, again)), m.Repair)
-    grafted = sent(rig.hear(2, m.Graft(T, again)), m.Payload)
+    again = [span(1, 1, 1)] * LIST_MAX
+    wanted = sent(rig.hear(2, Want(T, again)), Repair)
+    grafted = sent(rig.hear(2, Graft(T, again)), Payload)
     assert len(wanted) == len(grafted) == 1
 
 
 def test_one_advertisement_forces_one_exchange() -> None:
     rig = member()
-    adverts = [m.Advert(T, overlay, 1) for overlay in range(m.LIST_MAX)]
-    assert len(sent(rig.hear(2, m.Advertisement(adverts)), m.ShuffleRequest)) == 1
+    adverts = [Advert(T, overlay, 1) for overlay in range(LIST_MAX)]
+    assert len(sent(rig.hear(2, Advertisement(adverts)), ShuffleRequest)) == 1
 
 
 def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
     rig = Rig(1)
     rig.meet(2)
-    [(_, walk)] = sent(rig.hear(2, m.LookupWalk(T, contact(9), 1, 4_096)), m.LookupWalk)
+    [(_, walk)] = sent(rig.hear(2, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
     assert walk.steps < rig.peer.config.tera.lookup_visits_max
 
 
 def test_a_pong_nobody_asked_for_brings_no_list() -> None:
     rig = member(2)
-    assert everything_sent(rig.hear(2, m.Pong(77, 1))) == []
+    assert everything_sent(rig.hear(2, Pong(77, 1))) == []
 
 
 def calls(action: Callable[[], object]) -> int:
@@ -175,14 +193,14 @@ def busy() -> Rig:
 @pytest.mark.parametrize(
     "message",
     [
-        m.LeaveNotice(GENERAL),
-        m.JoinRequest(GENERAL),
-        m.ShuffleRequest(GENERAL, 1, []),
-        m.JoinRequest(Topic("/7")),
-        m.Advertisement([m.Advert(Topic("/7"), 1, 1)]),
-        m.Ping(1, 1),
-        m.LinkList([Topic("/7")], first=True),
-        m.LookupWalk(Topic("/7"), contact(9), 1, 3),
+        LeaveNotice(GENERAL),
+        JoinRequest(GENERAL),
+        ShuffleRequest(GENERAL, 1, []),
+        JoinRequest(Topic("/7")),
+        Advertisement([Advert(Topic("/7"), 1, 1)]),
+        Ping(1, 1),
+        LinkList([Topic("/7")], first=True),
+        LookupWalk(Topic("/7"), contact(9), 1, 3),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -196,13 +214,13 @@ def test_no_message_costs_by_the_number_of_topics(busy: Rig, message: m.AnyMessa
 def test_a_newcomer_whose_welcome_was_lost_does_not_fetch_the_past() -> None:
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
-    assert told(rig.subscribe(), m.JoinRequest) == [5]
-    rig.hear(6, m.JoinGift(T, m.Descriptor(contact(6), 0)))
-    assert sent(rig.hear(6, m.Offer(T, [span(9, 1, 3)], first=True)), m.Want) == []
-    rig.hear(5, m.JoinReply(T, True, m.NO_NEWS, [], [span(9, 1, 3)]))
-    assert sent(rig.hear(6, m.Offer(T, [span(9, 1, 4)], first=True)), m.Want) == [
-        (6, m.Want(T, [span(9, 4, 4)]))
+    rig.hear(5, Advertisement([Advert(T, 1, 1)]))
+    assert told(rig.subscribe(), JoinRequest) == [5]
+    rig.hear(6, JoinGift(T, Descriptor(contact(6), 0)))
+    assert sent(rig.hear(6, Offer(T, [span(9, 1, 3)], first=True)), Want) == []
+    rig.hear(5, JoinReply(T, True, NO_NEWS, [], [span(9, 1, 3)]))
+    assert sent(rig.hear(6, Offer(T, [span(9, 1, 4)], first=True)), Want) == [
+        (6, Want(T, [span(9, 4, 4)]))
     ]
 
 
@@ -214,5 +232,5 @@ def test_leaving_answers_what_is_still_open() -> None:
 
 def test_a_prune_over_a_link_only_the_other_end_knows_counts() -> None:
     rig = member(2)
-    rig.hear(3, m.Prune(T))
-    assert told(rig.publish(), m.Payload) == [2]
+    rig.hear(3, Prune(T))
+    assert told(rig.publish(), Payload) == [2]

@@ -10,22 +10,41 @@ from protocol_kit import Rig, T, contact, delivered, event, everything_sent, spa
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import (
+    NO_NEWS,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.liveness import Ping
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.tera.access_points import Hint
+from weft.protocol.tera.links import LinkReply, LinkRequest
+from weft.protocol.tera.size import SampleReply, SampleWalk
+from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.wire import Payload
 
 UNWELCOME = [
-    m.Payload(T, event(9, 1), 1),
-    m.IHave(T, [span(9, 1, 1)]),
-    m.Graft(T, [span(9, 1, 1)]),
-    m.Prune(T),
-    m.Offer(T, [], True),
-    m.Want(T, [span(9, 1, 1)]),
-    m.Repair(T, [event(9, 1)]),
-    m.LinkRequest(T, True),
-    m.LinkReply(T, True),
-    m.SampleWalk(T, contact(3), 1, 3),
-    m.SampleReply(T, 1),
-    m.JoinWalk(T, contact(3), 2),
-    m.JoinGift(T, m.Descriptor(contact(3), 0)),
-    m.Hint(T, 1, contact(3)),
+    Payload(T, event(9, 1), 1),
+    IHave(T, [span(9, 1, 1)]),
+    Graft(T, [span(9, 1, 1)]),
+    Prune(T),
+    Offer(T, [], True),
+    Want(T, [span(9, 1, 1)]),
+    Repair(T, [event(9, 1)]),
+    LinkRequest(T, True),
+    LinkReply(T, True),
+    SampleWalk(T, contact(3), 1, 3),
+    SampleReply(T, 1),
+    JoinWalk(T, contact(3), 2),
+    JoinGift(T, Descriptor(contact(3), 0)),
+    Hint(T, 1, contact(3)),
 ]
 
 
@@ -39,26 +58,26 @@ def test_whatever_the_routing_every_kind_of_message_is_handled(routing: c.Routin
 @pytest.mark.parametrize("message", UNWELCOME, ids=lambda message: type(message).__name__)
 def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     rig = Rig(1)
-    assert everything_sent(rig.hear(2, message)) == [(2, m.LeaveNotice(T))]
+    assert everything_sent(rig.hear(2, message)) == [(2, LeaveNotice(T))]
     assert rig.peer.counters["not_subscribed"] == 1
 
 
 def test_requests_have_refusals_of_their_own() -> None:
     rig = Rig(1)
-    effects = rig.hear(2, m.ShuffleRequest(T, 5, []))
-    assert everything_sent(effects) == [(2, m.ShuffleReply(T, 5, [], m.NO_NEWS, member=False))]
-    assert everything_sent(rig.hear(2, m.JoinRequest(T))) == [(2, m.JoinReply(T, False))]
-    routed = rig.hear(2, m.RouteEvent(T, event(2, 7)))
-    assert everything_sent(routed) == [(2, m.RouteResult(T, 1, 7, accepted=False))]
+    effects = rig.hear(2, ShuffleRequest(T, 5, []))
+    assert everything_sent(effects) == [(2, ShuffleReply(T, 5, [], NO_NEWS, member=False))]
+    assert everything_sent(rig.hear(2, JoinRequest(T))) == [(2, JoinReply(T, False))]
+    routed = rig.hear(2, RouteEvent(T, event(2, 7)))
+    assert everything_sent(routed) == [(2, RouteResult(T, 1, 7, accepted=False))]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        m.LeaveNotice(T),
-        m.ShuffleReply(T, 1, [], m.NO_NEWS, member=False),
-        m.JoinReply(T, False),
-        m.RouteResult(T, 1, 1, False),
+        LeaveNotice(T),
+        ShuffleReply(T, 1, [], NO_NEWS, member=False),
+        JoinReply(T, False),
+        RouteResult(T, 1, 1, False),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -70,14 +89,14 @@ def test_a_refusal_is_never_answered(message: m.AnyMessage) -> None:
 
 def test_a_parasite_is_counted_and_traced() -> None:
     rig = Rig(1, c.Config(trace=True))
-    effects = rig.hear(2, m.Payload(T, event(9, 1), 1))
+    effects = rig.hear(2, Payload(T, event(9, 1), 1))
     assert delivered(effects) == []
     [record] = [e for e in effects if isinstance(e, seam.Trace)]
     assert (record.kind, record.fields["reason"]) == ("REJECT_MESSAGE", "not subscribed")
     assert rig.peer.counters["parasites"] == 1
 
 
-@pytest.mark.parametrize("message", [m.JoinRequest(T), m.Ping(1, 1), m.Payload(T, event(9, 1), 1)])
+@pytest.mark.parametrize("message", [JoinRequest(T), Ping(1, 1), Payload(T, event(9, 1), 1)])
 def test_a_message_from_oneself_is_ignored(message: m.AnyMessage) -> None:
     rig = Rig(1)
     rig.subscribe()

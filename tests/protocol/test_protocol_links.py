@@ -15,8 +15,11 @@ from protocol_kit import (
 )
 
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import Descriptor, ShuffleRequest
+from weft.protocol.recent import Repair
+from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
+from weft.protocol.wire import Event, Payload
 
 FEW = c.Config(links=c.Links(wanted=2, most=3))
 
@@ -34,8 +37,8 @@ def linked(rig: Rig) -> list[int]:
 
 def introduce(rig: Rig, *numbers: int) -> list[seam.Effect]:
     """Put members into the topic's view."""
-    entries = [m.Descriptor(contact(number), 0) for number in numbers]
-    return rig.hear(numbers[0], m.ShuffleRequest(T, 1, entries, rig.peer.tera.topics[T].news()))
+    entries = [Descriptor(contact(number), 0) for number in numbers]
+    return rig.hear(numbers[0], ShuffleRequest(T, 1, entries, rig.peer.tera.topics[T].news()))
 
 
 # --- being asked --------------------------------------------------------------------------------
@@ -43,25 +46,25 @@ def introduce(rig: Rig, *numbers: int) -> list[seam.Effect]:
 
 def test_a_request_is_accepted_while_there_is_room() -> None:
     rig = member()
-    effects = rig.hear(2, m.LinkRequest(T, urgent=False))
-    assert everything_sent(effects) == [(2, m.LinkReply(T, True, 0))]
+    effects = rig.hear(2, LinkRequest(T, urgent=False))
+    assert everything_sent(effects) == [(2, LinkReply(T, True, 0))]
     assert [e.contact for e in effects if isinstance(e, seam.Hold)] == [contact(2)]
     assert linked(rig) == [2]
 
 
 def test_a_request_beyond_the_bound_is_refused() -> None:
     rig = member(2, 3, 4)
-    effects = rig.hear(5, m.LinkRequest(T, urgent=False))
-    assert everything_sent(effects) == [(5, m.LinkReply(T, False, 0))]
+    effects = rig.hear(5, LinkRequest(T, urgent=False))
+    assert everything_sent(effects) == [(5, LinkReply(T, False, 0))]
     assert linked(rig) == [2, 3, 4]
 
 
 def test_somebody_without_links_is_taken_for_another() -> None:
     rig = member(2, 3, 4)
-    effects = rig.hear(5, m.LinkRequest(T, urgent=True))
-    [(victim, _)] = sent(effects, m.Unlink)
+    effects = rig.hear(5, LinkRequest(T, urgent=True))
+    [(victim, _)] = sent(effects, Unlink)
     assert victim in (2, 3, 4)
-    assert sent(effects, m.LinkReply) == [(5, m.LinkReply(T, True, 0))]
+    assert sent(effects, LinkReply) == [(5, LinkReply(T, True, 0))]
     assert linked(rig) == sorted({2, 3, 4, 5} - {victim})
     assert [number_of(e.peer) for e in effects if isinstance(e, seam.Release)] == [victim]
 
@@ -69,8 +72,8 @@ def test_somebody_without_links_is_taken_for_another() -> None:
 def test_asking_again_is_accepted_again_and_changes_nothing() -> None:
     """The first answer may have been lost."""
     rig = member(2, 3, 4)
-    effects = rig.hear(2, m.LinkRequest(T, urgent=True))
-    assert everything_sent(effects) == [(2, m.LinkReply(T, True, 0))]
+    effects = rig.hear(2, LinkRequest(T, urgent=True))
+    assert everything_sent(effects) == [(2, LinkReply(T, True, 0))]
     assert linked(rig) == [2, 3, 4]
 
 
@@ -80,50 +83,50 @@ def test_asking_again_is_accepted_again_and_changes_nothing() -> None:
 def test_members_of_the_view_are_asked_until_there_are_enough() -> None:
     rig = member()
     effects = introduce(rig, 2, 3, 4, 5)
-    asked = told(effects, m.LinkRequest)
+    asked = told(effects, LinkRequest)
     assert len(asked) == len(set(asked)) == 2
-    assert all(request.urgent for _, request in sent(effects, m.LinkRequest))
-    assert told(introduce(rig, 6), m.LinkRequest) == []  # two are being asked already
+    assert all(request.urgent for _, request in sent(effects, LinkRequest))
+    assert told(introduce(rig, 6), LinkRequest) == []  # two are being asked already
 
 
 def test_who_has_a_link_is_in_no_hurry() -> None:
     rig = member(2)
-    [(_, request)] = sent(introduce(rig, 3), m.LinkRequest)
+    [(_, request)] = sent(introduce(rig, 3), LinkRequest)
     assert not request.urgent
 
 
 def test_an_accepted_request_makes_a_link() -> None:
     rig = member()
     introduce(rig, 2)
-    rig.hear(2, m.LinkReply(T, True))
+    rig.hear(2, LinkReply(T, True))
     assert linked(rig) == [2]
 
 
 def test_who_refused_is_left_alone_for_a_while_and_then_asked_again() -> None:
     rig = member()
     introduce(rig, 2)
-    rig.hear(2, m.LinkReply(T, False))
-    assert told(introduce(rig, 2), m.LinkRequest) == []
+    rig.hear(2, LinkReply(T, False))
+    assert told(introduce(rig, 2), LinkRequest) == []
     rig.wait(rig.peer.config.links.request_timeout_ms)
-    assert told(introduce(rig, 2), m.LinkRequest) == [2]
+    assert told(introduce(rig, 2), LinkRequest) == [2]
 
 
 def test_a_refusal_ends_a_link_that_only_this_end_believed_in() -> None:
     rig = member(2)
-    rig.hear(2, m.LinkReply(T, False))
+    rig.hear(2, LinkReply(T, False))
     assert linked(rig) == []
 
 
 def test_an_answer_to_no_question_displaces_nobody() -> None:
     rig = member(2, 3, 4)
-    effects = rig.hear(9, m.LinkReply(T, True))
-    assert everything_sent(effects) == [(9, m.Unlink(T))]
+    effects = rig.hear(9, LinkReply(T, True))
+    assert everything_sent(effects) == [(9, Unlink(T))]
     assert linked(rig) == [2, 3, 4]
 
 
 def test_a_late_answer_is_welcome_while_there_is_room() -> None:
     rig = member(2)
-    rig.hear(9, m.LinkReply(T, True))
+    rig.hear(9, LinkReply(T, True))
     assert linked(rig) == [2, 9]
 
 
@@ -132,46 +135,46 @@ def test_a_late_answer_is_welcome_while_there_is_room() -> None:
 
 def test_a_payload_over_an_unknown_link_makes_it_known() -> None:
     rig = member(2)
-    rig.hear(3, m.Payload(T, m.Event(contact(3).peer, 1, 1, 0, b""), 1))
+    rig.hear(3, Payload(T, Event(contact(3).peer, 1, 1, 0, b""), 1))
     assert linked(rig) == [2, 3]
 
 
 def test_or_is_answered_with_unlink_when_there_is_no_room() -> None:
     rig = member(2, 3, 4)
-    effects = rig.hear(5, m.Payload(T, m.Event(contact(5).peer, 1, 1, 0, b""), 1))
-    assert sent(effects, m.Unlink) == [(5, m.Unlink(T))]
+    effects = rig.hear(5, Payload(T, Event(contact(5).peer, 1, 1, 0, b""), 1))
+    assert sent(effects, Unlink) == [(5, Unlink(T))]
     assert linked(rig) == [2, 3, 4]
 
 
 def test_a_link_given_up_is_replaced_from_the_view() -> None:
     rig = member(2, 3)
     introduce(rig, 7)
-    effects = rig.hear(2, m.Unlink(T))
+    effects = rig.hear(2, Unlink(T))
     assert linked(rig) == [3]
-    assert told(effects, m.LinkRequest) == [7]
+    assert told(effects, LinkRequest) == [7]
     assert [e.peer for e in effects if isinstance(e, seam.Release)] == [contact(2).peer]
 
 
 def test_a_lost_peer_is_replaced_too() -> None:
     rig = member(2, 3)
     introduce(rig, 7)
-    assert told(rig.lose(3), m.LinkRequest) == [7]
+    assert told(rig.lose(3), LinkRequest) == [7]
 
 
 def test_repaired_by_a_stranger_one_asks_it_for_a_link() -> None:
     """That joins parts of the link graph that lost each other."""
     rig = member(2, 3)
-    repair = m.Repair(T, [m.Event(contact(8).peer, 1, 1, 0, b"")])
-    assert told(rig.hear(7, repair), m.LinkRequest) == [7]
-    assert told(rig.hear(7, repair), m.LinkRequest) == []  # nothing new in it
+    repair = Repair(T, [Event(contact(8).peer, 1, 1, 0, b"")])
+    assert told(rig.hear(7, repair), LinkRequest) == [7]
+    assert told(rig.hear(7, repair), LinkRequest) == []  # nothing new in it
 
 
 def test_repairs_by_very_many_strangers_do_not_make_very_many_requests() -> None:
     rig = member(2, 3)
     asked = []
     for number in range(10, 60):
-        repair = m.Repair(T, [m.Event(contact(number).peer, 1, 1, 0, b"")])
-        asked += told(rig.hear(number, repair), m.LinkRequest)
+        repair = Repair(T, [Event(contact(number).peer, 1, 1, 0, b"")])
+        asked += told(rig.hear(number, repair), LinkRequest)
     assert len(asked) <= FEW.links.most
 
 

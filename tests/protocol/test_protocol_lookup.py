@@ -16,8 +16,11 @@ from protocol_kit import (
 
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import NO_NEWS, JoinRequest, ShuffleRequest
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 
 # --- one's own lookups, seen through publishing -------------------------------------------------
 
@@ -31,46 +34,46 @@ def looking(*neighbours: int, config: c.Config | None = None) -> tuple[Rig, list
 def test_the_own_table_answers_at_once() -> None:
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(2, m.Advertisement([m.Advert(T, 1, 1)]))
-    assert told(rig.publish(), m.LookupWalk) == []
+    rig.hear(2, Advertisement([Advert(T, 1, 1)]))
+    assert told(rig.publish(), LookupWalk) == []
 
 
 def test_else_walks_set_out_through_different_neighbours() -> None:
     _, effects = looking()
-    walks = sent(effects, m.LookupWalk)
+    walks = sent(effects, LookupWalk)
     assert len({to for to, _ in walks}) == 4
     # Nothing is known of the number of topics: 40 visits in all, of which each start is one.
-    walk = m.LookupWalk(T, contact(1), walks[0][1].lookup, 9)
+    walk = LookupWalk(T, contact(1), walks[0][1].lookup, 9)
     assert [one for _, one in walks] == [walk] * 4
     assert len(timers(effects, "lookup")) == 1
 
 
 def test_fewer_neighbours_walk_further() -> None:
     _, effects = looking(2)
-    [(_, walk)] = sent(effects, m.LookupWalk)
+    [(_, walk)] = sent(effects, LookupWalk)
     assert walk.steps == 39
 
 
 def test_the_first_hit_ends_the_lookup() -> None:
     rig, effects = looking()
-    number = sent(effects, m.LookupWalk)[0][1].lookup
-    assert told(rig.hear(2, m.LookupHit(number, contact(9))), m.RouteEvent) == [9]
-    assert rig.hear(3, m.LookupHit(number, contact(8))) == []
-    assert rig.hear(4, m.LookupMiss(number)) == []
+    number = sent(effects, LookupWalk)[0][1].lookup
+    assert told(rig.hear(2, LookupHit(number, contact(9))), RouteEvent) == [9]
+    assert rig.hear(3, LookupHit(number, contact(8))) == []
+    assert rig.hear(4, LookupMiss(number)) == []
 
 
 def test_a_hit_that_names_oneself_is_none() -> None:
     rig, effects = looking()
-    number = sent(effects, m.LookupWalk)[0][1].lookup
-    assert rig.hear(2, m.LookupHit(number, contact(1))) == []
+    number = sent(effects, LookupWalk)[0][1].lookup
+    assert rig.hear(2, LookupHit(number, contact(1))) == []
 
 
 def test_when_all_walks_missed_nobody_is_there() -> None:
     rig, effects = looking()
-    number = sent(effects, m.LookupWalk)[0][1].lookup
+    number = sent(effects, LookupWalk)[0][1].lookup
     for neighbour in (2, 3, 4):
-        assert rig.hear(neighbour, m.LookupMiss(number)) == []
-    assert answers(rig.hear(5, m.LookupMiss(number))) == [(9, "no_subscriber")]
+        assert rig.hear(neighbour, LookupMiss(number)) == []
+    assert answers(rig.hear(5, LookupMiss(number))) == [(9, "no_subscriber")]
     assert rig.peer.counters["lookups_empty"] == 1
 
 
@@ -81,8 +84,8 @@ def test_lost_walks_are_sent_again_a_few_times() -> None:
         effects = rig.wait_for("lookup")
         if answers(effects):
             break
-        assert told(effects, m.LookupWalk) == [2]
-        rig.hear(2, m.JoinRequest(GENERAL))  # it answers no exchanges, but is there
+        assert told(effects, LookupWalk) == [2]
+        rig.hear(2, JoinRequest(GENERAL))  # it answers no exchanges, but is there
         tries += 1
     assert answers(effects) == [(9, "no_subscriber")]
     assert 2 <= tries <= 4
@@ -94,13 +97,13 @@ def test_lookups_beyond_a_bound_wait_for_their_turn() -> None:
     walks = []
     for number in range(100):
         effects = rig.subscribe(Topic(f"/{number}"), token=number)
-        walks += [walk for _, walk in sent(effects, m.LookupWalk)]
+        walks += [walk for _, walk in sent(effects, LookupWalk)]
     assert len(walks) == 64
     for walk in walks[:36]:
-        effects = rig.hear(2, m.LookupMiss(walk.lookup))
-        assert len(sent(effects, m.LookupWalk)) == 1
+        effects = rig.hear(2, LookupMiss(walk.lookup))
+        assert len(sent(effects, LookupWalk)) == 1
         assert [outcome for _, outcome in answers(effects)] == ["instantiated"]
-    assert sent(rig.hear(2, m.LookupMiss(walks[36].lookup)), m.LookupWalk) == []
+    assert sent(rig.hear(2, LookupMiss(walks[36].lookup)), LookupWalk) == []
 
 
 def test_when_the_last_neighbour_goes_all_waiting_lookups_end() -> None:
@@ -118,11 +121,11 @@ def test_the_number_of_visits_follows_the_number_of_topics() -> None:
     rig = Rig(1, c.Config(tera=c.Tera(table_size=10, lookup_visits_unknown=4)))
     assert rig.peer.tera.lookup.visits() == 4
     rig.meet(2)
-    rig.hear(2, m.Advertisement([m.Advert(Topic(f"/{n}"), 1, 1) for n in range(10)]))
-    [(_, request)] = sent(rig.cycle(), m.ShuffleRequest)
+    rig.hear(2, Advertisement([Advert(Topic(f"/{n}"), 1, 1) for n in range(10)]))
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
     known, unknown = request.topics_sample[:2], [1, 2, 3, 4, 5, 6]
     for _ in range(20):
-        rig.hear(2, m.ShuffleRequest(GENERAL, 1, [], m.NO_NEWS, known + unknown))
+        rig.hear(2, ShuffleRequest(GENERAL, 1, [], NO_NEWS, known + unknown))
     # A quarter of what others know is known here: 40 topics. ln 0.001 / ln 0.75 = 24.01.
     assert rig.peer.tera.table.topics_active() == 40
     assert rig.peer.tera.lookup.visits() == 25
@@ -131,22 +134,22 @@ def test_the_number_of_visits_follows_the_number_of_topics() -> None:
 # --- others' walks ------------------------------------------------------------------------------
 
 
-def walk(steps: int, origin: int = 9, avoid: tuple[int, ...] = ()) -> m.LookupWalk:
-    return m.LookupWalk(T, contact(origin), 7, steps, [contact(n).peer for n in avoid])
+def walk(steps: int, origin: int = 9, avoid: tuple[int, ...] = ()) -> LookupWalk:
+    return LookupWalk(T, contact(origin), 7, steps, [contact(n).peer for n in avoid])
 
 
 def test_a_visited_peer_answers_from_its_table() -> None:
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(3, m.Advertisement([m.Advert(T, 1, 1)]))
-    assert everything_sent(rig.hear(2, walk(5))) == [(9, m.LookupHit(7, contact(3)))]
+    rig.hear(3, Advertisement([Advert(T, 1, 1)]))
+    assert everything_sent(rig.hear(2, walk(5))) == [(9, LookupHit(7, contact(3)))]
 
 
 def test_and_from_its_own_subscriptions() -> None:
     rig = Rig(1)
     rig.subscribe()
     rig.meet(2)
-    assert everything_sent(rig.hear(2, walk(5))) == [(9, m.LookupHit(7, contact(1)))]
+    assert everything_sent(rig.hear(2, walk(5))) == [(9, LookupHit(7, contact(1)))]
 
 
 def test_unless_that_is_switched_off() -> None:
@@ -167,22 +170,22 @@ def test_or_reports_its_end(neighbours: tuple[int, ...]) -> None:
     rig = Rig(1)
     rig.meet(*neighbours)
     steps = 0 if neighbours else 5
-    assert everything_sent(rig.hear(2, walk(steps))) == [(9, m.LookupMiss(7))]
+    assert everything_sent(rig.hear(2, walk(steps))) == [(9, LookupMiss(7))]
 
 
 def test_the_origin_and_those_to_avoid_are_no_answer() -> None:
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(3, m.Advertisement([m.Advert(T, 1, 1)]))
-    assert told(rig.hear(2, walk(5, origin=3)), m.LookupHit) == []
+    rig.hear(3, Advertisement([Advert(T, 1, 1)]))
+    assert told(rig.hear(2, walk(5, origin=3)), LookupHit) == []
     onward = everything_sent(rig.hear(2, walk(5, avoid=(3,))))
     assert onward == [(2, walk(4, avoid=(3,)))]
 
 
 def test_a_walk_that_comes_home_goes_on_and_its_end_counts() -> None:
     rig, effects = looking(2)
-    number = sent(effects, m.LookupWalk)[0][1].lookup
-    home = m.LookupWalk(T, contact(1), number, 3)
-    assert told(rig.hear(2, home), m.LookupWalk) == [2]
-    end = m.LookupWalk(T, contact(1), number, 0)
+    number = sent(effects, LookupWalk)[0][1].lookup
+    home = LookupWalk(T, contact(1), number, 3)
+    assert told(rig.hear(2, home), LookupWalk) == [2]
+    end = LookupWalk(T, contact(1), number, 0)
     assert answers(rig.hear(2, end)) == [(9, "no_subscriber")]

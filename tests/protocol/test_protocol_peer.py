@@ -24,14 +24,19 @@ from weft.ids import GENERAL
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import NO_NEWS, Descriptor, JoinReply, JoinRequest, LeaveNotice
 from weft.protocol.peer import Peer
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.links import LinkRequest, Unlink
+from weft.protocol.tera.lookup import LookupWalk
+from weft.protocol.wire import Payload
 
 # --- life ---------------------------------------------------------------------------------------
 
 
 def test_before_it_starts_a_peer_does_nothing() -> None:
     peer = Peer(contact(1), 7)
-    assert peer.handle(seam.Received(contact(2), m.JoinRequest(GENERAL)), 0) == []
+    assert peer.handle(seam.Received(contact(2), JoinRequest(GENERAL)), 0) == []
     assert peer.handle(seam.Subscribe(1, T), 0) == []
 
 
@@ -59,10 +64,10 @@ def test_leaving_tells_neighbours_and_links_once_and_then_all_is_silent() -> Non
     rig.subscribe()
     rig.link(3, 4)
     effects = rig.do(seam.Leave())
-    goodbyes = sent(effects, m.LeaveNotice)
+    goodbyes = sent(effects, LeaveNotice)
     assert sorted(to for to, notice in goodbyes if notice.topic == GENERAL) == [2, 3, 4]
     assert rig.wait(100_000) == []
-    assert rig.hear(2, m.JoinRequest(GENERAL)) == []
+    assert rig.hear(2, JoinRequest(GENERAL)) == []
 
 
 def test_a_peer_that_left_is_forgotten_everywhere() -> None:
@@ -70,8 +75,8 @@ def test_a_peer_that_left_is_forgotten_everywhere() -> None:
     rig.meet(2, 3)
     rig.subscribe()
     rig.link(2, 3)
-    rig.hear(2, m.Advertisement([m.Advert(T, rig.peer.tera.topics[T].overlay, 1)]))
-    rig.hear(2, m.LeaveNotice(GENERAL))
+    rig.hear(2, Advertisement([Advert(T, rig.peer.tera.topics[T].overlay, 1)]))
+    rig.hear(2, LeaveNotice(GENERAL))
     assert rig.peer.general.peers == [contact(3).peer]
     assert rig.peer.tera.topics[T].view.peers == []
     assert list(rig.peer.tera.topics[T].links.linked) == [contact(3).peer]
@@ -130,15 +135,15 @@ def test_a_network_that_fell_silent_comes_back() -> None:
 def test_a_subscription_made_alone_meets_the_others_once_there_are_any() -> None:
     rig = Rig(1)
     assert answers(rig.subscribe()) == [(1, "instantiated")]
-    effects = rig.hear(2, m.JoinRequest(GENERAL))
-    assert told(effects, m.LookupWalk) == [2]
+    effects = rig.hear(2, JoinRequest(GENERAL))
+    assert told(effects, LookupWalk) == [2]
 
 
 def test_a_subscription_made_while_entering_waits_for_the_network() -> None:
     rig = Rig(1, join=(2,))
     assert answers(rig.subscribe()) == []
-    welcome = m.JoinReply(GENERAL, True, m.NO_NEWS, [m.Descriptor(contact(2), 0)])
-    assert told(rig.hear(2, welcome), m.LookupWalk) == [2]
+    welcome = JoinReply(GENERAL, True, NO_NEWS, [Descriptor(contact(2), 0)])
+    assert told(rig.hear(2, welcome), LookupWalk) == [2]
 
 
 def test_but_not_for_ever() -> None:
@@ -169,8 +174,8 @@ def test_counters_only_grow() -> None:
     rig.link(2, 3)
     before = dict(rig.peer.counters)
     rig.publish()
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    rig.hear(3, m.Payload(T, event(9, 1), 1))
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    rig.hear(3, Payload(T, event(9, 1), 1))
     rig.wait(100_000)
     after = rig.peer.counters
     assert all(after[name] >= value for name, value in before.items())
@@ -211,14 +216,14 @@ def test_more_members_than_one_hub_can_link_come_to_rest() -> None:
     hub = Rig(1, c.Config(links=c.Links(wanted=2, most=3)))
     hub.subscribe()
     waiting: list[tuple[int, m.AnyMessage]] = [
-        (number, m.LinkRequest(T, urgent=True)) for number in range(2, 12)
+        (number, LinkRequest(T, urgent=True)) for number in range(2, 12)
     ]
     handled = 0
     while waiting and handled < 1_000:
         sender, message = waiting.pop(0)
         handled += 1
-        for to, _ in sent(hub.hear(sender, message), m.Unlink):
-            waiting.append((to, m.Unlink(T)))
+        for to, _ in sent(hub.hear(sender, message), Unlink):
+            waiting.append((to, Unlink(T)))
     assert handled < 100
     assert len(hub.peer.tera.topics[T].links.linked) <= 3
 
@@ -227,7 +232,7 @@ def test_everything_delivered_was_subscribed_to() -> None:
     rig = Rig(1)
     rig.subscribe()
     rig.do(seam.Unsubscribe(2, T))
-    effects = rig.hear(2, m.Payload(T, event(9, 1), 1))
+    effects = rig.hear(2, Payload(T, event(9, 1), 1))
     assert delivered(effects) == []
     assert [number_of(e.to) for e in effects if isinstance(e, seam.Send)] == [2]
-    assert everything_sent(rig.hear(2, m.LeaveNotice(T))) == []
+    assert everything_sent(rig.hear(2, LeaveNotice(T))) == []

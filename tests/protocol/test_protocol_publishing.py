@@ -17,24 +17,28 @@ from protocol_kit import (
 
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import Descriptor, JoinGift, JoinRequest
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.wire import Payload
 
 
 def publisher(config: c.Config | None = None) -> Rig:
     """A peer with one neighbour and one known access point, peer 5."""
     rig = Rig(1, config)
     rig.meet(2)
-    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1)]))
+    rig.hear(5, Advertisement([Advert(T, 1, 1)]))
     return rig
 
 
-def result(number: int, accepted: bool) -> m.RouteResult:
-    return m.RouteResult(T, 1, number, accepted)
+def result(number: int, accepted: bool) -> RouteResult:
+    return RouteResult(T, 1, number, accepted)
 
 
 def lookup_number(effects: list[seam.Effect]) -> int:
-    return sent(effects, m.LookupWalk)[0][1].lookup
+    return sent(effects, LookupWalk)[0][1].lookup
 
 
 # --- it works -----------------------------------------------------------------------------------
@@ -43,7 +47,7 @@ def lookup_number(effects: list[seam.Effect]) -> int:
 def test_an_event_goes_to_the_access_point_which_says_it_took_it() -> None:
     rig = publisher()
     effects = rig.publish(b"goal")
-    assert everything_sent(effects) == [(5, m.RouteEvent(T, event(1, 1, b"goal")))]
+    assert everything_sent(effects) == [(5, RouteEvent(T, event(1, 1, b"goal")))]
     assert answers(effects) == []
     [answer] = [e for e in rig.hear(5, result(1, True)) if isinstance(e, seam.Answer)]
     assert answer == seam.Answer(9, "delivered", contact(5), event(1, 1, b"goal"))
@@ -54,19 +58,19 @@ def test_the_access_point_diffuses_it_and_says_so() -> None:
     rig = Rig(1)
     rig.subscribe()
     rig.link(2, 3)
-    effects = rig.hear(7, m.RouteEvent(T, event(7, 1)))
+    effects = rig.hear(7, RouteEvent(T, event(7, 1)))
     assert delivered(effects) == [(7, 1)]
-    assert told(effects, m.Payload) == [2, 3]
-    assert sent(effects, m.RouteResult) == [(7, m.RouteResult(T, 1, 1, True))]
+    assert told(effects, Payload) == [2, 3]
+    assert sent(effects, RouteResult) == [(7, RouteResult(T, 1, 1, True))]
 
 
 def test_an_event_routed_twice_is_taken_once_and_confirmed_twice() -> None:
     rig = Rig(1)
     rig.subscribe()
-    rig.hear(7, m.RouteEvent(T, event(7, 1)))
-    effects = rig.hear(7, m.RouteEvent(T, event(7, 1)))
+    rig.hear(7, RouteEvent(T, event(7, 1)))
+    effects = rig.hear(7, RouteEvent(T, event(7, 1)))
     assert delivered(effects) == []
-    assert sent(effects, m.RouteResult) == [(7, m.RouteResult(T, 1, 1, True))]
+    assert sent(effects, RouteResult) == [(7, RouteResult(T, 1, 1, True))]
 
 
 def test_a_subscriber_is_its_own_access_point() -> None:
@@ -80,10 +84,10 @@ def test_a_subscriber_is_its_own_access_point() -> None:
 def test_events_are_numbered_per_topic() -> None:
     rig = publisher()
     other = Topic("/other")
-    rig.hear(5, m.Advertisement([m.Advert(other, 1, 1)]))
+    rig.hear(5, Advertisement([Advert(other, 1, 1)]))
     routed = []
     for topic in (T, other, T):
-        routed += [r.event.number for _, r in sent(rig.publish(topic=topic), m.RouteEvent)]
+        routed += [r.event.number for _, r in sent(rig.publish(topic=topic), RouteEvent)]
     assert routed == [1, 1, 2]
 
 
@@ -94,26 +98,26 @@ def test_a_refusal_leads_to_another_access_point() -> None:
     rig = publisher()
     rig.publish()
     effects = rig.hear(5, result(1, False))
-    [(to, walk)] = sent(effects, m.LookupWalk)
+    [(to, walk)] = sent(effects, LookupWalk)
     assert (to, walk.avoid) == (2, [contact(5).peer])
     assert rig.peer.tera.table.find(T) is None
-    effects = rig.hear(2, m.LookupHit(walk.lookup, contact(6)))
-    assert told(effects, m.RouteEvent) == [6]
+    effects = rig.hear(2, LookupHit(walk.lookup, contact(6)))
+    assert told(effects, RouteEvent) == [6]
     assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]
 
 
 def test_so_does_silence() -> None:
     rig = publisher()
     rig.publish()
-    rig.hear(2, m.JoinRequest(GENERAL))
-    assert told(rig.wait(4_999), m.LookupWalk) == []
-    assert told(rig.wait(1), m.LookupWalk) == [2]
+    rig.hear(2, JoinRequest(GENERAL))
+    assert told(rig.wait(4_999), LookupWalk) == []
+    assert told(rig.wait(1), LookupWalk) == [2]
 
 
 def test_and_a_broken_connection() -> None:
     rig = publisher()
     rig.publish()
-    assert told(rig.lose(5), m.LookupWalk) == [2]
+    assert told(rig.lose(5), LookupWalk) == [2]
 
 
 def test_a_late_yes_still_counts() -> None:
@@ -128,7 +132,7 @@ def test_the_refusal_of_somebody_else_is_ignored() -> None:
     rig = publisher()
     rig.publish()
     assert rig.hear(6, result(1, False)) == []
-    assert rig.hear(5, m.RouteResult(T, 2, 1, False)) == []  # of another life
+    assert rig.hear(5, RouteResult(T, 2, 1, False)) == []  # of another life
     assert rig.hear(5, result(2, True)) == []
 
 
@@ -137,13 +141,13 @@ def test_after_several_stale_ones_it_is_given_up() -> None:
     effects = rig.publish()
     tried = []
     for number in range(10, 30):
-        routed = told(effects, m.RouteEvent)
+        routed = told(effects, RouteEvent)
         if not routed:
             break
         tried += routed
         effects = rig.hear(tried[-1], result(1, False))
-        if sent(effects, m.LookupWalk):
-            effects = rig.hear(2, m.LookupHit(lookup_number(effects), contact(number)))
+        if sent(effects, LookupWalk):
+            effects = rig.hear(2, LookupHit(lookup_number(effects), contact(number)))
     assert len(tried) == rig.peer.config.tera.route_attempts
     assert answers(effects) == [(9, "dropped")]
 
@@ -155,7 +159,7 @@ def test_no_subscriber_is_said_so() -> None:
     rig = Rig(1)
     rig.meet(2)
     effects = rig.publish()
-    assert answers(rig.hear(2, m.LookupMiss(lookup_number(effects)))) == [(9, "no_subscriber")]
+    assert answers(rig.hear(2, LookupMiss(lookup_number(effects)))) == [(9, "no_subscriber")]
 
 
 def test_one_lookup_serves_all_events_that_wait_for_it() -> None:
@@ -163,18 +167,18 @@ def test_one_lookup_serves_all_events_that_wait_for_it() -> None:
     rig.meet(2)
     number = lookup_number(rig.publish(token=1))
     assert everything_sent(rig.publish(token=2)) == []
-    assert told(rig.hear(2, m.LookupHit(number, contact(6))), m.RouteEvent) == [6, 6]
+    assert told(rig.hear(2, LookupHit(number, contact(6))), RouteEvent) == [6, 6]
 
 
 def test_an_access_point_that_failed_once_is_found_again_later() -> None:
     """The only subscriber was out of reach for a moment."""
     rig = publisher()
     rig.publish(token=1)
-    [(_, walk)] = sent(rig.lose(5), m.LookupWalk)
+    [(_, walk)] = sent(rig.lose(5), LookupWalk)
     assert walk.avoid == [contact(5).peer]
-    [(_, walk)] = sent(rig.hear(2, m.LookupMiss(walk.lookup)), m.LookupWalk)
+    [(_, walk)] = sent(rig.hear(2, LookupMiss(walk.lookup)), LookupWalk)
     assert walk.avoid == []
-    assert told(rig.hear(2, m.LookupHit(walk.lookup, contact(5))), m.RouteEvent) == [5]
+    assert told(rig.hear(2, LookupHit(walk.lookup, contact(5))), RouteEvent) == [5]
     assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
 
 
@@ -183,7 +187,7 @@ def test_nobody_else_and_not_that_one_either_is_no_subscriber() -> None:
     rig.publish(token=1)
     effects = rig.lose(5)
     for _ in range(2):
-        effects = rig.hear(2, m.LookupMiss(lookup_number(effects)))
+        effects = rig.hear(2, LookupMiss(lookup_number(effects)))
     assert answers(effects) == [(1, "no_subscriber")]
 
 
@@ -193,10 +197,10 @@ def test_nobody_else_and_not_that_one_either_is_no_subscriber() -> None:
 def test_an_isolated_peer_queues_and_sends_once_it_has_a_neighbour() -> None:
     rig = Rig(1)
     assert answers(rig.publish(token=1)) == [(1, "queued")]
-    effects = rig.hear(2, m.JoinRequest(GENERAL))
+    effects = rig.hear(2, JoinRequest(GENERAL))
     number = lookup_number(effects)
-    effects = rig.hear(2, m.LookupHit(number, contact(5)))
-    assert told(effects, m.RouteEvent) == [5]
+    effects = rig.hear(2, LookupHit(number, contact(5)))
+    assert told(effects, RouteEvent) == [5]
     assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
 
 
@@ -207,8 +211,8 @@ def test_being_alone_for_long_does_not_look_like_having_neighbours() -> None:
     rig.wait(60_000)
     assert rig.peer.isolated
     assert answers(rig.publish(token=2)) == [(2, "queued")]
-    effects = rig.hear(2, m.JoinGift(GENERAL, m.Descriptor(contact(3), 0)))
-    assert told(effects, m.LookupWalk) == [3]
+    effects = rig.hear(2, JoinGift(GENERAL, Descriptor(contact(3), 0)))
+    assert told(effects, LookupWalk) == [3]
 
 
 def test_a_last_neighbour_that_fell_silent_is_one_no_more() -> None:

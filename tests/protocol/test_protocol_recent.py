@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from protocol_kit import contact, event, span
 
-from weft.protocol import messages as m
 from weft.protocol.config import Dissemination
 from weft.protocol.recent import STREAM_LIFE, Recent
+from weft.protocol.wire import LIST_MAX, Span
 
 LIFE = 100  # milliseconds that events are held in these tests
 EVER = 1 << 62  # offers hold events that came up to then
@@ -29,7 +29,7 @@ def admit(recent: Recent, number: int, now: int = 0, publisher: int = 9) -> bool
     return recent.admit(event(publisher, number), 1, None, now)
 
 
-def listed(spans: list[m.Span]) -> set[tuple[bytes, int, int]]:
+def listed(spans: list[Span]) -> set[tuple[bytes, int, int]]:
     return {
         (one.publisher, one.incarnation, number)
         for one in spans
@@ -291,20 +291,20 @@ def test_silent_publishers_are_forgotten_long_after_their_events() -> None:
 
 def test_lists_for_the_wire_are_bounded() -> None:
     recent = fresh()
-    for number in range(2, 2 * m.LIST_MAX + 20, 2):
+    for number in range(2, 2 * LIST_MAX + 20, 2):
         admit(recent, number)
-    assert len(recent.offer(EVER)) == m.LIST_MAX
-    assert len(recent.lacking([span(9, 1, 1 << 62)])) <= m.LIST_MAX
+    assert len(recent.offer(EVER)) == LIST_MAX
+    assert len(recent.lacking([span(9, 1, 1 << 62)])) <= LIST_MAX
     assert len(recent.fetch([span(9, 1, 1 << 62)], 7)) == 7
     many = fresh()
-    for publisher in range(m.LIST_MAX + 5):
+    for publisher in range(LIST_MAX + 5):
         admit(many, 1, publisher=publisher)
-    assert len(many.seen()) == m.LIST_MAX
+    assert len(many.seen()) == LIST_MAX
 
 
 def test_a_claim_of_very_many_events_costs_little() -> None:
     recent = fresh()
-    claim = [m.Span(contact(p).peer, 1, 0, (1 << 63) - 1) for p in range(m.LIST_MAX)]
+    claim = [Span(contact(p).peer, 1, 0, (1 << 63) - 1) for p in range(LIST_MAX)]
     lacking = recent.lacking(claim)
     assert sum(one.last - one.first + 1 for one in lacking) <= 512
     assert recent.fetch(claim, 512) == []

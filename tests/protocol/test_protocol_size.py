@@ -9,7 +9,8 @@ import pytest
 from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
 
 from weft.protocol import config as c
-from weft.protocol import messages as m
+from weft.protocol.cyclon import Descriptor, JoinGift, OverlayNews, ShuffleReply, ShuffleRequest
+from weft.protocol.tera.size import SampleReply, SampleWalk
 
 SMALL_VIEWS = c.Config(cyclon=c.Cyclon(view_size=6, shuffle_length=4, stable_period_max=1))
 
@@ -19,7 +20,7 @@ def member(others: int, config: c.Config = SMALL_VIEWS) -> Rig:
     rig = Rig(1, config)
     rig.subscribe(scheme="flood")
     for number in range(2, others + 2):
-        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+        rig.hear(number, JoinGift(T, Descriptor(contact(number), 0)))
     return rig
 
 
@@ -29,7 +30,7 @@ def popularity(rig: Rig) -> int:
 
 def hear_of(rig: Rig, size: int, age_ms: int = 0) -> None:
     state = rig.peer.tera.topics[T]
-    rig.hear(2, m.ShuffleRequest(T, 1, [], m.OverlayNews(state.overlay, size, age_ms, 0)))
+    rig.hear(2, ShuffleRequest(T, 1, [], OverlayNews(state.overlay, size, age_ms, 0)))
 
 
 # --- counting -----------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def test_an_old_estimate_is_not_passed_on() -> None:
     assert popularity(rig) == 7
     hear_of(rig, 700)
     rig.now += rig.peer.config.size.fresh_ms
-    [(_, reply)] = sent(rig.hear(2, m.ShuffleRequest(T, 2, [])), m.ShuffleReply)
+    [(_, reply)] = sent(rig.hear(2, ShuffleRequest(T, 2, [])), ShuffleReply)
     assert reply.news.size == 0
 
 
@@ -98,16 +99,16 @@ def test_an_estimate_is_scaled_before_it_is_advertised_and_a_count_is_not() -> N
 
 def test_a_walk_goes_on_and_ends_with_a_reply_to_its_origin() -> None:
     rig = member(1)
-    effects = rig.hear(2, m.SampleWalk(T, contact(9), 5, 3))
-    assert everything_sent(effects) == [(2, m.SampleWalk(T, contact(9), 5, 2))]
-    effects = rig.hear(2, m.SampleWalk(T, contact(9), 5, 0))
-    assert everything_sent(effects) == [(9, m.SampleReply(T, 5))]
+    effects = rig.hear(2, SampleWalk(T, contact(9), 5, 3))
+    assert everything_sent(effects) == [(2, SampleWalk(T, contact(9), 5, 2))]
+    effects = rig.hear(2, SampleWalk(T, contact(9), 5, 0))
+    assert everything_sent(effects) == [(9, SampleReply(T, 5))]
 
 
 def start_run(rig: Rig) -> tuple[int, list[int]]:
     """Run cycles until the member starts to estimate; returns the run's number and first steps."""
     for _ in range(200):
-        walks = sent(rig.cycle(), m.SampleWalk)
+        walks = sent(rig.cycle(), SampleWalk)
         if walks:
             return walks[0][1].round, [to for to, _ in walks]
         refill(rig)
@@ -116,7 +117,7 @@ def start_run(rig: Rig) -> tuple[int, list[int]]:
 
 def refill(rig: Rig) -> None:
     for number in range(2, 8):
-        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+        rig.hear(number, JoinGift(T, Descriptor(contact(number), 0)))
 
 
 def test_a_run_ends_with_an_estimate_once_it_has_its_collisions() -> None:
@@ -126,8 +127,8 @@ def test_a_run_ends_with_an_estimate_once_it_has_its_collisions() -> None:
     refill(rig)
     # 40 members, each sampled once, then ten of them again.
     for sample in [*range(10, 50), *range(10, 19)]:
-        assert len(told(rig.hear(sample, m.SampleReply(T, number)), m.SampleWalk)) == 1
-    assert rig.hear(19, m.SampleReply(T, number)) == []
+        assert len(told(rig.hear(sample, SampleReply(T, number)), SampleWalk)) == 1
+    assert rig.hear(19, SampleReply(T, number)) == []
     assert rig.peer.counters["size_estimates"] == 1
     assert 80 < popularity(rig) < 140  # most likely: 105
 
@@ -136,7 +137,7 @@ def test_samples_of_another_run_do_not_count() -> None:
     rig = member(6)
     number, _ = start_run(rig)
     for _ in range(50):
-        assert rig.hear(9, m.SampleReply(T, number + 1)) == []
+        assert rig.hear(9, SampleReply(T, number + 1)) == []
     assert rig.peer.counters["size_estimates"] == 0
 
 
@@ -145,7 +146,7 @@ def test_a_member_that_knows_a_fresh_estimate_makes_none_of_its_own() -> None:
     hear_of(rig, 60)
     walks = []
     for _ in range(10):
-        walks += told(rig.cycle(), m.SampleWalk)
+        walks += told(rig.cycle(), SampleWalk)
         refill(rig)
     assert walks == []
 

@@ -8,19 +8,16 @@ from itertools import pairwise
 import pytest
 from protocol_kit import Group, Rig, T, contact, number_of, sent, told
 
-from weft.ids import Contact, PeerId
+from weft.ids import Contact, PeerId, Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.messages_stan import (
-    AdoptMe,
-    Candidate,
-    CollectReply,
-    CollectWalk,
-    InLink,
-    LinkRelease,
-)
+from weft.protocol.cyclon import Descriptor, JoinReply, LeaveNotice, OverlayNews
+from weft.protocol.liveness import Ping
+from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.seam import Collect
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.links import LinkRelease, LinkRequest, Unlink
+from weft.protocol.wire import Event, Payload
 from weft.rules import stan as rules
 
 PLAIN = c.Config(
@@ -44,9 +41,9 @@ def member(*known: int, config: c.Config = PLAIN) -> Rig:
     rig = Rig(1, config)
     rig.meet(50)
     rig.subscribe()
-    rig.hear(50, m.Advertisement([m.Advert(T, 1, 9)]))
-    descriptors = [m.Descriptor(contact(number), 0) for number in known]
-    rig.hear(known[0], m.JoinReply(T, True, m.OverlayNews(1), descriptors))
+    rig.hear(50, Advertisement([Advert(T, 1, 9)]))
+    descriptors = [Descriptor(contact(number), 0) for number in known]
+    rig.hear(known[0], JoinReply(T, True, OverlayNews(1), descriptors))
     return rig
 
 
@@ -56,7 +53,7 @@ def view(rig: Rig) -> list[int]:
 
 def cycle(rig: Rig) -> list[seam.Effect]:
     """A cycle in which member 9, which is linked, gives a sign of life."""
-    rig.hear(9, m.Ping(1, 0))
+    rig.hear(9, Ping(1, 0))
     return rig.cycle()
 
 
@@ -142,7 +139,7 @@ def test_only_a_peer_itself_can_change_its_address() -> None:
 
 def test_whoever_left_is_not_brought_back_by_others() -> None:
     rig = member(2, 3, 4)
-    rig.hear(2, m.LeaveNotice(T))
+    rig.hear(2, LeaveNotice(T))
     [(to, walk)] = sent(rig.do(Collect()), CollectWalk)
     rig.hear(to, CollectReply(T, walk.walk, candidates(2, 5)))
     assert 2 not in view(rig)
@@ -270,7 +267,7 @@ def test_the_adopted_stays_whatever_its_weight_and_the_view_keeps_its_size() -> 
 def test_a_leaning_walk_tells_its_topics_and_prefers_those_that_share_them() -> None:
     lean = replace(PLAIN, stan=replace(PLAIN.stan, lean=True))
     rig = member(2, 3, 4, config=lean)
-    rig.subscribe(m.Topic("/u"), token=2)
+    rig.subscribe(Topic("/u"), token=2)
     [(to, walk)] = [(n, w) for n, w in sent(rig.do(Collect()), CollectWalk) if w.topic == T]
     assert len(walk.topics) == 2
     sharing = [Candidate(contact(number), 60_000) for number in (30, 31, 32)]
@@ -286,12 +283,12 @@ def test_links_go_to_the_first_of_the_ranking() -> None:
     rig = Rig(1, config)
     rig.meet(50)
     rig.subscribe()
-    rig.hear(50, m.Advertisement([m.Advert(T, 1, 9)]))
+    rig.hear(50, Advertisement([Advert(T, 1, 9)]))
     known = list(range(2, 9))
-    descriptors = [m.Descriptor(contact(number), 0) for number in known]
-    effects = rig.hear(2, m.JoinReply(T, True, m.OverlayNews(1), descriptors))
+    descriptors = [Descriptor(contact(number), 0) for number in known]
+    effects = rig.hear(2, JoinReply(T, True, OverlayNews(1), descriptors))
     pair = sorted(known, key=lambda other: min(weight(1, other), weight(other, 1)))
-    assert told(effects, m.LinkRequest) == sorted(pair[:2])
+    assert told(effects, LinkRequest) == sorted(pair[:2])
 
 
 def test_a_link_is_given_up_only_when_neither_end_needs_it() -> None:
@@ -300,8 +297,8 @@ def test_a_link_is_given_up_only_when_neither_end_needs_it() -> None:
     rig.link(2, 3, 4)
     pair = sorted([2, 3, 4], key=lambda other: min(weight(1, other), weight(other, 1)))
     first, last = pair[0], pair[-1]
-    assert sent(rig.hear(first, LinkRelease(T)), m.Unlink) == []
-    assert told(rig.hear(last, LinkRelease(T)), m.Unlink) == [last]
+    assert sent(rig.hear(first, LinkRelease(T)), Unlink) == []
+    assert told(rig.hear(last, LinkRelease(T)), Unlink) == [last]
     assert contact(last).peer not in rig.peer.tera.topics[T].links.linked
 
 
@@ -309,16 +306,16 @@ def test_a_link_that_carries_events_is_not_given_up() -> None:
     config = replace(PLAIN, links=c.Links(wanted=1, most=4))
     rig = member(2, 3, 4, config=config)
     rig.link(2, 3, 4)
-    rig.hear(2, m.Payload(T, m.Event(contact(9).peer, 1, 1, 0, b"x"), 1))
+    rig.hear(2, Payload(T, Event(contact(9).peer, 1, 1, 0, b"x"), 1))
     tree = rig.peer.tera.topics[T].tree
     assert tree is not None
     for number in list(tree.eager):
-        assert sent(rig.hear(number_of(number), LinkRelease(T)), m.Unlink) == []
+        assert sent(rig.hear(number_of(number), LinkRelease(T)), Unlink) == []
 
 
 def test_a_release_of_no_link_is_answered_so_that_it_ends() -> None:
     rig = member(2, 3, 4)
-    assert told(rig.hear(33, LinkRelease(T)), m.Unlink) == [33]
+    assert told(rig.hear(33, LinkRelease(T)), Unlink) == [33]
 
 
 # --- several members ----------------------------------------------------------------------------
@@ -330,7 +327,7 @@ def test_views_of_two_topics_converge_to_the_same_peers(lean: bool) -> None:
     group = Group(16, replace(c.Config(), stan=settings))
     group.run(2_000)
     group.subscribe_all()
-    group.subscribe_all(m.Topic("/u"))
+    group.subscribe_all(Topic("/u"))
     group.run(200_000)
     for number, peer in group.peers.items():
         views = [list(state.stan.entries) for state in peer.tera.topics.values()]
@@ -359,7 +356,7 @@ def test_links_of_two_topics_fall_on_the_same_peers_and_hold() -> None:
     group = Group(20, replace(c.Config(), stan=c.Stan(True)))
     group.run(2_000)
     group.subscribe_all()
-    group.subscribe_all(m.Topic("/u"))
+    group.subscribe_all(Topic("/u"))
     group.run(400_000)
     before = {number: _links(peer) for number, peer in group.peers.items()}
     shared = sum(len(set(one) & set(two)) for one, two in before.values())

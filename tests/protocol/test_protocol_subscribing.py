@@ -19,23 +19,37 @@ from protocol_kit import (
 )
 
 from weft.ids import GENERAL, Contact
-from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing
+from weft.protocol.cyclon import (
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    LeaveNotice,
+    OverlayNews,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.links import LinkRequest
+from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.wire import Payload, Span
 
 
 def joining() -> Rig:
     """A peer that has asked peer 5 to let it into the topic."""
     rig = Rig(1)
     rig.meet(2)
-    rig.hear(5, m.Advertisement([m.Advert(T, 70, 1)]))
-    assert told(rig.subscribe(), m.JoinRequest) == [5]
+    rig.hear(5, Advertisement([Advert(T, 70, 1)]))
+    assert told(rig.subscribe(), JoinRequest) == [5]
     return rig
 
 
-def welcome(*others: int, seen: list[m.Span] | None = None) -> m.JoinReply:
-    entries = [m.Descriptor(contact(number), 0) for number in others]
-    return m.JoinReply(T, True, m.OverlayNews(0, 0, 0, 0), entries, seen or [])
+def welcome(*others: int, seen: list[Span] | None = None) -> JoinReply:
+    entries = [Descriptor(contact(number), 0) for number in others]
+    return JoinReply(T, True, OverlayNews(0, 0, 0, 0), entries, seen or [])
 
 
 # --- entering -----------------------------------------------------------------------------------
@@ -48,7 +62,7 @@ def test_a_subscriber_joins_through_an_access_point() -> None:
     state = rig.peer.tera.topics[T]
     assert sorted(number_of(peer) for peer in state.view.peers) == [5, 6, 7]
     assert state.overlay == 0  # the smaller id survives
-    assert told(effects, m.LinkRequest) == [5, 6, 7]
+    assert told(effects, LinkRequest) == [5, 6, 7]
 
 
 def test_a_member_lets_others_in() -> None:
@@ -56,26 +70,26 @@ def test_a_member_lets_others_in() -> None:
     rig.subscribe()
     rig.publish()
     rig.publish()
-    effects = rig.hear(5, m.JoinRequest(T))
-    [(to, reply)] = sent(effects, m.JoinReply)
+    effects = rig.hear(5, JoinRequest(T))
+    [(to, reply)] = sent(effects, JoinReply)
     assert to == 5
     assert reply.member
     assert reply.news.overlay == rig.peer.tera.topics[T].overlay
-    assert reply.descriptors == [m.Descriptor(contact(1), 0)]
+    assert reply.descriptors == [Descriptor(contact(1), 0)]
     assert reply.seen == [span(1, 1, 2)]
     assert rig.peer.tera.topics[T].view.peers == [contact(5).peer]
 
 
 def test_a_stranger_does_not() -> None:
     rig = Rig(1)
-    assert everything_sent(rig.hear(5, m.JoinRequest(T))) == [(5, m.JoinReply(T, False))]
+    assert everything_sent(rig.hear(5, JoinRequest(T))) == [(5, JoinReply(T, False))]
 
 
 def test_nobody_found_means_an_overlay_of_ones_own() -> None:
     rig = Rig(1)
     rig.meet(2)
-    [(_, walk)] = sent(rig.subscribe(), m.LookupWalk)
-    assert answers(rig.hear(2, m.LookupMiss(walk.lookup))) == [(1, "instantiated")]
+    [(_, walk)] = sent(rig.subscribe(), LookupWalk)
+    assert answers(rig.hear(2, LookupMiss(walk.lookup))) == [(1, "instantiated")]
     assert rig.peer.tera.topics[T].alone
 
 
@@ -96,7 +110,7 @@ def test_overlay_ids_differ_between_peers_and_topics() -> None:
 def test_a_new_subscription_is_advertised_soon() -> None:
     rig = joining()
     rig.hear(5, welcome())
-    [(to, message)] = sent(rig.wait(100), m.Advertisement)
+    [(to, message)] = sent(rig.wait(100), Advertisement)
     assert to == 2
     assert [advert.topic for advert in message.adverts] == [T]
 
@@ -106,37 +120,37 @@ def test_a_new_subscription_is_advertised_soon() -> None:
 
 def test_an_access_point_that_left_is_replaced() -> None:
     rig = joining()
-    effects = rig.hear(5, m.JoinReply(T, False))
-    [(to, walk)] = sent(effects, m.LookupWalk)
+    effects = rig.hear(5, JoinReply(T, False))
+    [(to, walk)] = sent(effects, LookupWalk)
     assert to == 2
     assert rig.peer.tera.table.find(T) is None
-    assert told(rig.hear(2, m.LookupHit(walk.lookup, contact(6))), m.JoinRequest) == [6]
+    assert told(rig.hear(2, LookupHit(walk.lookup, contact(6))), JoinRequest) == [6]
     assert answers(rig.hear(6, welcome())) == [(1, "joined")]
 
 
 def test_it_is_known_by_who_it_is_not_by_its_address() -> None:
     rig = joining()
     moved = Contact(contact(5).peer, "/ip4/127.0.0.1/tcp/9999")
-    effects = rig.do(seam.Received(moved, m.JoinReply(T, False)))
-    assert told(effects, m.LookupWalk) == [2]
+    effects = rig.do(seam.Received(moved, JoinReply(T, False)))
+    assert told(effects, LookupWalk) == [2]
 
 
 def test_a_silent_one_too_and_one_that_is_gone() -> None:
     rig = joining()
-    assert told(rig.wait_for("join"), m.LookupWalk) == [2]
+    assert told(rig.wait_for("join"), LookupWalk) == [2]
     rig = joining()
-    assert told(rig.lose(5), m.LookupWalk) == [2]
+    assert told(rig.lose(5), LookupWalk) == [2]
 
 
 def test_after_a_few_stale_ones_an_overlay_of_ones_own_will_do() -> None:
     rig = joining()
-    effects = rig.hear(5, m.JoinReply(T, False))
+    effects = rig.hear(5, JoinReply(T, False))
     for number in range(10, 30):
         if answers(effects):
             break
-        [(_, walk)] = sent(effects, m.LookupWalk)
-        rig.hear(2, m.LookupHit(walk.lookup, contact(number)))
-        effects = rig.hear(number, m.JoinReply(T, False))
+        [(_, walk)] = sent(effects, LookupWalk)
+        rig.hear(2, LookupHit(walk.lookup, contact(number)))
+        effects = rig.hear(number, JoinReply(T, False))
     assert answers(effects) == [(1, "instantiated")]
 
 
@@ -164,10 +178,10 @@ def test_unsubscribing_tells_the_links_and_forgets_the_topic() -> None:
     rig.link(2, 3)
     effects = rig.do(seam.Unsubscribe(2, T))
     assert answers(effects) == [(2, "left")]
-    assert told(effects, m.LeaveNotice) == [2, 3]
+    assert told(effects, LeaveNotice) == [2, 3]
     assert rig.peer.tera.topics == {}
     assert answers(rig.do(seam.Unsubscribe(3, T))) == [(3, "already")]
-    assert delivered(rig.hear(2, m.Payload(T, event(9, 1), 1))) == []
+    assert delivered(rig.hear(2, Payload(T, event(9, 1), 1))) == []
 
 
 def test_unsubscribing_in_the_midst_of_a_join() -> None:
@@ -175,7 +189,7 @@ def test_unsubscribing_in_the_midst_of_a_join() -> None:
     effects = rig.do(seam.Unsubscribe(2, T))
     assert answers(effects) == [(1, "left"), (2, "left")]
     assert rig.hear(5, welcome(6)) == []
-    assert told(rig.hear(6, m.JoinGift(T, m.Descriptor(contact(6), 0))), m.LeaveNotice) == [6]
+    assert told(rig.hear(6, JoinGift(T, Descriptor(contact(6), 0))), LeaveNotice) == [6]
     assert rig.peer.tera.topics == {}
     assert answers(rig.wait(60_000)) == []
 
@@ -183,21 +197,21 @@ def test_unsubscribing_in_the_midst_of_a_join() -> None:
 def test_and_subscribing_again_before_the_lookup_ended() -> None:
     rig = Rig(1)
     rig.meet(2)
-    [(_, first)] = sent(rig.subscribe(token=1), m.LookupWalk)
+    [(_, first)] = sent(rig.subscribe(token=1), LookupWalk)
     rig.do(seam.Unsubscribe(2, T))
-    [(_, second)] = sent(rig.subscribe(token=3), m.LookupWalk)
-    rig.hear(2, m.LookupHit(first.lookup, contact(5)))
-    rig.hear(2, m.LookupHit(second.lookup, contact(6)))
+    [(_, second)] = sent(rig.subscribe(token=3), LookupWalk)
+    rig.hear(2, LookupHit(first.lookup, contact(5)))
+    rig.hear(2, LookupHit(second.lookup, contact(6)))
     assert answers(rig.hear(5, welcome())) == [(3, "joined")]
 
 
 def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
     rig = Rig(1)
     rig.subscribe()
-    assert delivered(rig.hear(2, m.Payload(T, event(9, 1), 1))) == [(9, 1)]
+    assert delivered(rig.hear(2, Payload(T, event(9, 1), 1))) == [(9, 1)]
     rig.do(seam.Unsubscribe(2, T))
     rig.subscribe(token=3)
-    effects = rig.hear(2, m.Repair(T, [event(9, 1), event(9, 2)]))
+    effects = rig.hear(2, Repair(T, [event(9, 1), event(9, 2)]))
     assert delivered(effects) == [(9, 2)]
 
 
@@ -207,8 +221,8 @@ def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
 def test_a_newcomer_does_not_get_what_was_published_before() -> None:
     rig = joining()
     rig.hear(5, welcome(seen=[span(9, 1, 3)]))
-    assert sent(rig.hear(5, m.Offer(T, [span(9, 2, 3)], first=False)), m.Want) == []
-    [(_, want)] = sent(rig.hear(5, m.Offer(T, [span(9, 2, 4)], first=False)), m.Want)
+    assert sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want) == []
+    [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 4)], first=False)), Want)
     assert want.spans == [span(9, 4, 4)]
 
 
@@ -216,10 +230,10 @@ def test_a_member_that_was_alone_gets_what_it_missed_when_it_finds_the_others() 
     """Only a subscriber that was not answered yet starts after what came before."""
     rig = Rig(1)
     rig.subscribe()
-    [(_, walk)] = sent(rig.hear(2, m.JoinRequest(GENERAL)), m.LookupWalk)
-    rig.hear(2, m.LookupHit(walk.lookup, contact(5)))
+    [(_, walk)] = sent(rig.hear(2, JoinRequest(GENERAL)), LookupWalk)
+    rig.hear(2, LookupHit(walk.lookup, contact(5)))
     rig.hear(5, welcome(seen=[span(9, 1, 3)]))
-    [(_, want)] = sent(rig.hear(5, m.Offer(T, [span(9, 2, 3)], first=False)), m.Want)
+    [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want)
     assert want.spans == [span(9, 2, 3)]
 
 
@@ -246,11 +260,11 @@ def test_a_member_alone_keeps_looking_but_ever_more_seldom() -> None:
     walks = []
     for cycle in range(64):
         for to, message in everything_sent(rig.cycle()):
-            if isinstance(message, m.LookupWalk):
+            if isinstance(message, LookupWalk):
                 walks.append(cycle)
-                rig.hear(to, m.LookupMiss(message.lookup))
-            elif isinstance(message, m.ShuffleRequest):
-                rig.hear(to, m.ShuffleReply(message.topic, message.tick, []))
+                rig.hear(to, LookupMiss(message.lookup))
+            elif isinstance(message, ShuffleRequest):
+                rig.hear(to, ShuffleReply(message.topic, message.tick, []))
     assert 4 <= len(walks) <= 12
 
 

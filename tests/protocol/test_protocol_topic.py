@@ -19,8 +19,21 @@ from protocol_kit import (
 
 from weft.ids import GENERAL
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import (
+    NO_NEWS,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    LeaveNotice,
+    OverlayNews,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.tera.links import LinkRequest
+from weft.protocol.tera.tree import Graft, IHave
+from weft.protocol.wire import LIST_MAX, Payload
 
 
 def member(*links: int, config: c.Config | None = None) -> Rig:
@@ -30,10 +43,10 @@ def member(*links: int, config: c.Config | None = None) -> Rig:
     return rig
 
 
-def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> m.OverlayNews:
+def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> OverlayNews:
     """What a member of the same topic tells; by default nothing that differs from ours."""
     state = rig.peer.tera.topics[T]
-    return m.OverlayNews(
+    return OverlayNews(
         state.overlay if overlay is None else overlay,
         0,
         0,
@@ -47,16 +60,16 @@ def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> m.O
 @pytest.mark.parametrize("kind", ["request", "reply", "join"])
 def test_every_exchange_carries_the_id_and_the_smaller_survives(kind: str) -> None:
     rig = member()
-    rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(2), 0)], news(rig, (1 << 63) - 1)))
+    rig.hear(2, ShuffleRequest(T, 1, [Descriptor(contact(2), 0)], news(rig, (1 << 63) - 1)))
     mine = rig.peer.tera.topics[T].overlay
     assert mine < (1 << 63) - 1
     if kind == "request":
-        rig.hear(2, m.ShuffleRequest(T, 2, [], news(rig, 17)))
+        rig.hear(2, ShuffleRequest(T, 2, [], news(rig, 17)))
     elif kind == "reply":
-        tick = next(r.tick for _, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic == T)
-        rig.hear(2, m.ShuffleReply(T, tick, [], news(rig, 17)))
+        tick = next(r.tick for _, r in sent(rig.cycle(), ShuffleRequest) if r.topic == T)
+        rig.hear(2, ShuffleReply(T, tick, [], news(rig, 17)))
     else:
-        rig.hear(2, m.JoinReply(T, True, news(rig, 17)))
+        rig.hear(2, JoinReply(T, True, news(rig, 17)))
     assert rig.peer.tera.topics[T].overlay == 17
     assert rig.peer.counters["overlays_merged"] == 1
 
@@ -87,29 +100,29 @@ def test_parts_that_never_met_merge() -> None:
 
 def test_who_has_seen_the_same_is_offered_nothing() -> None:
     rig = member(2)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    assert sent(rig.hear(3, m.ShuffleRequest(T, 1, [], news(rig))), m.Offer) == []
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert sent(rig.hear(3, ShuffleRequest(T, 1, [], news(rig))), Offer) == []
 
 
 def test_who_has_seen_something_else_is_offered_what_is_held() -> None:
     rig = member(2)
     settle_ms = rig.peer.config.dissemination.settle_ms
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
+    rig.hear(2, Payload(T, event(9, 1), 1))
     rig.wait(settle_ms)
-    rig.hear(2, m.Payload(T, event(9, 2), 1))  # may be on its way to the other too
-    effects = rig.hear(3, m.ShuffleRequest(T, 1, [], news(rig, recent=1)))
-    assert sent(effects, m.Offer) == [(3, m.Offer(T, [span(9, 1, 1)], True, settle_ms))]
+    rig.hear(2, Payload(T, event(9, 2), 1))  # may be on its way to the other too
+    effects = rig.hear(3, ShuffleRequest(T, 1, [], news(rig, recent=1)))
+    assert sent(effects, Offer) == [(3, Offer(T, [span(9, 1, 1)], True, settle_ms))]
 
 
 def test_an_offer_is_answered_with_what_is_wanted_and_an_offer() -> None:
     rig = member()
     rig.publish()
-    effects = rig.hear(3, m.Offer(T, [span(9, 1, 3)], first=True))
+    effects = rig.hear(3, Offer(T, [span(9, 1, 3)], first=True))
     assert everything_sent(effects) == [
-        (3, m.Want(T, [span(9, 1, 3)])),
-        (3, m.Offer(T, [span(1, 1, 1)], first=False)),
+        (3, Want(T, [span(9, 1, 3)])),
+        (3, Offer(T, [span(1, 1, 1)], first=False)),
     ]
-    effects = rig.hear(3, m.Offer(T, [span(1, 1, 1)], first=False))
+    effects = rig.hear(3, Offer(T, [span(1, 1, 1)], first=False))
     assert everything_sent(effects) == []
 
 
@@ -120,22 +133,22 @@ def test_what_is_wanted_is_sent_in_bounded_messages() -> None:
         rig.publish(bytes(10))
     for _ in range(2):
         rig.publish(bytes(70))
-    effects = rig.hear(3, m.Want(T, [span(1, 2, 99), span(8, 1, 1)]))
-    batches = [[e.number for e in repair.events] for _, repair in sent(effects, m.Repair)]
+    effects = rig.hear(3, Want(T, [span(1, 2, 99), span(8, 1, 1)]))
+    batches = [[e.number for e in repair.events] for _, repair in sent(effects, Repair)]
     assert batches == [[2, 3, 4], [5, 6, 7], [8], [9]]
 
 
 def test_wanting_one_event_very_often_brings_it_once() -> None:
     rig = member()
     rig.publish(bytes(1_000))
-    effects = rig.hear(3, m.Want(T, [span(1, 1, 1)] * m.LIST_MAX))
-    assert sum(len(repair.events) for _, repair in sent(effects, m.Repair)) == 1
+    effects = rig.hear(3, Want(T, [span(1, 1, 1)] * LIST_MAX))
+    assert sum(len(repair.events) for _, repair in sent(effects, Repair)) == 1
 
 
 def test_a_repair_delivers_what_is_new() -> None:
     rig = member(2)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    effects = rig.hear(3, m.Repair(T, [event(9, 1), event(9, 2)]))
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    effects = rig.hear(3, Repair(T, [event(9, 1), event(9, 2)]))
     assert delivered(effects) == [(9, 2)]
     assert rig.peer.counters["repaired"] == 1
     assert rig.peer.counters["repairs_duplicate"] == 1
@@ -146,8 +159,8 @@ def test_a_new_link_compares_from_one_end_only() -> None:
     high.subscribe()
     low.publish()
     high.publish()
-    assert told(low.hear(5, m.LinkRequest(T, True, 77)), m.Offer) == [5]
-    assert told(high.hear(5, m.LinkRequest(T, True, 77)), m.Offer) == []
+    assert told(low.hear(5, LinkRequest(T, True, 77)), Offer) == [5]
+    assert told(high.hear(5, LinkRequest(T, True, 77)), Offer) == []
 
 
 @pytest.mark.parametrize("scheme", ["tree", "gossip", "flood"])
@@ -156,7 +169,7 @@ def test_whatever_the_scheme_lost_is_repaired(scheme: seam.Scheme) -> None:
     group.run(2_000)
     group.subscribe_all(scheme=scheme)
     group.run(60_000)
-    carriers = (m.Payload, m.IHave, m.Graft)
+    carriers = (Payload, IHave, Graft)
     group.drop = lambda sender, to, message: to in (4, 5) and isinstance(message, carriers)
     for _ in range(3):
         group.do(1, seam.Publish(5, T, b"", 0))
@@ -174,21 +187,21 @@ def spread(scheme: seam.Scheme, neighbours: int = 12) -> Rig:
     rig = Rig(1)
     rig.subscribe(scheme=scheme)
     for number in range(2, neighbours + 2):
-        rig.hear(number, m.JoinGift(T, m.Descriptor(contact(number), 0)))
+        rig.hear(number, JoinGift(T, Descriptor(contact(number), 0)))
     return rig
 
 
 def test_flooding_reaches_the_whole_view_but_source_and_publisher() -> None:
     rig = spread("flood")
-    effects = rig.hear(5, m.Payload(T, event(7, 1), 3))
-    assert told(effects, m.Payload) == [n for n in range(2, 14) if n not in (5, 7)]
-    assert {payload.hops for _, payload in sent(effects, m.Payload)} == {4}
-    assert everything_sent(rig.hear(6, m.Payload(T, event(7, 1), 3))) == []
+    effects = rig.hear(5, Payload(T, event(7, 1), 3))
+    assert told(effects, Payload) == [n for n in range(2, 14) if n not in (5, 7)]
+    assert {payload.hops for _, payload in sent(effects, Payload)} == {4}
+    assert everything_sent(rig.hear(6, Payload(T, event(7, 1), 3))) == []
 
 
 def test_gossip_reaches_a_few_and_each_time_others() -> None:
     rig = spread("gossip")
-    chosen = [tuple(told(rig.publish(), m.Payload)) for _ in range(20)]
+    chosen = [tuple(told(rig.publish(), Payload)) for _ in range(20)]
     assert {len(one) for one in chosen} == {rig.peer.config.dissemination.gossip_fanout}
     assert len(set(chosen)) > 10
 
@@ -196,7 +209,7 @@ def test_gossip_reaches_a_few_and_each_time_others() -> None:
 @pytest.mark.parametrize("scheme", ["flood", "gossip"])
 def test_schemes_over_the_view_need_no_links(scheme: seam.Scheme) -> None:
     rig = spread(scheme)
-    assert told(rig.cycle(), m.LinkRequest) == []
+    assert told(rig.cycle(), LinkRequest) == []
 
 
 # --- its pace -----------------------------------------------------------------------------------
@@ -206,10 +219,10 @@ def exchanges(rig: Rig, cycles: int) -> list[bool]:
     """In which of the next cycles the topic exchanges views; all are answered."""
     found = []
     for _ in range(cycles):
-        asked = [(to, r) for to, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic != GENERAL]
+        asked = [(to, r) for to, r in sent(rig.cycle(), ShuffleRequest) if r.topic != GENERAL]
         found.append(bool(asked))
         for to, request in asked:
-            rig.hear(to, m.ShuffleReply(T, request.tick, [], news(rig)))
+            rig.hear(to, ShuffleReply(T, request.tick, [], news(rig)))
     return found
 
 
@@ -229,29 +242,29 @@ def test_a_difference_that_was_not_settled_keeps_it_awake() -> None:
     exchanges(rig, 20)
     differing = 0
     for _ in range(12):
-        for to, request in sent(rig.cycle(), m.ShuffleRequest):
+        for to, request in sent(rig.cycle(), ShuffleRequest):
             if request.topic == T:
                 differing += 1
-                rig.hear(to, m.ShuffleReply(T, request.tick, [], news(rig, recent=1)))
+                rig.hear(to, ShuffleReply(T, request.tick, [], news(rig, recent=1)))
     assert differing >= 6  # of 12; once in four if it had fallen asleep
 
 
 def test_old_entries_do_not_bring_back_who_left() -> None:
     rig = spread("flood", neighbours=3)
-    rig.hear(3, m.LeaveNotice(T))
-    rig.hear(2, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 1)], news(rig)))
-    rig.hear(2, m.JoinGift(T, m.Descriptor(contact(3), 1)))
+    rig.hear(3, LeaveNotice(T))
+    rig.hear(2, ShuffleRequest(T, 1, [Descriptor(contact(3), 1)], news(rig)))
+    rig.hear(2, JoinGift(T, Descriptor(contact(3), 1)))
     assert contact(3).peer not in rig.peer.tera.topics[T].view.peers
-    rig.hear(3, m.ShuffleRequest(T, 1, [m.Descriptor(contact(3), 0)], news(rig)))
+    rig.hear(3, ShuffleRequest(T, 1, [Descriptor(contact(3), 0)], news(rig)))
     assert contact(3).peer in rig.peer.tera.topics[T].view.peers
 
 
 def test_a_member_that_left_leaves_the_view() -> None:
     rig = spread("flood", neighbours=3)
-    rig.hear(3, m.LeaveNotice(T))
-    asked = [(to, r) for to, r in sent(rig.cycle(), m.ShuffleRequest) if r.topic == T]
+    rig.hear(3, LeaveNotice(T))
+    asked = [(to, r) for to, r in sent(rig.cycle(), ShuffleRequest) if r.topic == T]
     for to, request in asked:
-        rig.hear(to, m.ShuffleReply(T, request.tick, [], m.NO_NEWS, member=False))
+        rig.hear(to, ShuffleReply(T, request.tick, [], NO_NEWS, member=False))
     left = {number_of(peer) for peer in rig.peer.tera.topics[T].view.peers}
     assert left == {2, 4} - {to for to, _ in asked}
     assert len(asked) == 1

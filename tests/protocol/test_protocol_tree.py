@@ -18,9 +18,11 @@ from protocol_kit import (
 )
 
 from weft.protocol import config as c
-from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.tera.tree import Tree
+from weft.protocol.recent import Repair
+from weft.protocol.tera.links import Unlink
+from weft.protocol.tera.tree import Graft, IHave, Prune, Tree
+from weft.protocol.wire import HOPS_MAX, Payload
 
 
 def member(*links: int) -> Rig:
@@ -47,7 +49,7 @@ def lazy(rig: Rig) -> list[int]:
 
 def make_lazy(rig: Rig, *numbers: int) -> None:
     for number in numbers:
-        rig.hear(number, m.Prune(T))
+        rig.hear(number, Prune(T))
 
 
 # --- payloads -----------------------------------------------------------------------------------
@@ -60,41 +62,41 @@ def test_a_new_link_is_eager() -> None:
 def test_an_event_goes_to_all_eager_links_but_where_it_came_from() -> None:
     rig = member(2, 3, 4)
     first = event(9, 1)
-    effects = rig.hear(2, m.Payload(T, first, 5))
+    effects = rig.hear(2, Payload(T, first, 5))
     assert delivered(effects) == [(9, 1)]
-    assert everything_sent(effects) == [(3, m.Payload(T, first, 6)), (4, m.Payload(T, first, 6))]
+    assert everything_sent(effects) == [(3, Payload(T, first, 6)), (4, Payload(T, first, 6))]
 
 
 def test_an_own_event_goes_to_all_eager_links() -> None:
     rig = member(2, 3)
     effects = rig.publish(b"x")
-    assert told(effects, m.Payload) == [2, 3]
-    assert sent(effects, m.Payload)[0][1].hops == 1
+    assert told(effects, Payload) == [2, 3]
+    assert sent(effects, Payload)[0][1].hops == 1
     assert delivered(effects) == [(1, 1)]
 
 
 def test_hops_never_grow_past_what_the_wire_allows() -> None:
     rig = member(2, 3)
-    [(_, passed_on)] = sent(rig.hear(2, m.Payload(T, event(9, 1), m.HOPS_MAX)), m.Payload)
-    assert passed_on.hops == m.HOPS_MAX
+    [(_, passed_on)] = sent(rig.hear(2, Payload(T, event(9, 1), HOPS_MAX)), Payload)
+    assert passed_on.hops == HOPS_MAX
 
 
 def test_a_second_copy_prunes_its_link_on_both_ends() -> None:
     rig = member(2, 3, 4)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    effects = rig.hear(3, m.Payload(T, event(9, 1), 4))
-    assert everything_sent(effects) == [(3, m.Prune(T))]
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    effects = rig.hear(3, Payload(T, event(9, 1), 4))
+    assert everything_sent(effects) == [(3, Prune(T))]
     assert delivered(effects) == []
     assert (eager(rig), lazy(rig)) == ([2, 4], [3])
-    rig.hear(4, m.Prune(T))
+    rig.hear(4, Prune(T))
     assert (eager(rig), lazy(rig)) == ([2], [3, 4])
 
 
 def test_the_link_that_brought_the_first_copy_is_not_given_up() -> None:
     """The other end goes by another event, and would cut this member off."""
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    assert everything_sent(rig.hear(2, m.Prune(T))) == [(2, m.Graft(T, []))]
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert everything_sent(rig.hear(2, Prune(T))) == [(2, Graft(T, []))]
     assert eager(rig) == [2, 3]
 
 
@@ -104,50 +106,50 @@ def test_who_was_fed_over_no_link_keeps_that_of_the_next_copy() -> None:
     rig.subscribe()
     rig.link(2)
     rig.link(3)
-    effects = rig.hear(4, m.Payload(T, event(9, 1), 1))
-    assert told(effects, m.Unlink) == [4]
-    assert everything_sent(rig.hear(2, m.Payload(T, event(9, 1), 1))) == []
-    assert told(rig.hear(3, m.Payload(T, event(9, 1), 1)), m.Prune) == [3]
-    assert told(rig.hear(2, m.Prune(T)), m.Graft) == [2]
+    effects = rig.hear(4, Payload(T, event(9, 1), 1))
+    assert told(effects, Unlink) == [4]
+    assert everything_sent(rig.hear(2, Payload(T, event(9, 1), 1))) == []
+    assert told(rig.hear(3, Payload(T, event(9, 1), 1)), Prune) == [3]
+    assert told(rig.hear(2, Prune(T)), Graft) == [2]
 
 
 def test_of_one_publishers_events_one_a_second_shapes_the_tree() -> None:
     """By its own clock, so that all members agree."""
     rig = member(2, 3, 4)
     for number, published_ms in ((1, 1_500), (2, 1_999), (3, 2_000)):
-        rig.hear(2, m.Payload(T, event(9, number, published_ms=published_ms), 1))
-    assert sent(rig.hear(3, m.Payload(T, event(9, 2, published_ms=1_999), 1)), m.Prune) == []
-    late = rig.hear(3, m.Payload(T, event(9, 1, published_ms=1_500), 1))
-    assert sent(late, m.Prune) == []  # the second after it has begun
-    assert told(rig.hear(4, m.Payload(T, event(9, 3, published_ms=2_000), 1)), m.Prune) == [4]
+        rig.hear(2, Payload(T, event(9, number, published_ms=published_ms), 1))
+    assert sent(rig.hear(3, Payload(T, event(9, 2, published_ms=1_999), 1)), Prune) == []
+    late = rig.hear(3, Payload(T, event(9, 1, published_ms=1_500), 1))
+    assert sent(late, Prune) == []  # the second after it has begun
+    assert told(rig.hear(4, Payload(T, event(9, 3, published_ms=2_000), 1)), Prune) == [4]
 
 
 def test_who_cannot_tell_whether_an_event_shapes_the_tree_prunes_nothing() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 7, published_ms=7_000), 1))  # nothing is known of the sixth
-    again = rig.hear(3, m.Payload(T, event(9, 7, published_ms=7_000), 1))
-    assert sent(again, m.Prune) == []
+    rig.hear(2, Payload(T, event(9, 7, published_ms=7_000), 1))  # nothing is known of the sixth
+    again = rig.hear(3, Payload(T, event(9, 7, published_ms=7_000), 1))
+    assert sent(again, Prune) == []
 
 
 def test_the_same_copy_again_from_the_same_peer_prunes_nothing() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    assert everything_sent(rig.hear(2, m.Payload(T, event(9, 1), 1))) == []
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert everything_sent(rig.hear(2, Payload(T, event(9, 1), 1))) == []
     assert eager(rig) == [2, 3]
 
 
 def test_no_prune_when_the_first_copy_came_by_repair() -> None:
     rig = member(2, 3)
-    rig.hear(7, m.Repair(T, [event(9, 1)]))
-    assert sent(rig.hear(2, m.Payload(T, event(9, 1), 1)), m.Prune) == []
+    rig.hear(7, Repair(T, [event(9, 1)]))
+    assert sent(rig.hear(2, Payload(T, event(9, 1), 1)), Prune) == []
     assert eager(rig) == [2, 3]
 
 
 def test_no_prune_when_the_first_copys_link_is_gone() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    rig.hear(2, m.Unlink(T))
-    assert sent(rig.hear(3, m.Payload(T, event(9, 1), 1)), m.Prune) == []
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    rig.hear(2, Unlink(T))
+    assert sent(rig.hear(3, Payload(T, event(9, 1), 1)), Prune) == []
     assert eager(rig) == [3]
 
 
@@ -155,24 +157,24 @@ def test_a_copy_over_a_lazy_link_is_pruned_again() -> None:
     """The other end has not heard the first time."""
     rig = member(2, 3)
     make_lazy(rig, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    assert everything_sent(rig.hear(3, m.Payload(T, event(9, 1), 1))) == [(3, m.Prune(T))]
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert everything_sent(rig.hear(3, Payload(T, event(9, 1), 1))) == [(3, Prune(T))]
 
 
 def test_a_new_event_over_a_lazy_link_makes_it_eager() -> None:
     rig = member(2, 3)
     make_lazy(rig, 2)
-    rig.hear(2, m.Payload(T, event(9, 2), 1))
+    rig.hear(2, Payload(T, event(9, 2), 1))
     assert eager(rig) == [3]  # that one was on its way when the link was pruned
     rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
-    rig.hear(2, m.Payload(T, event(9, 3), 1))
+    rig.hear(2, Payload(T, event(9, 3), 1))
     assert eager(rig) == [2, 3]
 
 
 def test_an_event_that_shapes_the_tree_does_so_at_once() -> None:
     rig = member(2, 3)
     make_lazy(rig, 2)
-    assert told(rig.hear(2, m.Payload(T, event(9, 1), 1)), m.Graft) == [2]
+    assert told(rig.hear(2, Payload(T, event(9, 1), 1)), Graft) == [2]
     assert eager(rig) == [2, 3]
 
 
@@ -180,27 +182,27 @@ def test_only_one_publisher_shapes_the_tree() -> None:
     """Two in flight at once could each prune another link of a cycle."""
     rig = member(2, 3, 4)
     for publisher in (8, 7, 9):  # the smallest id counts
-        rig.hear(2, m.Payload(T, event(publisher, 1), 1))
+        rig.hear(2, Payload(T, event(publisher, 1), 1))
     for publisher in (8, 9):
-        assert sent(rig.hear(3, m.Payload(T, event(publisher, 1), 1)), m.Prune) == []
-    assert told(rig.hear(4, m.Payload(T, event(7, 1), 1)), m.Prune) == [4]
+        assert sent(rig.hear(3, Payload(T, event(publisher, 1), 1)), Prune) == []
+    assert told(rig.hear(4, Payload(T, event(7, 1), 1)), Prune) == [4]
 
 
 def test_another_publisher_takes_over_when_that_one_is_silent() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(7, 1), 1))
+    rig.hear(2, Payload(T, event(7, 1), 1))
     rig.now += rig.peer.config.dissemination.shaper_quiet_ms + 1
-    rig.hear(2, m.Payload(T, event(8, 1), 1))
-    assert told(rig.hear(3, m.Payload(T, event(8, 1), 1)), m.Prune) == [3]
+    rig.hear(2, Payload(T, event(8, 1), 1))
+    assert told(rig.hear(3, Payload(T, event(8, 1), 1)), Prune) == [3]
 
 
 def test_a_repaired_event_is_announced_instead_of_pushed() -> None:
     """Most members have it already, and a push would tear the tree."""
     rig = member(2, 3)
     make_lazy(rig, 3)
-    assert told(rig.hear(2, m.Repair(T, [event(9, 1)])), m.Payload) == []
+    assert told(rig.hear(2, Repair(T, [event(9, 1)])), Payload) == []
     effects = rig.wait(rig.peer.config.dissemination.lazy_delay_ms)
-    assert sorted(everything_sent(effects)) == [(n, m.IHave(T, [span(9, 1, 1)])) for n in (2, 3)]
+    assert sorted(everything_sent(effects)) == [(n, IHave(T, [span(9, 1, 1)])) for n in (2, 3)]
 
 
 # --- announcements ------------------------------------------------------------------------------
@@ -210,56 +212,56 @@ def test_lazy_links_hear_of_events_as_runs_after_a_while() -> None:
     rig = member(2, 3)
     make_lazy(rig, 3)
     for number in (1, 2, 3, 5):
-        effects = rig.hear(2, m.Payload(T, event(9, number), 1))
-        assert sent(effects, m.IHave) == []
+        effects = rig.hear(2, Payload(T, event(9, number), 1))
+        assert sent(effects, IHave) == []
     effects = rig.wait(rig.peer.config.dissemination.lazy_delay_ms)
-    assert everything_sent(effects) == [(3, m.IHave(T, [span(9, 1, 3), span(9, 5, 5)]))]
-    assert sent(rig.wait(1_000), m.IHave) == []
+    assert everything_sent(effects) == [(3, IHave(T, [span(9, 1, 3), span(9, 5, 5)]))]
+    assert sent(rig.wait(1_000), IHave) == []
 
 
 def test_what_was_announced_and_does_not_come_is_asked_for() -> None:
     rig = member(2, 3)
     make_lazy(rig, 3)
-    effects = rig.hear(3, m.IHave(T, [span(9, 1, 2)]))
+    effects = rig.hear(3, IHave(T, [span(9, 1, 2)]))
     timeout = rig.peer.config.dissemination.graft_timeout_ms
     assert [t.after_ms for t in timers(effects, "tree.missing")] == [timeout]
     assert everything_sent(rig.wait(timeout - 1)) == []
-    assert everything_sent(rig.wait(1)) == [(3, m.Graft(T, [span(9, 1, 2)]))]
+    assert everything_sent(rig.wait(1)) == [(3, Graft(T, [span(9, 1, 2)]))]
     assert eager(rig) == [2, 3]
 
 
 def test_what_came_in_time_is_not_asked_for() -> None:
     rig = member(2, 3)
     make_lazy(rig, 3)
-    rig.hear(3, m.IHave(T, [span(9, 1, 2)]))
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    rig.hear(7, m.Repair(T, [event(9, 2)]))
-    assert sent(rig.wait(5_000), m.Graft) == []
+    rig.hear(3, IHave(T, [span(9, 1, 2)]))
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    rig.hear(7, Repair(T, [event(9, 2)]))
+    assert sent(rig.wait(5_000), Graft) == []
     assert lazy(rig) == [3]
 
 
 def test_what_is_known_is_not_waited_for() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 1))
-    assert timers(rig.hear(3, m.IHave(T, [span(9, 1, 1)])), "tree.missing") == []
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert timers(rig.hear(3, IHave(T, [span(9, 1, 1)])), "tree.missing") == []
 
 
 def test_the_next_announcer_is_asked_after_a_while() -> None:
     rig = member(2, 3, 4)
     make_lazy(rig, 2, 3, 4)
     for announcer in (3, 4, 3, 3):
-        rig.hear(announcer, m.IHave(T, [span(9, 1, 1)]))
+        rig.hear(announcer, IHave(T, [span(9, 1, 1)]))
     config = rig.peer.config.dissemination
-    assert told(rig.wait(config.graft_timeout_ms), m.Graft) == [3]
-    assert told(rig.wait(config.graft_retry_ms), m.Graft) == [4]
+    assert told(rig.wait(config.graft_timeout_ms), Graft) == [3]
+    assert told(rig.wait(config.graft_retry_ms), Graft) == [4]
 
 
 def test_nobody_is_asked_for_ever() -> None:
     rig = member(2)
-    rig.hear(2, m.IHave(T, [span(9, 1, 1)]))
+    rig.hear(2, IHave(T, [span(9, 1, 1)]))
     grafts = []
     while rig.now < 60_000:
-        grafts += told(rig.wait(1_000), m.Graft)
+        grafts += told(rig.wait(1_000), Graft)
     assert 1 <= len(grafts) <= 8
     assert timers(rig.wait(60_000), "tree.missing") == []
 
@@ -268,28 +270,28 @@ def test_a_graft_brings_the_events_and_pushes_from_then_on() -> None:
     rig = member(2, 3)
     make_lazy(rig, 3)
     for number in (1, 2):
-        rig.hear(2, m.Payload(T, event(9, number), 4))
-    effects = rig.hear(3, m.Graft(T, [span(9, 2, 7)]))
-    assert everything_sent(effects) == [(3, m.Payload(T, event(9, 2), 5))]
+        rig.hear(2, Payload(T, event(9, number), 4))
+    effects = rig.hear(3, Graft(T, [span(9, 2, 7)]))
+    assert everything_sent(effects) == [(3, Payload(T, event(9, 2), 5))]
     assert eager(rig) == [2, 3]
 
 
 def test_a_graft_asking_again_and_again_for_one_event_gets_it_once() -> None:
     rig = member(2, 3)
-    rig.hear(2, m.Payload(T, event(9, 1), 4))
-    effects = rig.hear(3, m.Graft(T, [span(9, 1, 1)] * 512))
-    assert told(effects, m.Payload) == [3]
+    rig.hear(2, Payload(T, event(9, 1), 4))
+    effects = rig.hear(3, Graft(T, [span(9, 1, 1)] * 512))
+    assert told(effects, Payload) == [3]
 
 
 def test_tree_messages_over_no_link_make_one_or_are_refused() -> None:
     rig = member(2)
-    rig.hear(3, m.IHave(T, []))
+    rig.hear(3, IHave(T, []))
     assert eager(rig) == [2, 3]
     full = Rig(1, c.Config(links=c.Links(wanted=1, most=1)))
     full.subscribe()
     full.link(2)
-    effects = full.hear(3, m.Graft(T, []))
-    assert everything_sent(effects) == [(3, m.Unlink(T))]
+    effects = full.hear(3, Graft(T, []))
+    assert everything_sent(effects) == [(3, Unlink(T))]
 
 
 # --- the tree that comes of it ------------------------------------------------------------------
@@ -313,7 +315,7 @@ def test_in_steady_state_everybody_gets_one_copy(grown: Group) -> None:
     for number in range(1, 13):
         grown.do(number, seam.Publish(1, T, b"", 0))
         grown.run(1_000)
-    copies = len(list(grown.since(start, m.Payload)))
+    copies = len(list(grown.since(start, Payload)))
     assert copies <= 1.05 * 12 * 11
     for number in grown.peers:
         assert len(grown.delivered(number)) == len(set(grown.delivered(number))) == 18
@@ -341,7 +343,7 @@ def test_the_tree_heals_when_a_member_dies(grown: Group) -> None:
 
 def test_a_lost_payload_is_fetched_from_an_announcer(grown: Group) -> None:
     victim = 6
-    grown.drop = lambda sender, to, message: isinstance(message, m.Payload) and to == victim
+    grown.drop = lambda sender, to, message: isinstance(message, Payload) and to == victim
     grown.do(1, seam.Publish(1, T, b"", 0))
     grown.run(400)
     last = grown.delivered(1)[-1]

@@ -5,12 +5,18 @@ from __future__ import annotations
 from protocol_kit import Group, Rig, T, answers, contact, delivered, sent, told
 
 from weft.ids import Topic
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.cyclon import LeaveNotice
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Repair
+from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.tree import Graft
+from weft.protocol.twins import Again
+from weft.protocol.wire import Event, Part, Payload, Span
 
 U = Topic("/u")
 V = Topic("/v")
-PARTS = (m.Part(T, 1), m.Part(U, 1))
+PARTS = (Part(T, 1), Part(U, 1))
 
 
 def member(*topics: Topic) -> Rig:
@@ -22,12 +28,12 @@ def member(*topics: Topic) -> Rig:
     return rig
 
 
-def event(number: int = 1, payload: bytes = b"both", publisher: int = 9) -> m.Event:
-    return m.Event(contact(publisher).peer, 1, number, 0, payload, PARTS)
+def event(number: int = 1, payload: bytes = b"both", publisher: int = 9) -> Event:
+    return Event(contact(publisher).peer, 1, number, 0, payload, PARTS)
 
 
-def again(topic: Topic, publisher: int = 9, number: int = 1) -> m.Again:
-    return m.Again(topic, contact(publisher).peer, 1, number, 1, PARTS[0])
+def again(topic: Topic, publisher: int = 9, number: int = 1) -> Again:
+    return Again(topic, contact(publisher).peer, 1, number, 1, PARTS[0])
 
 
 def together(*topics: Topic, payload: bytes = b"both") -> seam.PublishTogether:
@@ -40,8 +46,8 @@ def together(*topics: Topic, payload: bytes = b"both") -> seam.PublishTogether:
 def test_each_neighbour_gets_the_payload_once_and_a_reference_for_the_rest() -> None:
     rig = member(T, U, V)
     effects = rig.do(together(T, U, V))
-    assert told(effects, m.Payload) == [2, 3]
-    assert told(effects, m.Again) == [2, 2, 3, 3]
+    assert told(effects, Payload) == [2, 3]
+    assert told(effects, Again) == [2, 2, 3, 3]
     assert answers(effects) == [(1, "delivered"), (2, "delivered"), (3, "delivered")]
     topics = [effect.topic for effect in effects if isinstance(effect, seam.Deliver)]
     assert topics == [T, U, V]
@@ -49,23 +55,23 @@ def test_each_neighbour_gets_the_payload_once_and_a_reference_for_the_rest() -> 
 
 def test_a_single_topic_is_published_as_ever() -> None:
     rig = member(T)
-    [(_, first), _] = sent(rig.do(together(T)), m.Payload)
+    [(_, first), _] = sent(rig.do(together(T)), Payload)
     assert first.event.parts == ()
 
 
 def test_each_topic_numbers_the_event_by_itself() -> None:
     rig = member(T, U)
     rig.publish(topic=T)
-    [(_, message), _] = sent(rig.do(together(T, U)), m.Payload)
-    assert message.event.parts == (m.Part(T, 2), m.Part(U, 1))
+    [(_, message), _] = sent(rig.do(together(T, U)), Payload)
+    assert message.event.parts == (Part(T, 2), Part(U, 1))
 
 
 def test_an_access_point_of_two_topics_gets_the_payload_once() -> None:
     rig = Rig(1)
     rig.meet(4)
-    rig.hear(5, m.Advertisement([m.Advert(T, 1, 1), m.Advert(U, 2, 1)]))
+    rig.hear(5, Advertisement([Advert(T, 1, 1), Advert(U, 2, 1)]))
     effects = rig.do(together(T, U))
-    [(_, whole), (_, reference)] = sent(effects, m.RouteEvent)
+    [(_, whole), (_, reference)] = sent(effects, RouteEvent)
     assert (whole.event.payload, whole.again) == (b"both", False)
     assert (reference.event.payload, reference.again, reference.topic) == (b"", True, U)
 
@@ -75,44 +81,44 @@ def test_an_access_point_of_two_topics_gets_the_payload_once() -> None:
 
 def test_a_reference_delivers_in_its_topic_and_is_passed_on_as_one() -> None:
     rig = member(T, U)
-    effects = rig.hear(2, m.Payload(T, event(), 1))
-    assert told(effects, m.Payload) == [3]
+    effects = rig.hear(2, Payload(T, event(), 1))
+    assert told(effects, Payload) == [3]
     effects = rig.hear(2, again(U))
     assert delivered(effects) == [(9, 1)]
-    assert told(effects, m.Payload) == []
-    assert told(effects, m.Again) == [3]
+    assert told(effects, Payload) == []
+    assert told(effects, Again) == [3]
 
 
 def test_what_came_from_a_peer_goes_back_to_it_as_a_reference_only() -> None:
     rig = member(T, U)
-    rig.hear(2, m.Payload(T, event(), 1))
-    effects = rig.hear(3, m.Payload(U, event(), 1))
-    assert told(effects, m.Payload) == []
-    assert told(effects, m.Again) == [2]
+    rig.hear(2, Payload(T, event(), 1))
+    effects = rig.hear(3, Payload(U, event(), 1))
+    assert told(effects, Payload) == []
+    assert told(effects, Again) == [2]
 
 
 def test_a_reference_that_comes_first_waits_for_the_payload() -> None:
     rig = member(T, U)
     assert delivered(rig.hear(2, again(U))) == []
-    effects = rig.hear(3, m.Payload(T, event(), 1))
+    effects = rig.hear(3, Payload(T, event(), 1))
     assert [e.topic for e in effects if isinstance(e, seam.Deliver)] == [T, U]
 
 
 def test_a_reference_to_nothing_is_asked_for() -> None:
     rig = member(T, U)
     rig.hear(2, again(U))
-    asked = [message for _, message in sent(rig.wait(2_000), m.Graft)]
-    assert m.Graft(U, [m.Span(contact(9).peer, 1, 1, 1)]) in asked
+    asked = [message for _, message in sent(rig.wait(2_000), Graft)]
+    assert Graft(U, [Span(contact(9).peer, 1, 1, 1)]) in asked
 
 
 def test_a_routed_reference_is_completed_or_refused() -> None:
     rig = member(T, U)
-    bare = m.RouteEvent(U, event(payload=b""), True)
-    [(_, refused)] = sent(rig.hear(9, bare), m.RouteResult)
+    bare = RouteEvent(U, event(payload=b""), True)
+    [(_, refused)] = sent(rig.hear(9, bare), RouteResult)
     assert not refused.accepted
-    rig.hear(9, m.RouteEvent(T, event()))
+    rig.hear(9, RouteEvent(T, event()))
     effects = rig.hear(9, bare)
-    [(_, taken)] = sent(effects, m.RouteResult)
+    [(_, taken)] = sent(effects, RouteResult)
     assert taken.accepted
     [note] = [effect for effect in effects if isinstance(effect, seam.Deliver)]
     assert (note.topic, note.event.payload) == (U, b"both")
@@ -123,22 +129,22 @@ def test_a_routed_reference_is_completed_or_refused() -> None:
 
 def test_a_reference_to_a_topic_that_the_event_is_not_in_delivers_nothing() -> None:
     rig = member(T, U, V)
-    rig.hear(2, m.Payload(T, event(), 1))
+    rig.hear(2, Payload(T, event(), 1))
     assert delivered(rig.hear(2, again(V))) == []
     assert delivered(rig.hear(2, again(U, number=7))) == []
 
 
 def test_a_reference_in_a_topic_not_subscribed_to_is_refused() -> None:
     rig = member(T)
-    rig.hear(2, m.Payload(T, event(), 1))
+    rig.hear(2, Payload(T, event(), 1))
     effects = rig.hear(2, again(U))
     assert delivered(effects) == []
-    assert sent(effects, m.LeaveNotice) == [(2, m.LeaveNotice(U))]
+    assert sent(effects, LeaveNotice) == [(2, LeaveNotice(U))]
 
 
 def test_the_same_reference_again_is_a_duplicate() -> None:
     rig = member(T, U)
-    rig.hear(2, m.Payload(T, event(), 1))
+    rig.hear(2, Payload(T, event(), 1))
     assert delivered(rig.hear(2, again(U))) == [(9, 1)]
     assert delivered(rig.hear(2, again(U))) == []
     assert delivered(rig.hear(3, again(U))) == []
@@ -148,9 +154,9 @@ def test_what_is_remembered_of_events_is_bounded_in_bytes() -> None:
     rig = member(T, U)
     payload = bytes(1 << 20)
     for number in range(1, 12):
-        parts = (m.Part(T, number), m.Part(U, number))
-        one = m.Event(contact(9).peer, 1, number, 0, payload, parts)
-        rig.hear(2, m.Payload(T, one, 1))
+        parts = (Part(T, number), Part(U, number))
+        one = Event(contact(9).peer, 1, number, 0, payload, parts)
+        rig.hear(2, Payload(T, one, 1))
     held = [group.event for group in rig.peer._ctx.twins._groups.values()]
     size = sum(len(one.payload) for one in held if one is not None)
     assert size <= rig.peer.config.dissemination.recent_bytes_max + len(payload)
@@ -178,7 +184,7 @@ def test_every_subscription_gets_it_once_and_every_connection_carries_it_once() 
             if isinstance(effect, seam.Deliver) and effect.event.payload == b"counted"
         ]
         assert sorted(notes) == [T, U, V]
-    crossed = [(sender, to) for sender, to, _ in group.since(start, m.Payload)]
+    crossed = [(sender, to) for sender, to, _ in group.since(start, Payload)]
     assert len(crossed) == len(set(crossed))
     assert len(crossed) >= 11
-    assert list(group.since(start, m.Repair)) == []
+    assert list(group.since(start, Repair)) == []

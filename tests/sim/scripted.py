@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.ids import Contact
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Latency, Network
 from weft.sim.node import TRUE_CLOCK, Clock, Node
@@ -32,7 +32,7 @@ class Scripted:
         return [
             (now, fact.message.nonce)
             for now, fact in self.log
-            if isinstance(fact, seam.Received) and isinstance(fact.message, m.Ping)
+            if isinstance(fact, seam.Received) and isinstance(fact.message, Ping)
         ]
 
     def lost(self) -> list[int]:
@@ -44,7 +44,7 @@ def silent(fact: seam.Input, now: int) -> list[seam.Effect]:
 
 
 def ping(contact: Contact, nonce: int) -> seam.Send:
-    return seam.Send(contact, m.Ping(nonce, 0))
+    return seam.Send(contact, Ping(nonce, 0))
 
 
 class Stage:

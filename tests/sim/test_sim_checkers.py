@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.ids import Topic
-from weft.protocol.messages import Event
 from weft.protocol.seam import Answer, Outcome
+from weft.protocol.wire import Event
 from weft.sim.checkers import (
     check_answers,
     check_complete,

@@ -6,7 +6,7 @@ import pytest
 
 from weft.ids import Topic
 from weft.protocol.config import Routing
-from weft.protocol.messages import Event
+from weft.protocol.wire import Event
 from weft.sim.checkers import check_complete
 from weft.sim.checkers_hierarchy import check_levels, expected_levels
 from weft.sim.identity import contact_of

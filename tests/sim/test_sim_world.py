@@ -5,8 +5,11 @@ from __future__ import annotations
 from scripted import Stage, ping
 
 from weft.ids import Topic, peer_number
-from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.liveness import Ping
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.recent import Repair
+from weft.protocol.wire import Event, Payload
 from weft.sim.identity import contact_of
 from weft.sim.network import Partition
 from weft.sim.node import Clock
@@ -32,7 +35,7 @@ def test_message_arrives_after_the_latency_with_its_sender() -> None:
     assert isinstance(received, seam.Received)
     assert received.sender == a.contact
     assert stage.world.handled == 1
-    assert stage.world.sent[m.Ping] == 1
+    assert stage.world.sent[Ping] == 1
 
 
 def test_same_time_happens_in_the_order_of_scheduling() -> None:
@@ -190,7 +193,7 @@ def test_told_partition_breaks_held_connections_and_sends() -> None:
 
 
 def test_record_of_subscriptions_deliveries_and_answers() -> None:
-    event = m.Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
+    event = Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
 
     def rule(fact: seam.Input, now: int) -> list[seam.Effect]:
         if isinstance(fact, seam.Subscribe):
@@ -221,12 +224,12 @@ def test_record_of_subscriptions_deliveries_and_answers() -> None:
 
 
 def test_parasites_are_noted_and_copies_counted() -> None:
-    event = m.Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
+    event = Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
     stage = Stage()
     a, b = stage.add(), stage.add()
-    payload = seam.Send(b.contact, m.Payload(TOPIC, event, 1))
-    repair = seam.Send(b.contact, m.Repair(TOPIC, [event, event]))
-    route = seam.Send(b.contact, m.RouteEvent(TOPIC, event))
+    payload = seam.Send(b.contact, Payload(TOPIC, event, 1))
+    repair = seam.Send(b.contact, Repair(TOPIC, [event, event]))
+    route = seam.Send(b.contact, RouteEvent(TOPIC, event))
     stage.world.carry_out(a, [payload, route])
     stage.world.run_until(50)
     stage.world.subscribe(b, TOPIC)

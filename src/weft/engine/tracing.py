@@ -17,8 +17,9 @@ from weft.engine.flood import Flood
 from weft.engine.layout import Array
 from weft.engine.workload import Memberships, topic_name
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
-from weft.protocol import messages as m
 from weft.protocol import records as r
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.wire import Event, Payload
 
 CYCLE_NS = 1_000_000_000
 _NUMBER_BYTES = 8
@@ -35,7 +36,7 @@ class EventTrace:
     def __init__(self, memberships: Memberships, file: BinaryIO) -> None:
         self._held = memberships
         self._writer = trace.Writer(file)
-        self._published: list[tuple[Topic, m.Event]] = []
+        self._published: list[tuple[Topic, Event]] = []
         self._spreading: dict[int, int] = {}  # event of the flood → event as published
         self._hops: dict[int, dict[int, int]] = {}  # event of the flood → member: hops
         for peer, topic in zip(memberships.members, memberships.topic_of, strict=True):
@@ -43,14 +44,14 @@ class EventTrace:
 
     def published(self, cycle: int, topics: Array, publishers: Array) -> None:
         for topic, publisher in zip(topics, publishers, strict=True):
-            event = m.Event(peer_of(int(publisher)), 1, len(self._published) + 1, cycle * 1000, b"")
+            event = Event(peer_of(int(publisher)), 1, len(self._published) + 1, cycle * 1000, b"")
             self._published.append((Topic(topic_name(int(topic))), event))
             self._write(cycle, int(publisher), r.PUBLISH_MESSAGE, self._about(-1))
 
     def routed(self, cycle: int, number: int, publisher: int, membership: int) -> None:
         """An event leaves for an access point."""
         point = int(self._held.members[membership])
-        self._rpc(cycle, r.SEND_RPC, publisher, point, m.RouteEvent.__name__, number)
+        self._rpc(cycle, r.SEND_RPC, publisher, point, RouteEvent.__name__, number)
 
     def entered(
         self, cycle: int, number: int, spreading: int, membership: int, routed_by: int | None
@@ -58,7 +59,7 @@ class EventTrace:
         """An event is in its topic, at a member: its publisher, or the access point."""
         point = int(self._held.members[membership])
         if routed_by is not None:
-            self._rpc(cycle, r.RECV_RPC, point, routed_by, m.RouteEvent.__name__, number)
+            self._rpc(cycle, r.RECV_RPC, point, routed_by, RouteEvent.__name__, number)
         self._spreading[spreading] = number
         hops = 0 if routed_by is None else 1
         self._hops[spreading] = {membership: hops}
@@ -76,8 +77,8 @@ class EventTrace:
     def _pushed(self, cycle: int, event: int, row: int, other: int, hops: int) -> None:
         number, known = self._spreading[event], self._hops[event]
         sender, receiver = int(self._held.members[row]), int(self._held.members[other])
-        self._rpc(cycle, r.SEND_RPC, sender, receiver, m.Payload.__name__, number)
-        self._rpc(cycle, r.RECV_RPC, receiver, sender, m.Payload.__name__, number)
+        self._rpc(cycle, r.SEND_RPC, sender, receiver, Payload.__name__, number)
+        self._rpc(cycle, r.RECV_RPC, receiver, sender, Payload.__name__, number)
         kind = r.DUPLICATE_MESSAGE if other in known else r.DELIVER_MESSAGE
         known.setdefault(other, hops)
         fields = {"receivedFrom": peer_text(peer_of(sender)), "hops": hops}

@@ -21,6 +21,8 @@ from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.peer import Peer
+from weft.protocol.recent import Repair
+from weft.protocol.twins import Again
 from weft.sim.dice import Dice
 from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
@@ -44,10 +46,10 @@ class CountingWorld(World):
         super()._on_received(node, fact)
         message = fact.message
         ends = frozenset((node.contact.peer, fact.sender.peer))
-        if isinstance(message, m.Again):
+        if isinstance(message, Again):
             self.references += 1
         elif m.payloads_in(message):
-            events = message.events if isinstance(message, m.Repair) else [message.event]  # type: ignore[union-attr]
+            events = message.events if isinstance(message, Repair) else [message.event]  # type: ignore[attr-defined]
             for event in events:
                 self.crossings[event.payload, ends] += 1
 

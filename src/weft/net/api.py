@@ -40,9 +40,9 @@ from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.net.version import VERSION
 from weft.protocol.config import Routing
-from weft.protocol.messages import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Scheme
+from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store

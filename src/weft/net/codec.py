@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from weft.ids import WireAddress
 from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol.messages import AnyMessage
+from weft.protocol.wire import Message
 
 WIRE_VERSION = 1
 HEADER_BYTES = 4
@@ -47,7 +48,7 @@ _decode_greeting = msgspec.msgpack.Decoder(Union[Hello, Goodbye]).decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
 
 
-def encode(message: WireMessage | Hello) -> bytes:
+def encode(message: Message | Goodbye | Hello) -> bytes:
     """The frame of a message."""
     body = _encode(message)
     return len(body).to_bytes(HEADER_BYTES, "big") + body
@@ -59,10 +60,10 @@ class Encoder:
     __slots__ = ("_frame", "_message")
 
     def __init__(self) -> None:
-        self._message: AnyMessage | None = None
+        self._message: Message | None = None
         self._frame = b""
 
-    def frame(self, message: AnyMessage) -> bytes:
+    def frame(self, message: Message) -> bytes:
         if message is not self._message:
             body = _encode(message)
             self._frame = len(body).to_bytes(HEADER_BYTES, "big") + body

@@ -35,7 +35,7 @@ from weft.net.errors import (
 )
 from weft.net.timers import now_ms
 from weft.net.tls import Channel, Credentials, Ended
-from weft.protocol.messages import AnyMessage
+from weft.protocol.wire import Message
 
 RECEIVE_BYTES = 128 << 10  # guess: eight full TLS records in one go
 WRITE_BUFFER_BYTES = 128 << 10  # guess: handed to the kernel ahead of what it takes
@@ -67,7 +67,7 @@ class Owner(Protocol):
     def greeted(self, connection: Connection) -> None:
         """The other side's Hello is in: `open` or `fail` it, now or later."""
 
-    def received(self, connection: Connection, message: AnyMessage, size: int) -> None: ...
+    def received(self, connection: Connection, message: Message, size: int) -> None: ...
 
     def writable(self, connection: Connection) -> None:
         """The transport takes more again."""
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         if type(message) is Goodbye:
             self._other_ended(message.reason)
         else:
-            self._owner.received(self, cast(AnyMessage, message), len(body) + codec.HEADER_BYTES)
+            self._owner.received(self, cast(Message, message), len(body) + codec.HEADER_BYTES)
 
     def _greet(self, body: bytes) -> None:
         greeting = codec.decode_greeting(body)

@@ -39,8 +39,8 @@ from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.errors import ControlError, WeftError
 from weft.net.subscription import Notification, Subscription
-from weft.protocol.messages import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.protocol.seam import Scheme
+from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.rules.merkle import Link
 from weft.rules.shape import ALLOWED_MAX, OWNERS_MAX
 

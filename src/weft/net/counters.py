@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.net.errors import FAULTS, Fault
-from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
+from weft.protocol.messages import PAYLOAD_KINDS
+from weft.protocol.wire import Message
 
 _HOT = (
     "accepts",
@@ -54,7 +55,7 @@ class Counters:
     def fault(self, fault: Fault) -> None:
         self._faults[fault.counter] += 1
 
-    def dropped(self, message: AnyMessage, reason: str) -> None:
+    def dropped(self, message: Message, reason: str) -> None:
         carries_event = isinstance(message, PAYLOAD_KINDS)
         self.events_dropped += carries_event
         self.drops["event" if carries_event else "control", reason] += 1

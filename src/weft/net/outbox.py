@@ -16,7 +16,8 @@ from weft.net.counters import Counters
 from weft.net.remote import Remote
 from weft.net.timers import now_ms
 from weft.net.tracing import Tracer
-from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
+from weft.protocol.messages import PAYLOAD_KINDS
+from weft.protocol.wire import Message
 
 
 class Outbox:
@@ -32,7 +33,7 @@ class Outbox:
         self._dirty: list[Remote] = []
         self._overloaded: dict[PeerId, Remote] = {}
 
-    def enqueue(self, remote: Remote, message: AnyMessage) -> Remote | None:
+    def enqueue(self, remote: Remote, message: Message) -> Remote | None:
         """Queue a message. Returns the receiver if its queue is full (or was, and the message
         dropped), None in the usual case."""
         frame = self._encoder.frame(message)
@@ -51,7 +52,7 @@ class Outbox:
                 self._loop.call_soon(self._flush)
         return remote if crowded else None
 
-    def _has_room(self, remote: Remote, message: AnyMessage, size: int) -> bool:
+    def _has_room(self, remote: Remote, message: Message, size: int) -> bool:
         """The queue is over the soft limit: may this message still enter?"""
         settings = self._settings
         if size > settings.frame_bytes_max + codec.HEADER_BYTES:
@@ -97,7 +98,7 @@ class Outbox:
 
     # --- dropping -----------------------------------------------------------------------------
 
-    def drop(self, peer: PeerId, message: AnyMessage, reason: str) -> None:
+    def drop(self, peer: PeerId, message: Message, reason: str) -> None:
         """Nothing is dropped without being counted and traced."""
         self._counters.dropped(message, reason)
         if self._tracer is not None:

@@ -42,7 +42,7 @@ from weft.net.remote import Remote
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
-from weft.protocol.messages import AnyMessage
+from weft.protocol.wire import Message
 
 log = logging.getLogger("weft.net")
 
@@ -55,7 +55,7 @@ _LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable
 class Handler(Protocol):
     """Who uses the pool."""
 
-    def received(self, connection: Connection, message: AnyMessage, size: int) -> None: ...
+    def received(self, connection: Connection, message: Message, size: int) -> None: ...
 
     def lost(self, peer: PeerId) -> None: ...
 
@@ -101,7 +101,7 @@ class Pool:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def send(self, contact: Contact, message: AnyMessage) -> Remote | None:
+    def send(self, contact: Contact, message: Message) -> Remote | None:
         """Queue a message, dialling if need be. Returns the receiver if its queue is full (or
         was, and the message dropped), None in the usual case."""
         remote = self._remotes.get(contact.peer)
@@ -257,7 +257,7 @@ class Pool:
         self._handler.connected(connection.contact)
         self._outbox.pump(remote)
 
-    def received(self, connection: Connection, message: AnyMessage, size: int) -> None:
+    def received(self, connection: Connection, message: Message, size: int) -> None:
         self._counters.frames_received += 1
         if self._tracer is not None and connection.peer is not None:
             self._tracer.received(connection.peer, message, size)

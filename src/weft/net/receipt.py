@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from weft.ids import Contact, Topic, contact_text
-from weft.protocol.messages import Event
 from weft.protocol.records import message_id
 from weft.protocol.seam import Answer, Outcome
+from weft.protocol.wire import Event
 
 
 class Receipt:

@@ -37,8 +37,9 @@ from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.protocol import seam
-from weft.protocol.messages import PAYLOAD_KINDS, AnyMessage
+from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.records import ADD_PEER, REMOVE_PEER
+from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.reader import Since
@@ -121,7 +122,7 @@ class Runtime:
             log.exception("handling %s failed", type(fact).__name__)
             return 0
 
-    def received(self, connection: Connection, message: AnyMessage, size: int) -> None:
+    def received(self, connection: Connection, message: Message, size: int) -> None:
         contact = connection.contact
         assert contact is not None
         try:
@@ -189,7 +190,7 @@ class Runtime:
                 self._carry_out_rare(effect)
         return sent
 
-    def _meet_obstacle(self, full: Remote, message: AnyMessage) -> None:
+    def _meet_obstacle(self, full: Remote, message: Message) -> None:
         """Only events are worth waiting for: control messages have room of their own."""
         if full.congestion.blocks and isinstance(message, PAYLOAD_KINDS):
             self._obstacles.append(full.congestion)

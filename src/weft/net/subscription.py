@@ -23,9 +23,9 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.errors import ClosedError, UsageError
 from weft.net.timers import Timers
-from weft.protocol.messages import Event
 from weft.protocol.records import message_id
 from weft.protocol.seam import Outcome
+from weft.protocol.wire import Event
 from weft.rules.descriptor import Event as Described
 
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload

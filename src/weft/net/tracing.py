@@ -12,8 +12,8 @@ from pathlib import Path
 from weft import trace
 from weft.ids import PeerId, peer_text
 from weft.net.errors import WeftError
-from weft.protocol.messages import AnyMessage
 from weft.protocol.records import DROP_RPC, RECV_RPC, SEND_RPC
+from weft.protocol.wire import Message
 
 _BUFFER_BYTES = 1 << 18
 
@@ -34,13 +34,13 @@ class Tracer:
     def write(self, kind: str, fields: Mapping[str, object]) -> None:
         self._writer.write(self._me, time.time_ns(), kind, fields)
 
-    def sent(self, peer: PeerId, message: AnyMessage, size: int) -> None:
+    def sent(self, peer: PeerId, message: Message, size: int) -> None:
         self.write(SEND_RPC, {"sendTo": self._name(peer), "meta": _meta(message, size)})
 
-    def received(self, peer: PeerId, message: AnyMessage, size: int) -> None:
+    def received(self, peer: PeerId, message: Message, size: int) -> None:
         self.write(RECV_RPC, {"receivedFrom": self._name(peer), "meta": _meta(message, size)})
 
-    def dropped(self, peer: PeerId, message: AnyMessage, reason: str) -> None:
+    def dropped(self, peer: PeerId, message: Message, reason: str) -> None:
         fields = {"sendTo": self._name(peer), "meta": trace.rpc_meta(message), "reason": reason}
         self.write(DROP_RPC, fields)
 
@@ -61,7 +61,7 @@ class Tracer:
         return name
 
 
-def _meta(message: AnyMessage, size: int) -> dict[str, object]:
+def _meta(message: Message, size: int) -> dict[str, object]:
     meta = trace.rpc_meta(message)
     meta["bytes"] = size
     return meta

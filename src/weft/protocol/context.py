@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from msgspec import Struct
 
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
-from weft.protocol.config import Config
-from weft.protocol.messages import AnyMessage, Event, Payload
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
 from weft.protocol.twins import Twins
+from weft.protocol.wire import Event, Message, Payload
 from weft.rules import hierarchy
 from weft.rules.descriptor import Event as Described
 from weft.rules.draw import absorb, below
 
+if TYPE_CHECKING:
+    from weft.protocol.config import Config  # composed of the layers' own, which stand above
+
 T = TypeVar("T")
+
+
+def require(condition: bool, text: str) -> None:
+    """What a layer's settings must hold when they are created."""
+    if not condition:
+        raise ValueError(text)
 
 
 class LinkUp(Struct, frozen=True, gc=False):
@@ -133,7 +141,7 @@ class Context:
         self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
-        self.twins = Twins(config.dissemination)
+        self.twins = Twins(config.dissemination.recent_bytes_max)
         self.serial = 0
         self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}
@@ -153,7 +161,7 @@ class Context:
 
     # --- wishes -------------------------------------------------------------------------------
 
-    def send(self, to: Contact, message: AnyMessage) -> None:
+    def send(self, to: Contact, message: Message) -> None:
         self.out.append(Send(to, message))
 
     def answer(self, answer: Answer) -> None:

@@ -21,24 +21,122 @@ newcomer's own exchanges raise its in-degree to the mean within a few cycles.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context
-from weft.protocol.messages import (
-    NO_NEWS,
-    Descriptor,
-    JoinGift,
-    JoinReply,
-    JoinRequest,
-    JoinWalk,
-    OverlayNews,
-    ShuffleReply,
-    ShuffleRequest,
-    Span,
-)
+from msgspec import Meta, Struct
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, require
 from weft.protocol.seam import Millis
+from weft.protocol.wire import Counter, Message, Span, Spans
 from weft.rules import cyclon as rules
 from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
+
+
+@dataclass(frozen=True)
+class Config:
+    """View exchange, in the general overlay and in every topic overlay."""
+
+    cycle_ms: Millis = 10_000  # measured: see docs/operating.md, what an idle peer costs
+    view_size: int = 20  # paper
+    shuffle_length: int = 8  # paper (Cyclon's own experiments)
+    reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
+    join_walks: int = 6  # guess: of 20 in the paper; see protocol/cyclon.py
+    join_walk_steps: int = 5  # paper: about the mean path length
+    stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
+    exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
+
+    def __post_init__(self) -> None:
+        require(self.cycle_ms >= 1, "cyclon.cycle_ms must be at least 1")
+        require(2 <= self.view_size <= 63, "cyclon.view_size must be 2 to 63")
+        require(
+            1 <= self.shuffle_length <= self.view_size,
+            "cyclon.shuffle_length must be between 1 and the view size",
+        )
+        require(self.reply_timeout_ms >= 1, "cyclon.reply_timeout_ms must be at least 1")
+        require(0 <= self.join_walks <= 63, "cyclon.join_walks must be 0 to 63")
+        require(0 <= self.join_walk_steps <= 64, "cyclon.join_walk_steps must be 0 to 64")
+        require(self.stable_period_max >= 1, "cyclon.stable_period_max must be at least 1")
+        require(self.exchanges_per_cycle_max >= 1, "cyclon.exchanges_per_cycle_max must be >= 1")
+
+
+class Descriptor(Struct, frozen=True, array_like=True, gc=False):
+    """An entry of a view: a peer and how many cycles ago it last vouched for itself."""
+
+    contact: Contact
+    age: Annotated[int, Meta(ge=0, le=1 << 16)]
+
+
+Descriptors: TypeAlias = Annotated[list[Descriptor], Meta(max_length=128)]
+
+
+MEMBERS_MAX = (1 << 32) - 1
+
+
+Members: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
+"""How many peers a topic has; what is heard of it is said again in adverts."""
+
+
+class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
+    """What every view exchange in a topic overlay carries along: the overlay's id (so that ids
+    converge), the best size estimate known and the fingerprint of recent events."""
+
+    overlay: Counter = 0
+    size: Members = 0  # estimated members, 0 when nothing is known
+    size_ms: Counter = 0  # age of that estimate
+    recent: Counter = 0  # fingerprint of what has been seen (protocol/recent.py)
+
+
+NO_NEWS = OverlayNews()
+
+
+class ShuffleRequest(Message, frozen=True, tag=1):
+    topic: WireTopic
+    tick: Counter
+    descriptors: Descriptors
+    news: OverlayNews = NO_NEWS
+    # Fingerprints of topics in the asker's access point table: a uniform sample of the active
+    # topics, from which the asked peer estimates how many there are (TERA 4.2.2, footnote 7).
+    topics_sample: Annotated[list[Counter], Meta(max_length=16)] = []
+
+
+class ShuffleReply(Message, frozen=True, tag=2):
+    topic: WireTopic
+    tick: Counter
+    descriptors: Descriptors
+    news: OverlayNews = NO_NEWS
+    member: bool = True  # False: the asked peer is not in this overlay (any more)
+
+
+class JoinRequest(Message, frozen=True, tag=3):
+    topic: WireTopic
+
+
+class JoinReply(Message, frozen=True, tag=4):
+    topic: WireTopic
+    member: bool  # False: the asked peer is not in this overlay
+    news: OverlayNews = NO_NEWS
+    descriptors: Descriptors = []
+    seen: Spans = []  # what was published before: the joiner starts after it
+
+
+class JoinWalk(Message, frozen=True, tag=5):
+    topic: WireTopic
+    joiner: Contact
+    steps: Annotated[int, Meta(ge=0, le=64)]
+
+
+class JoinGift(Message, frozen=True, tag=6):
+    """From the end of a join walk: the view entry that made room for the joiner."""
+
+    topic: WireTopic
+    descriptor: Descriptor
+
+
+class LeaveNotice(Message, frozen=True, tag=7):
+    topic: WireTopic
+
 
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol.context import Context
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import NO_NEWS
+from weft.protocol.cyclon import NO_NEWS, Cyclon
 from weft.rules.draw import stream_of
 
 TIMER = "rejoin"

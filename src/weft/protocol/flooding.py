@@ -10,16 +10,25 @@ Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass 
 
 from __future__ import annotations
 
-from weft.ids import GENERAL, Contact, PeerId, Topic
-from weft.protocol import messages as m
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, MemberMet
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages_pulsar import FloodMember
 from weft.protocol.recent import Recent
 from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing
 from weft.protocol.seam import Answer, Scheme
 from weft.protocol.taking import deliver, take_in, trace_event
+from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
+
+
+class FloodMember(Message, frozen=True, tag=75):
+    """Where events are flooded: this peer is subscribed (protocol/flooding.py)."""
+
+    topic: WireTopic
+    member: Contact
+    incarnation: Counter
+    tick: Counter  # the larger one is newer
+
 
 _TOPICS_MAX = 1_024
 """guess"""
@@ -53,13 +62,13 @@ class Flooding(Routing):
         super().__init__(ctx)
         self._general = general
         self._topics: dict[Topic, _Known] = {}
-        self._unsent: list[tuple[Topic, m.Event]] = []
+        self._unsent: list[tuple[Topic, Event]] = []
         # Who made itself known lately: incarnation, tick, and the cycle it was heard in.
         self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
         self._cycle = 0
 
     def handlers(self) -> Handlers:
-        return {FloodMember: self.on_member, m.Payload: self.on_payload}
+        return {FloodMember: self.on_member, Payload: self.on_payload}
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -135,7 +144,7 @@ class Flooding(Routing):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         known = self._known(topic)
         if known.recent.admit(event, 0, None, self._ctx.now):
             if known.subscribed and not delivered:
@@ -143,13 +152,13 @@ class Flooding(Routing):
             self._push(topic, event, 0, None)
         return True
 
-    def on_payload(self, sender: Contact, message: m.Payload) -> None:
+    def on_payload(self, sender: Contact, message: Payload) -> None:
         ctx, topic, event = self._ctx, message.topic, message.event
         ctx.counters["payloads_received"] += 1
         if topic == GENERAL:
             return
         known = self._known(topic)
-        hops = min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
+        hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
         ask = known.members.get(sender.peer)
         if take_in(ctx, topic, known.recent, event, hops, sender, known.subscribed, ask):
             self._push(topic, event, hops, sender.peer)
@@ -157,9 +166,9 @@ class Flooding(Routing):
             ctx.counters["duplicates"] += 1
             trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)
 
-    def _push(self, topic: Topic, event: m.Event, hops: int, source: PeerId | None) -> None:
+    def _push(self, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
         contacts = self._general.contacts()
-        message = m.Payload(topic, event, hops + 1)
+        message = Payload(topic, event, hops + 1)
         for contact in contacts:
             if contact.peer not in (source, event.publisher):
                 self._ctx.send(contact, message)

@@ -8,10 +8,19 @@ topics; the topic in the message says which is meant.
 from __future__ import annotations
 
 from weft.ids import GENERAL, Contact
-from weft.protocol import messages as m
 from weft.protocol.context import Context, NeighboursFound, PeerGone
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.liveness import Liveness
+from weft.protocol.cyclon import (
+    NO_NEWS,
+    Cyclon,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.liveness import Liveness, Ping, Pong
 from weft.protocol.routing import Handlers, Routing
 from weft.protocol.seam import Received
 
@@ -33,17 +42,17 @@ class Inbox:
         self._routing = routing
         self._handlers: Handlers = {
             **handlers,
-            m.Ping: liveness.on_ping,
-            m.Pong: liveness.on_pong,
+            Ping: liveness.on_ping,
+            Pong: liveness.on_pong,
         }
         self._in_general: Handlers = {
-            m.ShuffleRequest: self._on_shuffle_request,
-            m.ShuffleReply: self._on_shuffle_reply,
-            m.JoinRequest: self._on_join_request,
-            m.JoinReply: self._on_join_reply,
-            m.JoinWalk: lambda sender, message: general.on_join_walk(message),
-            m.JoinGift: lambda sender, message: general.on_join_gift(message),
-            m.LeaveNotice: lambda sender, message: ctx.tell(PeerGone(sender.peer)),
+            ShuffleRequest: self._on_shuffle_request,
+            ShuffleReply: self._on_shuffle_reply,
+            JoinRequest: self._on_join_request,
+            JoinReply: self._on_join_reply,
+            JoinWalk: lambda sender, message: general.on_join_walk(message),
+            JoinGift: lambda sender, message: general.on_join_gift(message),
+            LeaveNotice: lambda sender, message: ctx.tell(PeerGone(sender.peer)),
         }
 
     def on_received(self, fact: Received) -> None:
@@ -52,7 +61,7 @@ class Inbox:
         self._liveness.heard_from(sender.peer)
         if sender.peer == self._ctx.me.peer:
             return
-        if kind in self._in_general and message.topic == GENERAL:  # type: ignore[union-attr]
+        if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
             was_isolated = self._general.knows_nobody
             self._in_general[kind](sender, message)
             if was_isolated and not self._general.knows_nobody:
@@ -60,17 +69,17 @@ class Inbox:
         else:
             self._handlers[kind](sender, message)
 
-    def _on_shuffle_request(self, sender: Contact, message: m.ShuffleRequest) -> None:
-        self._general.on_request(sender, message, m.NO_NEWS)
+    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self._general.on_request(sender, message, NO_NEWS)
         self._routing.on_sample(message.topics_sample)
 
-    def _on_shuffle_reply(self, sender: Contact, message: m.ShuffleReply) -> None:
+    def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
         self._general.on_reply(sender, message)
 
-    def _on_join_request(self, sender: Contact, message: m.JoinRequest) -> None:
-        self._general.on_join_request(sender, m.NO_NEWS, [])
+    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        self._general.on_join_request(sender, NO_NEWS, [])
         self._routing.welcome(sender)
 
-    def _on_join_reply(self, sender: Contact, message: m.JoinReply) -> None:
+    def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
         self._general.on_join_reply(message)
         self._general.add(sender)

@@ -10,9 +10,21 @@ from __future__ import annotations
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.messages import LIST_MAX, LinkList, Ping, Pong
 from weft.protocol.seam import Hold, Millis, Release
+from weft.protocol.tera.links import LinkList
+from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules.draw import stream_of
+
+
+class Ping(Message, frozen=True, tag=19):
+    nonce: Counter
+    links: Counter  # fingerprint of the topics in which the sender is linked to the receiver
+
+
+class Pong(Message, frozen=True, tag=20):
+    nonce: Counter
+    links: Counter
+
 
 TIMER = "liveness"
 

@@ -11,8 +11,7 @@ from typing import Annotated, TypeAlias, Union
 from msgspec import Meta
 
 from weft.ids import Contact, WireTopic
-from weft.protocol.messages_event import Spans
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Counter, Message, Spans
 
 FAMILY_MAX = 16
 """guess: peers of one kind that one message names."""
@@ -77,15 +76,4 @@ class RendezvousSync(Message, frozen=True, tag=74):
     recent: Counter = 0  # fingerprint of what the sender has seen
 
 
-class FloodMember(Message, frozen=True, tag=75):
-    """Where events are flooded: this peer is subscribed (protocol/flooding.py)."""
-
-    topic: WireTopic
-    member: Contact
-    incarnation: Counter
-    tick: Counter  # the larger one is newer
-
-
-PulsarMessage: TypeAlias = Union[
-    TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync, FloodMember
-]
+PulsarMessage: TypeAlias = Union[TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync]

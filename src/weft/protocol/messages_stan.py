@@ -51,12 +51,6 @@ class AdoptMe(Message, frozen=True, tag=32):
     topic: WireTopic
 
 
-class LinkRelease(Message, frozen=True, tag=33):
-    """The sender has better links: give this one up (by Unlink) if that is no loss to you."""
-
-    topic: WireTopic
-
-
 class InLink(Message, frozen=True, tag=35):
     """Whether the sender has the receiver in its view from now on."""
 
@@ -65,4 +59,4 @@ class InLink(Message, frozen=True, tag=35):
     found: bool  # whether walks find the sender otherwise than through the receiver
 
 
-StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, LinkRelease, InLink]
+StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, InLink]

@@ -17,8 +17,7 @@ from typing import Annotated, Literal, TypeAlias, Union
 from msgspec import Meta
 
 from weft.ids import Contact, WirePeerId, WireTopic
-from weft.protocol.messages_event import Event, Hops, Spans
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Counter, Event, Hops, Message, Spans
 from weft.rules.prefix import BITS
 from weft.rules.treecast import ROOTS_MAX
 

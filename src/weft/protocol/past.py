@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from weft.ids import Topic
-from weft.protocol.config import Dissemination
-from weft.protocol.recent import Recent
+from weft.protocol.recent import Config, Recent
 from weft.protocol.seam import Millis
 
 _TOPICS_MAX = 256
@@ -16,7 +15,7 @@ class Past:
 
     __slots__ = ("_config", "_recent")
 
-    def __init__(self, config: Dissemination) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
         self._recent: dict[Topic, Recent] = {}
 

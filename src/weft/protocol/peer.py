@@ -15,7 +15,6 @@ from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
 from weft.protocol import entering, liveness, publishing, routings
-from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -27,7 +26,7 @@ from weft.protocol.context import (
     NeighboursFound,
     PeerGone,
 )
-from weft.protocol.cyclon import Cyclon
+from weft.protocol.cyclon import NO_NEWS, Cyclon, LeaveNotice
 from weft.protocol.entering import Entering
 from weft.protocol.history import history, wiring
 from weft.protocol.history.history import History
@@ -35,7 +34,7 @@ from weft.protocol.inbox import Inbox
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness
-from weft.protocol.publishing import Publishing
+from weft.protocol.publishing import Publishing, RouteResult
 from weft.protocol.records import PUBLISH_MESSAGE, message_id
 from weft.protocol.routing import NO_LINKS, Signals, Timers
 from weft.protocol.seam import (
@@ -58,6 +57,7 @@ from weft.protocol.seam import (
     Unsubscribe,
 )
 from weft.protocol.tera.tera import Tera
+from weft.protocol.wire import Event, Part
 from weft.rules import hierarchy
 from weft.rules.draw import below, stream_of
 from weft.rules.signing import Signer
@@ -106,7 +106,7 @@ class Peer:
                 **routings.handlers(ctx, self.routing),
                 **kademlia.handlers(ctx, self.dht),
                 **wiring.handlers(ctx, self.history),
-                m.RouteResult: self.publishing.on_result,
+                RouteResult: self.publishing.on_result,
             },
         )
         self._inputs: dict[type, Callable[[Any], None]] = {
@@ -256,7 +256,7 @@ class Peer:
 
     def _on_leave(self, fact: Leave) -> None:
         ctx = self._ctx
-        notice = m.LeaveNotice(GENERAL)
+        notice = LeaveNotice(GENERAL)
         told = {watch.contact.peer: watch.contact for watch in self.liveness.watched.values()}
         for contact in self.general.contacts():
             told[contact.peer] = contact
@@ -320,14 +320,14 @@ class Peer:
         origins = [hierarchy.origin(topic, topics, levels) for topic in topics]
         climbed = [o if o != topic else None for o, topic in zip(origins, topics, strict=True)]
         numbers = [self._ctx.published.get(topic, 0) + 1 for topic in topics]
-        parts = tuple(m.Part(*part) for part in zip(topics, numbers, strict=True))
+        parts = tuple(Part(*part) for part in zip(topics, numbers, strict=True))
         named = self.history is None and (self.routing.shares_events or any(climbed))
         shared = parts if named and len(parts) > 1 else ()
         for token, topic, origin in zip(fact.tokens, topics, climbed, strict=True):
             self._on_publish(Publish(token, topic, fact.payload, fact.published_ms), shared, origin)
 
     def _on_publish(
-        self, fact: Publish, parts: tuple[m.Part, ...] = (), origin: Topic | None = None
+        self, fact: Publish, parts: tuple[Part, ...] = (), origin: Topic | None = None
     ) -> None:
         """`origin`: the sub-topic that the event climbs from."""
         ctx, topic = self._ctx, fact.topic
@@ -336,7 +336,7 @@ class Peer:
         number = ctx.published.get(topic, 0) + 1
         ctx.published[topic] = number
         me, when = self.me.peer, fact.published_ms
-        event = m.Event(me, ctx.incarnation, number, when, fact.payload, parts)
+        event = Event(me, ctx.incarnation, number, when, fact.payload, parts)
         if ctx.tracing:
             ctx.trace(PUBLISH_MESSAGE, {"messageID": message_id(topic, event), "topic": topic})
         ctx.counters["published"] += 1
@@ -345,7 +345,7 @@ class Peer:
         else:
             self._route(fact.token, topic, event, origin is not None)
 
-    def _route(self, token: int, topic: Topic, event: m.Event, climbs: bool) -> None:
+    def _route(self, token: int, topic: Topic, event: Event, climbs: bool) -> None:
         """Spread an event of this peer's own; with history it has been delivered here."""
         if self.routing.publish(topic, event, delivered=self.history is not None):
             self._ctx.out.append(Answer(token, "delivered", self.me, event))
@@ -363,7 +363,7 @@ class Peer:
         ctx = self._ctx
         self.cycle += 1
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
-        self.general.exchange(m.NO_NEWS, self.routing.sample())
+        self.general.exchange(NO_NEWS, self.routing.sample())
         if self.isolated:
             self._entering.ask()
         self._entering.run_cycle(self.cycle)

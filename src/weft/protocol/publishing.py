@@ -17,10 +17,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from weft.ids import Contact, PeerId, Topic
+from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.messages import AVOID_MAX, Event, RouteResult
 from weft.protocol.seam import Answer, Millis, Outcome
+from weft.protocol.tera.lookup import AVOID_MAX
+from weft.protocol.twins import with_payload
+from weft.protocol.wire import Counter, Event, Message
+
+
+class RouteEvent(Message, frozen=True, tag=14):
+    topic: WireTopic
+    event: Event
+    again: bool = False  # the payload is left out: it came in another of the event's topics
+
+
+class RouteResult(Message, frozen=True, tag=15):
+    topic: WireTopic
+    incarnation: Counter
+    number: Counter
+    accepted: bool  # False: not subscribed (any more), choose another access point
+
 
 TIMER = "route"
 _ROUTES_MAX = 256
@@ -214,10 +230,18 @@ class Publishing:
         pending.contact = contact
         pending.sent = ctx.next_serial()
         anew = pending.attempts > 1 or not self._finder.shares_events
-        ctx.send(contact, ctx.twins.routed(contact.peer, pending.topic, pending.event, anew))
+        ctx.send(contact, self._route_event(contact.peer, pending, anew))
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.event.number)
         ctx.set_timer(ctx.config.tera.route_timeout_ms, TIMER, pending.topic, timer)
+
+    def _route_event(self, to: PeerId, pending: _Pending, anew: bool) -> RouteEvent:
+        """An event of several topics goes to an access point with its payload once; `anew`: what
+        was sent before may be lost."""
+        event = pending.event
+        if not event.parts or self._ctx.twins.crosses_first(to, event) or anew:
+            return RouteEvent(pending.topic, event)
+        return RouteEvent(pending.topic, with_payload(event, event.number, b""), True)
 
     # --- what became of it -----------------------------------------------------------------------
 

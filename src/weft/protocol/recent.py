@@ -16,13 +16,81 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
 
-from weft.ids import PeerId
-from weft.protocol.config import Dissemination
-from weft.protocol.messages import LIST_MAX, Event, Span
-from weft.protocol.seam import Millis
+from msgspec import Meta
+
+from weft.ids import PeerId, WireTopic
+from weft.protocol.context import require
+from weft.protocol.seam import SCHEMES, Millis, Scheme
+from weft.protocol.wire import LIST_MAX, Counter, Event, Message, Span, Spans
 from weft.rules import spans as rules
 from weft.rules.draw import MASK64, absorb
+
+
+@dataclass(frozen=True)
+class Config:
+    """How events spread inside a topic, and how losses are repaired."""
+
+    scheme: Scheme = "tree"
+    gossip_fanout: int = 6  # guess: ln(n) + 2 for small groups
+    lazy_delay_ms: Millis = 50  # guess: announcements gathered for so long
+    graft_timeout_ms: Millis = 500  # guess: several round trips; too short costs duplicates
+    graft_retry_ms: Millis = 250  # guess: before the next announcer is asked
+    shaper_quiet_ms: Millis = 1_000  # guess: longer than an event travels, then another shapes
+    settle_ms: Millis = 2_000  # guess: by then an event has reached all, or is missing
+    recent_ms: Millis = 120_000  # guess: events are kept for repair for so long
+    recent_events_max: int = 4_096  # guess: per topic
+    recent_bytes_max: int = 4 << 20  # guess: per topic
+    streams_max: int = 4_096  # guess: publishers remembered per topic
+    gaps_max: int = 1_024  # guess: events seen out of order, per publisher
+    repair_batch: int = 64  # guess: events in one repair message
+    repair_bytes_max: int = 256 << 10  # guess: payload bytes in one repair message
+
+    def __post_init__(self) -> None:
+        require(self.scheme in SCHEMES, f"scheme: one of {', '.join(SCHEMES)}")
+        for name in (
+            "gossip_fanout",
+            "lazy_delay_ms",
+            "graft_timeout_ms",
+            "graft_retry_ms",
+            "shaper_quiet_ms",
+            "settle_ms",
+            "recent_ms",
+            "recent_events_max",
+            "recent_bytes_max",
+            "streams_max",
+            "gaps_max",
+        ):
+            require(getattr(self, name) >= 1, f"dissemination.{name} must be at least 1")
+        require(
+            1 <= self.repair_bytes_max <= 2 << 20,
+            "dissemination.repair_bytes_max must be 1 to 2 MiB",
+        )
+        require(1 <= self.repair_batch <= 512, "dissemination.repair_batch must be 1 to 512")
+
+
+class Offer(Message, frozen=True, tag=26):
+    """Recent events the sender holds; sent when fingerprints of recent events differ."""
+
+    topic: WireTopic
+    spans: Spans
+    first: bool  # False: an answer, not to be answered by another offer
+    settle_ms: Counter = 0  # only events held for so long were offered; so shall the answer
+
+
+class Want(Message, frozen=True, tag=27):
+    topic: WireTopic
+    spans: Spans
+
+
+class Repair(Message, frozen=True, tag=28):
+    """Events sent on request, outside the push."""
+
+    topic: WireTopic
+    events: Annotated[list[Event], Meta(max_length=LIST_MAX)]
+
 
 STREAM_LIFE = 4
 """guess: a publisher is remembered this many times longer than events are held, so that no
@@ -64,7 +132,7 @@ class Recent:
 
     __slots__ = ("_bytes", "_config", "_count", "_fingerprint", "_order", "evicted", "streams")
 
-    def __init__(self, config: Dissemination) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
         self.streams: dict[tuple[PeerId, int], Stream] = {}
         # Held events, oldest first. A plain dict slows down when its front is taken repeatedly.

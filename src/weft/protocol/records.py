@@ -6,7 +6,7 @@ The vocabulary is that of libp2p's pubsub tracer; `weft.trace` writes the record
 from __future__ import annotations
 
 from weft.ids import peer_text
-from weft.protocol.messages import Event
+from weft.protocol.wire import Event
 
 PUBLISH_MESSAGE = "PUBLISH_MESSAGE"
 REJECT_MESSAGE = "REJECT_MESSAGE"

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.messages import LIST_MAX, Event, IHave, Offer, Repair, Want
-from weft.protocol.recent import Recent
+from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis
+from weft.protocol.tera.tree import IHave
+from weft.protocol.wire import LIST_MAX, Event
 
 
 def compare(

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
-from weft.protocol.messages import Event
 from weft.protocol.seam import Scheme, Timer
+from weft.protocol.wire import Event
 
 Handlers: TypeAlias = dict[type, Callable[[Contact, Any], None]]
 """By kind of message: what to do with its sender and it."""

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeAlias, Union, get_args
 from msgspec import Struct
 
 from weft.ids import Cid, Contact, PeerId, Topic
-from weft.protocol.messages import AnyMessage, Event
+from weft.protocol.wire import Event, Message
 from weft.rules.descriptor import Event as Described
 from weft.rules.descriptor import TopicVersion
 from weft.store.interface import Retention
@@ -43,7 +43,7 @@ class Started(Struct, frozen=True, gc=False):
 
 class Received(Struct, frozen=True, gc=False):
     sender: Contact
-    message: AnyMessage
+    message: Message
 
 
 class Timer(Struct, frozen=True, gc=False):
@@ -222,7 +222,7 @@ Input: TypeAlias = Union[Started, Received, TimerFired, PeerLost, Stored, Pruned
 
 class Send(Struct, frozen=True, gc=False):
     to: Contact
-    message: AnyMessage
+    message: Message
 
 
 class SetTimer(Struct, frozen=True, gc=False):

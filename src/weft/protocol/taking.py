@@ -5,10 +5,10 @@ from __future__ import annotations
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Arrived, Context
 from weft.protocol.history.plain import plain
-from weft.protocol.messages import Event, Part
 from weft.protocol.recent import Recent
 from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
+from weft.protocol.wire import Event, Part
 
 
 def is_forged(ctx: Context, topic: Topic, event: Event) -> bool:

@@ -18,11 +18,24 @@ with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from weft.ids import Contact, PeerId, Topic
-from weft.protocol.config import Dissemination
-from weft.protocol.messages import Again, Event, Part, Payload, RouteEvent
+from msgspec import Meta
+
+from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
+from weft.protocol.wire import Counter, Event, Hops, Message, Part, Payload
+
+
+class Again(Message, frozen=True, tag=34):
+    """Pushes an event whose payload the receiver got, or sent, in another of its topics."""
+
+    topic: WireTopic
+    publisher: WirePeerId
+    incarnation: Counter
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    hops: Hops
+    first: Part  # of the event's topics
+
 
 _GROUPS_MAX = 64
 """guess: events of several topics on their way at once."""
@@ -49,8 +62,8 @@ class Twins:
 
     __slots__ = ("_bytes", "_bytes_max", "_groups", "linked_in")
 
-    def __init__(self, config: Dissemination) -> None:
-        self._bytes_max = config.recent_bytes_max
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._groups: dict[GroupKey, _Group] = {}
         self._bytes = 0
         self.linked_in: Callable[[PeerId], Container[Topic]] = lambda peer: ()
@@ -81,12 +94,6 @@ class Twins:
             if part.topic in links:
                 return True
         return False
-
-    def routed(self, to: PeerId, topic: Topic, event: Event, anew: bool) -> RouteEvent:
-        """As `shortened`, for an access point; `anew`: what was sent before may be lost."""
-        if not event.parts or self.crosses_first(to, event) or anew:
-            return RouteEvent(topic, event)
-        return RouteEvent(topic, _with(event, event.number, b""), True)
 
     def crosses_first(self, to: PeerId, event: Event) -> bool:
         """Notes that a payload goes to a peer; says whether it had not been there yet."""
@@ -121,19 +128,19 @@ class Twins:
             return None
         return self._part(group.event, message.topic, message.number)
 
-    def resolve_routed(self, message: RouteEvent) -> Event | None:
+    def resolve_routed(self, topic: Topic, event: Event) -> Event | None:
         """The event that was routed without its payload."""
-        if not message.event.parts:
+        if not event.parts:
             return None
-        group = self._groups.get(_key_of(message.event))
+        group = self._groups.get(_key_of(event))
         if group is None or group.event is None:
             return None
-        return self._part(group.event, message.topic, message.event.number)
+        return self._part(group.event, topic, event.number)
 
     def _part(self, event: Event, topic: Topic, number: int) -> Event | None:
         """The event as it is in another of its topics, if it is in that one."""
         if Part(topic, number) in event.parts:
-            return _with(event, number, event.payload)
+            return with_payload(event, number, event.payload)
         return None
 
     # --- remembering ----------------------------------------------------------------------------
@@ -167,7 +174,7 @@ def _key_of(event: Event) -> GroupKey:
     return event.publisher, event.incarnation, first.topic, first.number
 
 
-def _with(event: Event, number: int, payload: bytes) -> Event:
+def with_payload(event: Event, number: int, payload: bytes) -> Event:
     return Event(
         event.publisher, event.incarnation, number, event.published_ms, payload, event.parts
     )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weft.ids import PeerId, Topic, peer_number
-from weft.protocol.messages import Event
 from weft.protocol.seam import Answer
+from weft.protocol.wire import Event
 from weft.rules.descriptor import Event as Described
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]

@@ -21,12 +21,12 @@ from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages import AnyMessage
 from weft.protocol.messages_dht import FindRequest
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import LOBBY, TOPICS
 from weft.protocol.topic_dht.topic_dht import TopicDht
+from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
 from weft.sim.checkers_topic_dht import Found, check
 from weft.sim.dice import Dice
@@ -96,7 +96,7 @@ class Watched(World):
         self.outside = 0  # to somebody else: from newcomers, and to be known to the others
         self.parasites = 0  # of those inside: to peers that are not subscribed
 
-    def _send(self, node: Node, to: Contact, message: AnyMessage) -> None:
+    def _send(self, node: Node, to: Contact, message: Message) -> None:
         if isinstance(message, FindRequest) and message.space == TOPICS.number:
             prefix = message.target[:DIGEST_BYTES]
             if message.role != LOBBY and prefix == as_bytes(location_of(message.role.encode())):

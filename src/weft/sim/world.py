@@ -19,6 +19,8 @@ from weft import trace
 from weft.ids import Contact, PeerId, Topic, peer_text
 from weft.protocol import messages as m
 from weft.protocol import records, seam
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition
 from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
@@ -287,7 +289,7 @@ class World:
             else:
                 self._carry_out_rarer(node, effect)
 
-    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+    def _send(self, node: Node, to: Contact, message: Message) -> None:
         self.sent[type(message)] += 1
         if self._writer is not None:
             self._trace_rpc(records.SEND_RPC, node, "sendTo", to.peer, message)
@@ -309,7 +311,7 @@ class World:
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
             self.copies += m.payloads_in(message)
-            routed = isinstance(message, m.RouteEvent)  # a stale access point refuses these
+            routed = isinstance(message, RouteEvent)  # a stale access point refuses these
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index
                 kind = type(message).__name__
@@ -319,7 +321,7 @@ class World:
         if self._writer is not None:
             self._trace_rpc(records.RECV_RPC, node, "receivedFrom", fact.sender.peer, message)
 
-    def _drop(self, node: Node, to: PeerId, message: m.AnyMessage, told: bool) -> None:
+    def _drop(self, node: Node, to: PeerId, message: Message, told: bool) -> None:
         self.dropped += 1
         if self._writer is not None:
             self._trace_rpc(records.DROP_RPC, node, "sendTo", to, message)
@@ -403,7 +405,5 @@ class World:
         assert self._writer is not None
         self._writer.write(node.contact.peer, self.now_ms * _NANOS, kind, fields)
 
-    def _trace_rpc(
-        self, kind: str, node: Node, role: str, other: PeerId, message: m.AnyMessage
-    ) -> None:
+    def _trace_rpc(self, kind: str, node: Node, role: str, other: PeerId, message: Message) -> None:
         self._trace(node, kind, {role: peer_text(other), "meta": trace.rpc_meta(message)})

@@ -20,6 +20,8 @@ from weft.protocol import messages_history as mh
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht, History, Keep
 from weft.protocol.peer import Peer
+from weft.protocol.wire import Event as Routed
+from weft.protocol.wire import Payload
 from weft.rules import record
 from weft.rules.dag import Stream
 from weft.rules.descriptor import Event, TopicVersion, seal_event, seal_topic
@@ -213,8 +215,8 @@ class Lone:
             event = rng.choice(self.events)
             number = event.metadata["number"]
             assert isinstance(number, int)
-            told = m.Event(event.publisher, 1, number, 0, event.block)
-            return m.Payload(T, told, 1)
+            told = Routed(event.publisher, 1, number, 0, event.block)
+            return Payload(T, told, 1)
         return random_message(rng.choice(KINDS), rng, T)
 
 

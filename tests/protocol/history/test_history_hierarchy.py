@@ -7,9 +7,9 @@ from test_history_topics import change, history, id_of
 
 from history_kit import T, Town, hear
 from weft.ids import Topic
-from weft.protocol import messages as m
 from weft.protocol.history.intake import routed
 from weft.protocol.seam import FollowTopic
+from weft.protocol.wire import Payload
 from weft.rules.dagcbor import Scalar
 from weft.rules.descriptor import seal_event
 from weft.rules.hierarchy import ORIGIN, ROOT
@@ -77,7 +77,7 @@ def test_who_reads_the_past_learns_it_too(town: Town) -> None:
     assert notes(town, 4) == [(T, B, b"from below"), (T, None, b"from above")]
 
 
-def forge(town: Town, number: int, claim: Scalar, topic: Topic = T) -> m.Payload:
+def forge(town: Town, number: int, claim: Scalar, topic: Topic = T) -> Payload:
     """An event of another peer's, truly signed, that claims to come from somewhere."""
     contact, sign = keyed(1, number)
     event = seal_event(
@@ -88,16 +88,16 @@ def forge(town: Town, number: int, claim: Scalar, topic: Topic = T) -> m.Payload
         created_ms=0,
         metadata={"incarnation": 1, "number": 1, ORIGIN: claim},
     )
-    return m.Payload(topic, routed(event, event.block), 1)
+    return Payload(topic, routed(event, event.block), 1)
 
 
 @pytest.mark.parametrize("claim", [T, "/", "/other/a", f"{T}x", f"{T}//a", "", 7, True])
 def test_a_claim_that_cannot_be_is_refused_and_goes_no_further(town: Town, claim: Scalar) -> None:
-    sent_before = town.world.sent[m.Payload]
+    sent_before = town.world.sent[Payload]
     hear(town, 0, 1, forge(town, 4, claim))
     town.run(60_000)
     assert notes(town, 0) == notes(town, 1) == []
-    assert town.world.sent[m.Payload] == sent_before
+    assert town.world.sent[Payload] == sent_before
     assert town.peer(0).counters["history_refused_outside_hierarchy"] == 1
 
 

@@ -8,8 +8,8 @@ from history_kit import T, Town, hear
 from weft.ids import cid_of
 from weft.protocol.history import catchup, serving
 from weft.protocol.history.intake import routed
-from weft.protocol.messages import Payload
 from weft.protocol.seam import Send
+from weft.protocol.wire import Payload
 from weft.rules.descriptor import Event, seal_event
 from weft.sim.checkers_history import check_complete_streams
 from weft.sim.identity import keyed

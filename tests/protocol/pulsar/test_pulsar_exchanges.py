@@ -5,7 +5,6 @@ from __future__ import annotations
 from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
 
 from weft.ids import Topic
-from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
 from weft.protocol.messages_dht import PROVIDERS, FindReply, FindRequest
@@ -16,9 +15,12 @@ from weft.protocol.messages_pulsar import (
     TreeJoinReply,
     TreeLeave,
 )
+from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
-from weft.protocol.recent import Recent
+from weft.protocol.recent import Offer, Recent, Repair, Want
+from weft.protocol.tera.links import LinkList
+from weft.protocol.wire import Payload, Span
 from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of
 
@@ -104,7 +106,7 @@ def test_who_is_asked_as_rendezvous_begins_a_tree() -> None:
     assert sent(effects, TreeJoinReply) == [(2, TreeJoinReply(T, True, False))]
     assert branch_of(rig).rendezvous and not branch_of(rig).subscribed
     assert rig.peer.subscribed == []
-    forwarded = rig.hear(2, m.Payload(T, event(2, 1), 1))
+    forwarded = rig.hear(2, Payload(T, event(2, 1), 1))
     assert delivered(forwarded) == []
     assert rig.peer.counters["parasites"] == 1
 
@@ -145,22 +147,22 @@ def test_an_event_goes_up_and_down_once() -> None:
     rig = child_of(9)
     rig.hear(2, TreeJoin(T, True))
     rig.hear(3, TreeJoin(T, True))
-    assert told(rig.publish(b"own"), m.Payload) == [2, 3, 9]
-    from_child = rig.hear(2, m.Payload(T, event(7, 1), 4))
+    assert told(rig.publish(b"own"), Payload) == [2, 3, 9]
+    from_child = rig.hear(2, Payload(T, event(7, 1), 4))
     assert delivered(from_child) == [(7, 1)]
-    assert told(from_child, m.Payload) == [3, 9]
-    assert sent(from_child, m.Payload)[0][1].hops == 5
-    again = rig.hear(9, m.Payload(T, event(7, 1), 4))
-    assert told(again, m.Payload) == [] and delivered(again) == []
+    assert told(from_child, Payload) == [3, 9]
+    assert sent(from_child, Payload)[0][1].hops == 5
+    again = rig.hear(9, Payload(T, event(7, 1), 4))
+    assert told(again, Payload) == [] and delivered(again) == []
     assert rig.peer.counters["duplicates"] == 1
 
 
 def test_who_is_not_linked_is_told_to_stop() -> None:
     rig = child_of(9)
-    effects = rig.hear(5, m.Payload(T, event(7, 1), 1))
+    effects = rig.hear(5, Payload(T, event(7, 1), 1))
     assert delivered(effects) == [(7, 1)]
     assert sent(effects, TreeLeave) == [(5, TreeLeave(T))]
-    other = rig.hear(5, m.Payload(Topic("/other"), event(7, 1), 1))
+    other = rig.hear(5, Payload(Topic("/other"), event(7, 1), 1))
     assert sent(other, TreeLeave) == [(5, TreeLeave(Topic("/other")))]
 
 
@@ -170,10 +172,10 @@ def test_an_orphan_asks_the_levels_above() -> None:
     assert sent(rig.lose(8), TreeJoin) == [(7, TreeJoin(T, True, False))]
     assert sent(rig.hear(7, TreeJoinReply(T, False)), TreeJoin) == [(6, TreeJoin(T, True, False))]
     own = rig.publish(b"meanwhile")
-    assert delivered(own) == [(1, 1)] and told(own, m.Payload) == []
-    [(to, offer)] = sent(rig.hear(6, TreeJoinReply(T, True, True)), m.Offer)
+    assert delivered(own) == [(1, 1)] and told(own, Payload) == []
+    [(to, offer)] = sent(rig.hear(6, TreeJoinReply(T, True, True)), Offer)
     assert to == 6 and offer.first and len(offer.spans) == 1
-    [(_, repair)] = sent(rig.hear(6, m.Want(T, offer.spans)), m.Repair)
+    [(_, repair)] = sent(rig.hear(6, Want(T, offer.spans)), Repair)
     assert [one.payload for one in repair.events] == [b"meanwhile"]
 
 
@@ -185,13 +187,13 @@ def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
     known = Recent(CONFIG.dissemination)
     known.admit(missed, 0, None, 0)
     back = rig.hear(8, TreeJoinReply(T, True, True, [], known.fingerprint()))
-    assert [to for to, _ in sent(back, m.Offer)] == [8]
-    answer = rig.hear(8, m.Offer(T, known.offer(0), False))
-    [(to, want)] = sent(answer, m.Want)
+    assert [to for to, _ in sent(back, Offer)] == [8]
+    answer = rig.hear(8, Offer(T, known.offer(0), False))
+    [(to, want)] = sent(answer, Want)
     assert to == 8 and want.spans == known.offer(0)
-    effects = rig.hear(8, m.Repair(T, [missed]))
+    effects = rig.hear(8, Repair(T, [missed]))
     assert delivered(effects) == [(5, 1)]
-    assert [(to, one.event) for to, one in sent(effects, m.Payload)] == [(2, missed)]
+    assert [(to, one.event) for to, one in sent(effects, Payload)] == [(2, missed)]
     assert rig.peer.counters["repaired"] == 1
 
 
@@ -199,12 +201,12 @@ def test_ends_of_a_link_that_have_seen_the_same_offer_nothing() -> None:
     rig = child_of(9)
     known = Recent(CONFIG.dissemination)
     for number in (1, 2):
-        rig.hear(9, m.Payload(T, event(5, number), 1))
+        rig.hear(9, Payload(T, event(5, number), 1))
         known.admit(event(5, number), 0, None, 0)
     same = TreeFamily(T, 2, 0, True, [], [], [], known.fingerprint())
-    assert told(rig.hear(9, same), m.Offer) == []
+    assert told(rig.hear(9, same), Offer) == []
     other = TreeFamily(T, 3, 0, True, [], [], [], known.fingerprint() ^ 1)
-    assert told(rig.hear(9, other), m.Offer) == [9]
+    assert told(rig.hear(9, other), Offer) == [9]
 
 
 def test_who_subscribes_now_does_not_get_what_came_before() -> None:
@@ -212,11 +214,11 @@ def test_who_subscribes_now_does_not_get_what_came_before() -> None:
     rig.meet(9)
     request = sent(rig.subscribe(), FindRequest)[0][1]
     rig.hear(9, FindReply(request.request, True, providers=[contact(9)]))
-    before = m.Span(contact(5).peer, 1, 1, 3)
+    before = Span(contact(5).peer, 1, 1, 3)
     rig.hear(9, TreeJoinReply(T, True, True, [], 7, [before]))
-    assert told(rig.hear(9, m.Offer(T, [before], True)), m.Want) == []
-    assert not delivered(rig.hear(9, m.Payload(T, event(5, 3), 1)))
-    assert delivered(rig.hear(9, m.Payload(T, event(5, 4), 1))) == [(5, 4)]
+    assert told(rig.hear(9, Offer(T, [before], True)), Want) == []
+    assert not delivered(rig.hear(9, Payload(T, event(5, 3), 1)))
+    assert delivered(rig.hear(9, Payload(T, event(5, 4), 1))) == [(5, 4)]
 
 
 def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
@@ -225,13 +227,13 @@ def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
     asked = []
     for beat in range(2, 6):
         message = TreeFamily(T, beat, 0, True, [contact(8)], [contact(7)], [], 12345)
-        asked.append(told(rig.hear(9, message), m.Offer))
+        asked.append(told(rig.hear(9, message), Offer))
     assert asked[0] == [9]
     assert all(len(to) == 2 and 9 in to and {*to} <= {7, 8, 9} for to in asked[1:])
     same = TreeFamily(T, 6, 0, True, [contact(8)], [contact(7)], [])
-    assert told(rig.hear(9, same), m.Offer) == []  # fingerprint 0: nothing seen at either end
-    held = [m.Span(contact(5).peer, 1, 1, 1)]
-    assert told(rig.hear(7, m.Offer(T, held, False)), m.Want) == [7]
+    assert told(rig.hear(9, same), Offer) == []  # fingerprint 0: nothing seen at either end
+    held = [Span(contact(5).peer, 1, 1, 1)]
+    assert told(rig.hear(7, Offer(T, held, False)), Want) == [7]
 
 
 def test_a_parent_that_leaves_says_where_to_go() -> None:
@@ -344,10 +346,10 @@ def test_rendezvous_are_joined_to_each_other() -> None:
     assert sent(effects, RendezvousSync)[0][0] == 2
     rig.hear(3, sync(2))
     assert list(branch_of(rig).fellows) == [contact(2).peer, contact(3).peer]
-    assert told(rig.publish(b"x"), m.Payload) == [2, 3]
+    assert told(rig.publish(b"x"), Payload) == [2, 3]
     # 3 is joined to 2 and has sent it there itself; 2 has not said so of 3.
-    assert told(rig.hear(3, m.Payload(T, event(7, 1), 1)), m.Payload) == []
-    assert told(rig.hear(2, m.Payload(T, event(7, 2), 1)), m.Payload) == [3]
+    assert told(rig.hear(3, Payload(T, event(7, 1), 1)), Payload) == []
+    assert told(rig.hear(2, Payload(T, event(7, 2), 1)), Payload) == [3]
 
 
 def test_a_rendezvous_names_its_fellows_to_its_children() -> None:
@@ -373,11 +375,11 @@ def test_a_rendezvous_that_serves_nobody_lets_go() -> None:
 
 def test_from_outside_an_event_is_taken_by_members_only() -> None:
     rig = Rig(1, CONFIG)
-    refused = sent(rig.hear(5, m.RouteEvent(T, event(5, 1))), m.RouteResult)
-    assert refused == [(5, m.RouteResult(T, 1, 1, False))]
+    refused = sent(rig.hear(5, RouteEvent(T, event(5, 1))), RouteResult)
+    assert refused == [(5, RouteResult(T, 1, 1, False))]
     rig.subscribe()
-    taken = rig.hear(5, m.RouteEvent(T, event(5, 1)))
-    assert sent(taken, m.RouteResult) == [(5, m.RouteResult(T, 1, 1, True))]
+    taken = rig.hear(5, RouteEvent(T, event(5, 1)))
+    assert sent(taken, RouteResult) == [(5, RouteResult(T, 1, 1, True))]
     assert delivered(taken) == [(5, 1)]
 
 
@@ -386,8 +388,8 @@ def test_outside_the_tree_a_publisher_looks_for_a_member() -> None:
     rig.meet(2)
     request = sent(rig.publish(b"x"), FindRequest)[0][1]
     routed = rig.hear(2, FindReply(request.request, True, providers=[contact(2)]))
-    assert told(routed, m.RouteEvent) == [2]
-    assert answers(rig.hear(2, m.RouteResult(T, 1, 1, True))) == [(9, "delivered")]
+    assert told(routed, RouteEvent) == [2]
+    assert answers(rig.hear(2, RouteResult(T, 1, 1, True))) == [(9, "delivered")]
 
 
 def test_where_there_is_no_tree_a_publisher_is_told() -> None:
@@ -399,7 +401,7 @@ def test_where_there_is_no_tree_a_publisher_is_told() -> None:
 
 def test_links_that_one_end_believes_in_are_settled() -> None:
     rig = child_of(9)
-    effects = rig.hear(9, m.LinkList([Topic("/other")], True))
+    effects = rig.hear(9, LinkList([Topic("/other")], True))
     assert sent(effects, TreeLeave) == [(9, TreeLeave(Topic("/other")))]
     assert branch_of(rig).parent is None  # 9 does not think that it is the parent
 
@@ -415,8 +417,8 @@ def test_peers_that_route_otherwise_say_so() -> None:
 
 def test_who_subscribes_again_does_not_get_the_same_events() -> None:
     rig = child_of(9)
-    rig.hear(9, m.Payload(T, event(7, 1), 1))
+    rig.hear(9, Payload(T, event(7, 1), 1))
     rig.do(seam.Unsubscribe(2, T))
     rig.subscribe(token=3)
-    assert delivered(rig.hear(9, m.Payload(T, event(7, 1), 1))) == []
-    assert delivered(rig.hear(9, m.Payload(T, event(7, 2), 1))) == [(7, 2)]
+    assert delivered(rig.hear(9, Payload(T, event(7, 1), 1))) == []
+    assert delivered(rig.hear(9, Payload(T, event(7, 2), 1))) == [(7, 2)]

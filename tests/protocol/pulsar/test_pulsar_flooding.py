@@ -7,10 +7,11 @@ from protocol_kit import Rig, T, answers, contact, delivered, event, told
 from wood import Wood
 
 from weft.ids import GENERAL
-from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.messages_pulsar import FloodMember
+from weft.protocol.cyclon import JoinRequest
+from weft.protocol.flooding import FloodMember
+from weft.protocol.wire import Payload
 
 FLOOD = Config(routing="flood")
 
@@ -18,22 +19,22 @@ FLOOD = Config(routing="flood")
 def test_an_event_goes_on_to_all_neighbours_but_where_it_came_from() -> None:
     rig = Rig(1, FLOOD)
     rig.meet(2, 3, 4)
-    passing = rig.hear(2, m.Payload(T, event(4, 1), 1))
-    assert told(passing, m.Payload) == [3]  # nor to its publisher
+    passing = rig.hear(2, Payload(T, event(4, 1), 1))
+    assert told(passing, Payload) == [3]  # nor to its publisher
     assert delivered(passing) == []
     assert rig.peer.counters["parasites"] == 1
     assert answers(rig.subscribe()) == [(1, "joined")]
-    taken = rig.hear(3, m.Payload(T, event(4, 2), 1))
-    assert delivered(taken) == [(4, 2)] and told(taken, m.Payload) == [2]
-    again = rig.hear(2, m.Payload(T, event(4, 2), 1))
-    assert delivered(again) == [] and told(again, m.Payload) == []
+    taken = rig.hear(3, Payload(T, event(4, 2), 1))
+    assert delivered(taken) == [(4, 2)] and told(taken, Payload) == [2]
+    again = rig.hear(2, Payload(T, event(4, 2), 1))
+    assert delivered(again) == [] and told(again, Payload) == []
 
 
 def test_an_event_waits_for_neighbours() -> None:
     rig = Rig(1, FLOOD)
     rig.publish(b"x")
-    met = rig.hear(2, m.JoinRequest(GENERAL))
-    assert told(met, m.Payload) == [2]
+    met = rig.hear(2, JoinRequest(GENERAL))
+    assert told(met, Payload) == [2]
 
 
 def test_subscribers_are_known_and_passed_on_once() -> None:

@@ -17,15 +17,17 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.flooding import FloodMember
 from weft.protocol.messages_pulsar import (
-    FloodMember,
     RendezvousSync,
     TreeFamily,
     TreeJoin,
     TreeJoinReply,
     TreeLeave,
 )
+from weft.protocol.publishing import RouteEvent
 from weft.protocol.pulsar.pulsar import Pulsar
+from weft.protocol.wire import Payload
 
 TREES = replace(
     TINY,
@@ -101,7 +103,7 @@ def test_no_conversation_hurts(config: c.Config, seed: int) -> None:
     assert rig.peer.status()["cycle"]
 
 
-@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.RouteEvent], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*OWN, Payload, RouteEvent], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
 def test_no_flood_makes_a_peer_grow(config: c.Config, kind: type) -> None:
     rig = ready(config)

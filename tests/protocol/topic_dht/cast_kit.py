@@ -8,9 +8,12 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config, Cyclon, History
 from weft.protocol.messages_topic_dht import Cast
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.recent import Repair
 from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.wire import Payload
 from weft.sim.checkers_topic_dht import check_world
 from weft.sim.network import Conditions, Latency, Network
 from weft.sim.node import Node
@@ -105,7 +108,7 @@ class Field(SmallWorld):
     def copies(self) -> int:
         """Payload messages sent: down trees, to children, in gossip, from outside, as repair."""
         sent = self.world.sent
-        return sum(sent[kind] for kind in (Cast, m.Payload, m.RouteEvent, m.Repair))
+        return sum(sent[kind] for kind in (Cast, Payload, RouteEvent, Repair))
 
     def right(self) -> list[str]:
         """What is wrong about the roles of live peers."""

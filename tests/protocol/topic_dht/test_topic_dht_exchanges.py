@@ -9,6 +9,7 @@ from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.cyclon import LeaveNotice
 from weft.protocol.messages_topic_dht import (
     ABORTED,
     ABSENT,
@@ -27,9 +28,13 @@ from weft.protocol.messages_topic_dht import (
     SeenRequest,
     Vanished,
 )
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
 from weft.protocol.topic_dht.space import location, position
+from weft.protocol.wire import Payload
 from weft.rules.prefix import BITS, common_prefix
 from weft.rules.roles import Load
 
@@ -108,7 +113,7 @@ def test_the_same_event_is_passed_on_once_per_tree_and_delivered_once() -> None:
 def test_what_came_as_repair_is_still_passed_on_by_the_tree() -> None:
     """Others depend on it."""
     rig = forwarder()
-    assert delivered(rig.hear(2, m.Repair(T, [event(7, 1)]))) == [(7, 1)]
+    assert delivered(rig.hear(2, Repair(T, [event(7, 1)]))) == [(7, 1)]
     effects = rig.hear(3, Cast(T, event(7, 1), 1, 0))
     assert delivered(effects) == [] and told(effects, Cast)
 
@@ -116,19 +121,19 @@ def test_what_came_as_repair_is_still_passed_on_by_the_tree() -> None:
 def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
     rig = Rig(1, config())
     rig.subscribe()
-    assert delivered(rig.hear(2, m.Payload(T, event(7, 1), 1))) == [(7, 1)]
+    assert delivered(rig.hear(2, Payload(T, event(7, 1), 1))) == [(7, 1)]
     rig.do(seam.Unsubscribe(2, T))
     assert routing(rig).status()["routing"] == {}  # the role is given up, too
     rig.subscribe(token=3)
-    assert delivered(rig.hear(2, m.Repair(T, [event(7, 1), event(7, 2)]))) == [(7, 2)]
+    assert delivered(rig.hear(2, Repair(T, [event(7, 1), event(7, 2)]))) == [(7, 2)]
 
 
 def test_children_are_handed_the_event_but_not_its_publisher() -> None:
     rig = parent()
-    assert told(rig.publish(b"x"), m.Payload) == [8, 9]
+    assert told(rig.publish(b"x"), Payload) == [8, 9]
     from_child = rig.hear(8, Cast(T, event(8, 1), 1, 0))
-    assert told(from_child, m.Payload) == [9]
-    assert told(rig.hear(8, Cast(T, event(8, 1), 1, 0)), m.Payload) == []
+    assert told(from_child, Payload) == [9]
+    assert told(rig.hear(8, Cast(T, event(8, 1), 1, 0)), Payload) == []
 
 
 def test_several_roots_are_named_and_left_in_peace() -> None:
@@ -149,24 +154,24 @@ def test_several_roots_are_named_and_left_in_peace() -> None:
 
 def test_gossip_goes_to_some_at_first_receipt() -> None:
     rig = forwarder("full-gossip", gossip_mode="push-pull")
-    effects = rig.hear(2, m.Payload(T, event(7, 1), 4))
+    effects = rig.hear(2, Payload(T, event(7, 1), 4))
     assert delivered(effects) == [(7, 1)]
-    assert len(told(effects, m.Payload)) == 3 and not {2, 7} & set(told(effects, m.Payload))
-    assert {one.hops for _, one in sent(effects, m.Payload)} == {5}
-    assert told(rig.hear(3, m.Payload(T, event(7, 1), 4)), m.Payload) == []
+    assert len(told(effects, Payload)) == 3 and not {2, 7} & set(told(effects, Payload))
+    assert {one.hops for _, one in sent(effects, Payload)} == {5}
+    assert told(rig.hear(3, Payload(T, event(7, 1), 4)), Payload) == []
     calls = rig.wait(1_000)
     assert len(told(calls, Beat)) == 1 and sent(calls, Beat)[0][1].fresh
 
 
 def test_push_goes_to_the_logarithm_and_some_more() -> None:
     rig = forwarder("full-gossip")
-    assert len(told(rig.publish(b"x"), m.Payload)) == 5  # of six others: ⌈ln 7⌉ + 3
+    assert len(told(rig.publish(b"x"), Payload)) == 5  # of six others: ⌈ln 7⌉ + 3
 
 
 # --- members, and others --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", [Cast(T, event(7, 1), 1, 0), m.Payload(T, event(7, 1), 1)])
+@pytest.mark.parametrize("message", [Cast(T, event(7, 1), 1, 0), Payload(T, event(7, 1), 1)])
 def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     rig = Rig(1, config())
     effects = rig.hear(2, message)
@@ -205,11 +210,11 @@ def test_a_newcomer_is_told_what_there_has_been() -> None:
 
 def test_from_outside_an_event_is_taken_by_subscribers_only() -> None:
     rig = Rig(1, config())
-    refused = sent(rig.hear(5, m.RouteEvent(T, event(5, 1))), m.RouteResult)
-    assert refused == [(5, m.RouteResult(T, 1, 1, False))]
+    refused = sent(rig.hear(5, RouteEvent(T, event(5, 1))), RouteResult)
+    assert refused == [(5, RouteResult(T, 1, 1, False))]
     rig = forwarder()
-    taken = rig.hear(9, m.RouteEvent(T, event(9, 1)))
-    assert sent(taken, m.RouteResult) == [(9, m.RouteResult(T, 1, 1, True))]
+    taken = rig.hear(9, RouteEvent(T, event(9, 1)))
+    assert sent(taken, RouteResult) == [(9, RouteResult(T, 1, 1, True))]
     assert delivered(taken) == [(9, 1)] and told(taken, Cast)
 
 
@@ -224,14 +229,14 @@ def test_an_event_of_this_peer_that_it_never_published_is_forged() -> None:
 
 def test_beats_tell_what_was_seen_and_differences_are_made_up_for() -> None:
     rig = forwarder()
-    assert sent(rig.hear(2, Beat(T, 0)), m.Offer) == []  # nothing seen here, nothing there
-    offered = sent(rig.hear(2, Beat(T, 77, fresh=True)), m.Offer)
-    assert offered == [(2, m.Offer(T, [], True, 0))]
-    wanted = rig.hear(3, m.IHave(T, [span(7, 1, 1)]))
-    assert sent(wanted, m.Want) == [(3, m.Want(T, [span(7, 1, 1)]))]
-    repaired = rig.hear(3, m.Repair(T, [event(7, 1)]))
+    assert sent(rig.hear(2, Beat(T, 0)), Offer) == []  # nothing seen here, nothing there
+    offered = sent(rig.hear(2, Beat(T, 77, fresh=True)), Offer)
+    assert offered == [(2, Offer(T, [], True, 0))]
+    wanted = rig.hear(3, IHave(T, [span(7, 1, 1)]))
+    assert sent(wanted, Want) == [(3, Want(T, [span(7, 1, 1)]))]
+    repaired = rig.hear(3, Repair(T, [event(7, 1)]))
     assert delivered(repaired) == [(7, 1)]
-    assert 3 not in told(repaired, m.IHave) and len(told(repaired, m.IHave)) == len(OTHERS) - 1
+    assert 3 not in told(repaired, IHave) and len(told(repaired, IHave)) == len(OTHERS) - 1
     assert told(rig.cycle(), Beat) == list(OTHERS)
     assert told(rig.cycle(), Beat) == []  # nothing new
 
@@ -269,7 +274,7 @@ def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
     assert {contact(n).peer for n in told(effects, Vanished)} | linked == {
         contact(n).peer for n in OTHERS
     }
-    assert {contact(n).peer for n in told(effects, m.LeaveNotice)} >= linked
+    assert {contact(n).peer for n in told(effects, LeaveNotice)} >= linked
 
 
 def child_of_2() -> Rig:
@@ -316,8 +321,8 @@ def test_a_parent_looks_for_itself_whether_it_does_more_than_its_share(
 def test_a_child_hands_its_event_to_its_parent() -> None:
     rig = child_of_2()
     assert [(to, cast.charge) for to, cast in sent(rig.publish(b"x"), Cast)] == [(2, 0)]
-    taken = rig.hear(2, m.Payload(T, event(7, 1), 2))
-    assert delivered(taken) == [(7, 1)] and not told(taken, m.Payload) and not told(taken, Cast)
+    taken = rig.hear(2, Payload(T, event(7, 1), 2))
+    assert delivered(taken) == [(7, 1)] and not told(taken, Payload) and not told(taken, Cast)
     stale = rig.hear(5, Cast(T, event(7, 2), 2, 0))  # it was a forwarder a while ago
     assert [(to, cast.charge) for to, cast in sent(stale, Cast)] == [(2, 0)]
     outside = rig.hear(5, Cast(T, event(7, 3), 2, level(2) + 1))  # its parent is not in there

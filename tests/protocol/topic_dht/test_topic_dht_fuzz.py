@@ -20,8 +20,11 @@ from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.messages_topic_dht import CHILDREN_MAX, Appeared, TopicDhtMessage
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.recent import Repair
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.wire import Payload
 
 A, B = Topic("/a"), Topic("/b")
 CONFIGS = {
@@ -71,7 +74,7 @@ def check_roles(rig: Rig) -> None:
         assert len(member._served) <= rig.peer.config.dissemination.recent_events_max
 
 
-@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.Repair], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*OWN, Payload, Repair], ids=lambda kind: kind.__name__)
 @settings(max_examples=12)
 @given(scheme=st.sampled_from(SCHEMES), data=st.data())
 def test_no_message_hurts(kind: type, scheme: Scheme, data: st.DataObject) -> None:
@@ -108,7 +111,7 @@ def test_no_conversation_hurts(config: c.Config) -> None:
     assert rig.peer.status()["cycle"]
 
 
-@pytest.mark.parametrize("kind", [*OWN, m.Payload, m.RouteEvent], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*OWN, Payload, RouteEvent], ids=lambda kind: kind.__name__)
 def test_no_flood_makes_a_peer_grow(kind: type) -> None:
     rig = ready(CONFIGS["forward-gossip"])
     rng = Random(kind.__name__)

@@ -8,12 +8,13 @@ import pytest
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import messages_topic_dht as t
+from weft.protocol.wire import Event, Span
 from weft.rules.treecast import ROOTS_MAX
 from weft.sim.identity import contact_of
 
 A = Topic("/a")
 ONE, TWO = contact_of(1, 1), contact_of(1, 2)
-EVENT = m.Event(ONE.peer, 1, 4, 0, b"x")
+EVENT = Event(ONE.peer, 1, 4, 0, b"x")
 SAID: list[t.TopicDhtMessage] = [
     t.RoleRequest(7, A, t.SPLIT, 2, 9),
     t.RoleRequest(8, A, t.SEAT, seat=3),
@@ -31,7 +32,7 @@ SAID: list[t.TopicDhtMessage] = [
     t.Cast(A, EVENT, 3, 17),
     t.Cast(A, EVENT, 3, 0, 2, [ONE.peer, TWO.peer]),
     t.SeenRequest(11, A),
-    t.SeenReply(11, True, [m.Span(ONE.peer, 1, 1, 4)]),
+    t.SeenReply(11, True, [Span(ONE.peer, 1, 1, 4)]),
     t.Beat(A, 12345, True),
 ]
 decode = msgspec.msgpack.Decoder(t.TopicDhtMessage).decode

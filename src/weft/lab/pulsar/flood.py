@@ -15,20 +15,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.lab.pulsar.world import JOIN_CYCLES, Net, Weighing
-from weft.protocol import messages as m
 from weft.protocol import messages_dht, messages_pulsar
 from weft.protocol.config import Config
+from weft.protocol.liveness import Ping, Pong
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.tera.links import LinkList
+from weft.protocol.wire import Payload
 from weft.sim.network import Conditions, Network
 
 SETTLE_CYCLES = 20
 """guess: tables of the DHT are young and looked after often before."""
 MEASURED_CYCLES = 20
 PUBLISHERS = 8
-PAYLOAD = (m.Payload, m.RouteEvent, m.RouteResult)
+PAYLOAD = (Payload, RouteEvent, RouteResult)
 UPKEEP = (
-    m.Ping,
-    m.Pong,
-    m.LinkList,
+    Ping,
+    Pong,
+    LinkList,
     messages_pulsar.TreeJoin,
     messages_pulsar.TreeJoinReply,
     messages_pulsar.TreeFamily,

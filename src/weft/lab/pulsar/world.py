@@ -12,11 +12,11 @@ from functools import partial
 
 from weft.ids import Cid, Contact, Topic
 from weft.net import codec
-from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.pulsar import Pulsar
+from weft.protocol.wire import Message
 from weft.rules.dag import position
 from weft.rules.descriptor import Event
 from weft.rules.signing import Signer
@@ -49,7 +49,7 @@ class Weighing(World):
         super().__init__(network)
         self.bytes_sent: Counter[type] = Counter()
 
-    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+    def _send(self, node: Node, to: Contact, message: Message) -> None:
         self.bytes_sent[type(message)] += len(codec.encode(message))
         super()._send(node, to, message)
 
@@ -63,7 +63,7 @@ class Watching(World):
         self.said: Counter[type] = Counter()
         self.heard: Counter[type] = Counter()
 
-    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+    def _send(self, node: Node, to: Contact, message: Message) -> None:
         if self.watched == node.contact:
             self.said[type(message)] += 1
         elif self.watched == to:

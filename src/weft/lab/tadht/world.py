@@ -18,8 +18,10 @@ from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.peer import Peer
+from weft.protocol.recent import Repair
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.wire import Event, Message
 from weft.rules.treecast import ROOT_CHARGE
 from weft.sim.checkers_topic_dht import Found, check
 from weft.sim.dice import Dice
@@ -55,7 +57,7 @@ class Counting(Watched):
         self.roots_of: dict[EventKey, list[PeerId]] = defaultdict(list)
         self.copies_sent = 0
 
-    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+    def _send(self, node: Node, to: Contact, message: Message) -> None:
         if isinstance(message, m.PAYLOAD_KINDS):
             for event in events_in(message):
                 self.copies_sent += 1
@@ -66,11 +68,11 @@ class Counting(Watched):
         super()._send(node, to, message)
 
 
-def events_in(message: m.AnyMessage) -> list[m.Event]:
-    if isinstance(message, m.Repair):
+def events_in(message: Message) -> list[Event]:
+    if isinstance(message, Repair):
         return list(message.events)
     event = getattr(message, "event", None)
-    return [event] if isinstance(event, m.Event) else []
+    return [event] if isinstance(event, Event) else []
 
 
 class Net:

@@ -17,8 +17,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from weft.protocol import messages as m
 from weft.protocol import records as r
+from weft.protocol.tera.tree import IHave
+from weft.protocol.wire import Payload
 from weft.trace import FIELDS, KINDS
 
 NO_TYPE = "no known type of record"
@@ -29,7 +30,7 @@ NO_TOPIC = "no topic"
 # What GossipSub's RPCs hold, in this order: the first that is there names the kind. Its mesh is
 # kept up by GRAFT and PRUNE whether or not there are events, so they have names apart from weft's,
 # which serve events.
-PAYLOAD, I_HAVE = m.Payload.__name__, m.IHave.__name__
+PAYLOAD, I_HAVE = Payload.__name__, IHave.__name__
 GOSSIP_CONTROL = {
     "ihave": I_HAVE,
     "iwant": "IWant",

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.pipeline.schemas import DELIVERY, RECEIPT_PIECE, STEP, TRAFFIC, selected
-from weft.protocol import messages as m
+from weft.protocol.publishing import RouteEvent
 
-ROUTING = m.RouteEvent.__name__
+ROUTING = RouteEvent.__name__
 """TERA's step from a publisher outside the topic to an access point."""
 _EVER_NS = -(1 << 63)
 

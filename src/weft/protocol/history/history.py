@@ -23,9 +23,10 @@ parents; nothing is stored or delivered that was not checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
-from weft.protocol.context import Context
+from weft.protocol.context import Context, require
 from weft.protocol.history import asking, catchup, fetch, ownership, pacing, storing
 from weft.protocol.history.answers import Answers
 from weft.protocol.history.asking import Asking
@@ -39,25 +40,85 @@ from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.history.versions import Versions
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages import Event as Routed
 from weft.protocol.messages_history import (
     Heads,
 )
 from weft.protocol.seam import (
     Answer,
+    Millis,
     Pruned,
     Publish,
     Timer,
 )
+from weft.protocol.wire import Event as Routed
 from weft.rules.dag import START, Stream
 from weft.rules.descriptor import Event, seal_event
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.rules.refusal import Reason
 from weft.rules.signing import Signer
+from weft.store.interface import Retention
 from weft.store.interface import Store as StoreOfPeer
 from weft.store.reader import Since
 from weft.store.reader import stream_of as stored_stream
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of a topic's stream is kept; 0: without limit."""
+
+    age_ms: Millis = 0  # guess: all of it, until somebody says otherwise
+    events: int = 0  # guess
+    bytes: int = 0  # guess
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 0, f"keep.{name} must not be negative")
+
+    def retention(self) -> Retention:
+        return Retention(self.age_ms or None, self.events or None, self.bytes or None)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Events that stay (protocol/history)."""
+
+    enabled: bool = False
+    provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
+    request_timeout_ms: Millis = 3_000  # guess
+    patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
+    retry_ms: Millis = 5_000  # guess: after everybody was asked for a block in vain
+    give_up_ms: Millis = 600_000  # guess: then the stream goes on without it
+    requests_max: int = 8  # guess: requests for blocks at once
+    blocks_per_request: int = 64  # guess
+    page_bytes_max: int = 256 << 10  # guess: of blocks in one message
+    serve_bytes_per_s: int = 16 << 20  # guess: of blocks, to each peer that asks for the past
+    walk_back_max: int = 16  # measured: walking back 16 takes 1.2 s and 32 messages, a page 2
+    early_max: int = 1_024  # guess: events that wait until a subscription has begun
+    held_max: int = 1_024  # guess: events that wait for their topic's version
+    publishers_max: int = 1_024  # guess: of whom a topic's members know what they have had
+    outside_max: int = 1_024  # guess: topics published to without a subscription
+    waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
+    wants_max: int = 4_096  # guess: missing blocks that are looked for at once
+    wants_per_source_max: int = 1_024  # guess: of these on the word of one peer
+    accept_sub_topics: bool = False  # whoever may publish gets the sub-topics it asks for, at once
+    topics_every_ms: Millis = 600_000  # guess: how often records are looked at for renewal
+    prune_every_ms: Millis = 60_000  # guess
+    keep: Keep = field(default_factory=Keep)
+    keep_topics: dict[str, Keep] = field(default_factory=dict)  # guess: for some topics, by name
+
+    def __post_init__(self) -> None:
+        require(0 <= self.provide_probability <= 1, "history.provide_probability must be 0 to 1")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                require(value >= 1, f"history.{name} must be at least 1")
+        require(self.blocks_per_request <= 256, "history.blocks_per_request must be at most 256")
+        require(self.page_bytes_max <= 1 << 20, "history.page_bytes_max must be at most 1 MiB")
+
+    def retention(self, topic: str) -> Retention:
+        """How much of a topic is kept."""
+        return self.keep_topics.get(topic, self.keep).retention()
+
 
 TIMERS = (
     fetch.TIMEOUT,

@@ -18,9 +18,9 @@ from weft.protocol.history.seen import number_of
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.history.versions import Versions
-from weft.protocol.messages import Event as Routed
 from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
+from weft.protocol.wire import Event as Routed
 from weft.rules.dag import Added
 from weft.rules.descriptor import Event, known_event, verify_event
 from weft.rules.hierarchy import claimed_origin

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft.ids import Topic, cid_of
 from weft.protocol.history.seen import number_of
-from weft.protocol.messages_event import Event
+from weft.protocol.wire import Event
 from weft.rules.descriptor import known_event, verify_event
 from weft.rules.refusal import Refused
 

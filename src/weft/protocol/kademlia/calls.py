@@ -13,10 +13,10 @@ from typing import Protocol
 
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol.context import Context
-from weft.protocol.messages import AnyMessage
 from weft.protocol.messages_dht import FindReply, ProbeReply, StoreReply, StoreValue
 from weft.protocol.messages_topic_dht import RoleReply, SeenReply
 from weft.protocol.seam import Millis
+from weft.protocol.wire import Message
 
 TIMER = "dht.call"
 
@@ -42,7 +42,7 @@ class Call(Protocol):
 class _Waiting:
     __slots__ = ("call", "contact", "ends_ms", "message", "slow")
 
-    def __init__(self, call: Call, contact: Contact, message: AnyMessage, ends_ms: Millis) -> None:
+    def __init__(self, call: Call, contact: Contact, message: Message, ends_ms: Millis) -> None:
         self.call = call
         self.contact = contact
         self.message = message
@@ -61,7 +61,7 @@ class Calls:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def ask(self, contact: Contact, make: Callable[[int], AnyMessage], call: Call) -> None:
+    def ask(self, contact: Contact, make: Callable[[int], Message], call: Call) -> None:
         """Send the message that `make` makes for a request's number."""
         ctx = self._ctx
         number = ctx.next_serial()
@@ -125,5 +125,5 @@ class Calls:
         return waiting
 
 
-def _is_large(message: AnyMessage) -> bool:
+def _is_large(message: Message) -> bool:
     return isinstance(message, StoreValue) and len(message.value) > _LARGE_BYTES

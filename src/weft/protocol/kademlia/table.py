@@ -19,11 +19,55 @@ strangers causes no flood of probes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from weft.ids import Contact, Topic
-from weft.protocol.config import Dht
+from weft.protocol.context import require
 from weft.protocol.seam import Millis
 from weft.rules.prefix import common_prefix
+
+
+@dataclass(frozen=True)
+class Config:
+    """Kademlia: tables, lookups, records held for others."""
+
+    enabled: bool = False
+    k: int = 20  # paper: bucket size, replicas, and how many a lookup finds
+    alpha: int = 3  # paper: requests of one lookup at once
+    spare: int = 20  # guess: newcomers remembered per full bucket
+    failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
+    fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
+    slow_ms: Millis = 1_000  # guess: then a request no longer counts towards alpha, and is repeated
+    timeout_ms: Millis = 4_000  # guess: then it has failed
+    requests_max: int = 128  # guess: of one lookup; about 30 are usual
+    lookups_max: int = 64  # guess: lookups at once; others wait their turn
+    background_max: int = 2  # guess: of these, refreshes and republishes
+    waiting_max: int = 4_096  # guess: operations that wait
+    refresh_first_ms: Millis = 5_000  # guess: the table is looked after first, doubling up to …
+    refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
+    bucket_refresh_ms: Millis = 3_600_000  # paper: a range nobody looked into for so long
+    quorum: int = 4  # guess: valid answers for a value that may change
+    value_life_ms: Millis = 86_400_000  # paper: 24 hours
+    republish_ms: Millis = 3_600_000  # paper: holders republish every hour
+    values_max: int = 4_096  # guess: held for others
+    values_bytes_max: int = 64 << 20  # guess: in total
+    values_per_sender_max: int = 1_024  # guess: held on behalf of one peer
+    value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
+    provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
+    provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
+    providers_max: int = 16_384  # guess: provider records held for others
+    providers_per_key_max: int = 32  # guess
+    providers_per_sender_max: int = 2_048  # guess
+    provided_max: int = 16_384  # guess: keys this peer provides
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(name == "enabled" or value >= 1, f"dht.{name} must be at least 1")
+        require(self.k <= 64, "dht.k must be at most 64")
+        require(self.providers_per_key_max <= 64, "dht.providers_per_key_max must be at most 64")
+        require(self.alpha <= self.k, "dht.alpha must be at most dht.k")
+        require(self.slow_ms < self.timeout_ms, "dht.slow_ms must be less than dht.timeout_ms")
+        require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
 
 
 class Entry:
@@ -54,7 +98,7 @@ class Table:
 
     __slots__ = ("_buckets", "_settings", "bits", "own")
 
-    def __init__(self, own: int, bits: int, settings: Dht) -> None:
+    def __init__(self, own: int, bits: int, settings: Config) -> None:
         self.own = own
         self.bits = bits
         self._settings = settings

@@ -13,10 +13,10 @@ is made up for over new links and every cycle.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
-from weft.protocol import messages as m
-from weft.protocol.context import Context
+from weft.protocol.context import Context, require
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness
 from weft.protocol.messages_pulsar import (
@@ -27,6 +27,7 @@ from weft.protocol.messages_pulsar import (
     TreeLeave,
 )
 from weft.protocol.past import Past
+from weft.protocol.publishing import RouteEvent
 from weft.protocol.pulsar import family, joining, status
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.finding import Finding
@@ -34,10 +35,31 @@ from weft.protocol.pulsar.hosting import Hosting
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.pulsar.rendezvous import Rendezvous
 from weft.protocol.pulsar.spreading import Spreading
+from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
-from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.seam import Answer, Millis, Outcome, Scheme
+from weft.protocol.tera.links import LinkList
+from weft.protocol.wire import LIST_MAX, Event, Payload
 from weft.rules.multicast import is_circle, is_cut_off, is_overdue, repair_order
+
+
+@dataclass(frozen=True)
+class Config:
+    """Multicast trees (protocol/pulsar)."""
+
+    rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost
+    children_max: int = 8  # guess: about the links of a peer in a topic overlay
+    reply_timeout_ms: Millis = 3_000  # guess: a round trip with a handshake
+    patience_cycles: int = 3  # guess: beats missed before the way up counts as broken
+    check_every_cycles: int = 6  # guess: how often the closest peers are looked up again
+    trees_max: int = 4_096  # guess: at which others' trees are not served any more
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 1, f"pulsar.{name} must be at least 1")
+        require(self.rendezvous <= 8, "pulsar.rendezvous must be at most 8")
+        require(2 <= self.children_max <= 64, "pulsar.children_max must be 2 to 64")
 
 
 class Pulsar(Routing):
@@ -65,12 +87,12 @@ class Pulsar(Routing):
             TreeFamily: self.on_family,
             TreeLeave: self.on_leave,
             RendezvousSync: self.on_sync,
-            m.Payload: self.spreading.on_payload,
-            m.RouteEvent: self.spreading.on_route_event,
-            m.Offer: self.spreading.on_offer,
-            m.Want: self.spreading.on_want,
-            m.Repair: self.spreading.on_repair,
-            m.LinkList: self.on_link_list,
+            Payload: self.spreading.on_payload,
+            RouteEvent: self.spreading.on_route_event,
+            Offer: self.spreading.on_offer,
+            Want: self.spreading.on_want,
+            Repair: self.spreading.on_repair,
+            LinkList: self.on_link_list,
         }
 
     def timers(self) -> Timers:
@@ -304,14 +326,14 @@ class Pulsar(Routing):
             branch.drop_everywhere(peer)
         self.joining.on_peer_lost(peer)
 
-    def on_link_list(self, sender: Contact, message: m.LinkList) -> None:
+    def on_link_list(self, sender: Contact, message: LinkList) -> None:
         """Settle which links both ends believe in (see `liveness.py`)."""
         mine = self._liveness.topics_with(sender.peer)
         theirs = set(message.topics)
         for topic in message.topics:
             if topic != GENERAL and topic not in mine:
                 self._ctx.send(sender, TreeLeave(topic))
-        if len(message.topics) < m.LIST_MAX:
+        if len(message.topics) < LIST_MAX:
             for topic in mine:
                 if topic not in theirs and topic in self.trees:
                     self._unlink(self.trees[topic], sender.peer, [])
@@ -320,7 +342,7 @@ class Pulsar(Routing):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         return self.spreading.publish(topic, event, delivered)
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:

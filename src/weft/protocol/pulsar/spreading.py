@@ -13,15 +13,17 @@ those below it missed as well.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import messages as m
 from weft.protocol import repairing
 from weft.protocol.context import Context
 from weft.protocol.messages_pulsar import TreeLeave
+from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.joining import Joining
+from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis
 from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
+from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules.draw import stream_of
 from weft.rules.multicast import onward
 
@@ -38,7 +40,7 @@ class Spreading:
         self._trees = trees
         self._joining = joining
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         """Spread an event of this peer's own, if it is in the tree or about to be."""
         branch = self._trees.get(topic)
         if branch is None:
@@ -49,7 +51,7 @@ class Spreading:
             self._push(branch, event, 0, None)
         return True
 
-    def on_payload(self, sender: Contact, message: m.Payload) -> None:
+    def on_payload(self, sender: Contact, message: Payload) -> None:
         ctx, event = self._ctx, message.event
         ctx.counters["payloads_received"] += 1
         branch = self._trees.get(message.topic)
@@ -60,12 +62,12 @@ class Spreading:
             ctx.counters["not_subscribed"] += 1
             note_parasite(ctx, message.topic, event, sender.peer)
             return
-        hops = min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
+        hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
         if not self._accept(branch, event, hops, sender):
             ctx.counters["duplicates"] += 1
             trace_event(ctx, DUPLICATE_MESSAGE, message.topic, event, sender.peer, hops)
 
-    def on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
+    def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         """Somebody outside hands an event to the tree."""
         event = message.event
         self._ctx.counters["routed_received"] += 1
@@ -74,10 +76,10 @@ class Spreading:
         if branch is not None and branch.attached and not message.again:
             self._accept(branch, event, 1, sender)
             taken = branch.recent.has_seen(event)
-        result = m.RouteResult(message.topic, event.incarnation, event.number, taken)
+        result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
 
-    def _accept(self, branch: Branch, event: m.Event, hops: int, sender: Contact) -> bool:
+    def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
         ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
         taken = take_in(
             self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
@@ -86,10 +88,10 @@ class Spreading:
             self._push(branch, event, hops, sender.peer)
         return taken
 
-    def _push(self, branch: Branch, event: m.Event, hops: int, source: PeerId | None) -> None:
+    def _push(self, branch: Branch, event: Event, hops: int, source: PeerId | None) -> None:
         fellow = branch.fellows.get(source) if source is not None else None
         told = fellow.joined_to if fellow is not None else ()
-        message = m.Payload(branch.topic, event, hops + 1)
+        message = Payload(branch.topic, event, hops + 1)
         for contact in onward(branch.links(), source, told):
             self._ctx.send(contact, message)
 
@@ -121,17 +123,17 @@ class Spreading:
             chosen = self._ctx.pick(_ELSEWHERE, others)
             self.compare(branch, chosen, fingerprint, settle_ms)
 
-    def on_offer(self, sender: Contact, message: m.Offer) -> None:
+    def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None and not branch.fresh:
             repairing.on_offer(self._ctx, branch.recent, sender, message)
 
-    def on_want(self, sender: Contact, message: m.Want) -> None:
+    def on_want(self, sender: Contact, message: Want) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None:
             repairing.on_want(self._ctx, branch.recent, sender, message)
 
-    def on_repair(self, sender: Contact, message: m.Repair) -> None:
+    def on_repair(self, sender: Contact, message: Repair) -> None:
         branch = self._trees.get(message.topic)
         if branch is None:
             return

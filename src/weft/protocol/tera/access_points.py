@@ -16,15 +16,92 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol.context import Context
+from weft.ids import Contact, OverlayId, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, require
+from weft.protocol.cyclon import MEMBERS_MAX
 from weft.protocol.liveness import topic_fingerprint
-from weft.protocol.messages import Advert, Hint, TableCopy, TableEntry
+from weft.protocol.seam import Millis
+from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import apt as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
+
+
+@dataclass(frozen=True)
+class Config:
+    """Subscription management, access point table, lookup, event management."""
+
+    advertise_every_cycles: int = 5  # paper (T)
+    advertise_to: int = 5  # paper (D)
+    advert_page: int = 256  # guess: topics in one advertisement message
+    advert_pages_per_cycle: int = 4  # guess: bounds what a peer with very many topics sends
+    table_size: int = 400  # paper (largest of Fig. 4a)
+    walks: int = 4  # paper (r)
+    lookup_success: float = 0.999  # guess: wanted probability, from which K follows
+    lookup_visits_max: int = 256  # guess: bound on K
+    lookup_visits_unknown: int = 40  # guess: K while the number of topics is unknown
+    lookup_timeout_ms: Millis = 5_000  # guess: some ten hops, each with a handshake
+    answer_from_subscriptions: bool = True  # off in the paper's experiments
+    route_timeout_ms: Millis = 5_000  # guess
+    route_attempts: int = 4  # guess: access points tried before giving up
+    pending_max: int = 1_024  # guess: publishes in progress or waiting for a network
+    pending_ms_max: Millis = 120_000  # guess: how long a queued event is kept
+
+    def __post_init__(self) -> None:
+        for name in (
+            "advertise_every_cycles",
+            "advertise_to",
+            "advert_pages_per_cycle",
+            "table_size",
+            "walks",
+            "lookup_visits_max",
+            "lookup_visits_unknown",
+            "lookup_timeout_ms",
+            "route_timeout_ms",
+            "route_attempts",
+            "pending_max",
+            "pending_ms_max",
+        ):
+            require(getattr(self, name) >= 1, f"tera.{name} must be at least 1")
+        for name in ("lookup_visits_max", "lookup_visits_unknown", "table_size"):
+            require(getattr(self, name) <= 4_096, f"tera.{name} must be at most 4096")
+        require(1 <= self.advert_page <= 512, "tera.advert_page must be 1 to 512")
+        require(0 < self.lookup_success < 1, "tera.lookup_success must lie between 0 and 1")
+
+
+class Advert(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
+
+
+class Advertisement(Message, frozen=True, tag=10):
+    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+
+
+class Hint(Message, frozen=True, tag=29):
+    """From a third peer that heard of two overlays of one topic: the other one is there."""
+
+    topic: WireTopic
+    overlay: Counter
+    member: Contact
+
+
+class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    access_point: Contact
+
+
+class TableCopy(Message, frozen=True, tag=39):
+    """A page of the sender's access point table, for somebody who has just joined."""
+
+    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
+
 
 _ADMIT = stream_of("apt.admit")
 _EVICT = stream_of("apt.evict")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from weft.ids import PeerId, Topic
 from weft.protocol.liveness import topic_fingerprint
-from weft.protocol.messages import LIST_MAX
+from weft.protocol.wire import LIST_MAX
 from weft.rules.draw import absorb
 
 _PEERS_MAX = 128

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from weft.ids import Topic
 from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import Advert, Advertisement
+from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.topic import TopicState
 from weft.rules.draw import below, stream_of
 

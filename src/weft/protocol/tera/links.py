@@ -14,14 +14,66 @@ Invariants: at most `most` links; a peer is linked or asked, never both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context, LinkDown, LinkUp
-from weft.protocol.messages import LinkReply, LinkRequest, Unlink
-from weft.protocol.messages_stan import LinkRelease
+from msgspec import Meta
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, LinkDown, LinkUp, require
 from weft.protocol.seam import Millis
+from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import links as rules
 from weft.rules.draw import stream_of
+
+
+@dataclass(frozen=True)
+class Config:
+    """The small stable set of neighbours per topic that carries events."""
+
+    wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
+    most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
+    request_timeout_ms: Millis = 5_000  # guess
+    ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
+    ping_timeout_ms: Millis = 5_000  # guess
+    pings_unanswered_max: int = 3  # guess
+
+    def __post_init__(self) -> None:
+        require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
+        require(self.most <= 64, "links.most must be at most 64")
+        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
+            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
+        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
+
+
+class LinkRequest(Message, frozen=True, tag=16):
+    topic: WireTopic
+    urgent: bool  # the asker has no other link, or was cut off from events
+    recent: Counter = 0  # fingerprint of recent events, as in OverlayNews
+
+
+class LinkReply(Message, frozen=True, tag=17):
+    topic: WireTopic
+    accepted: bool
+    recent: Counter = 0
+
+
+class Unlink(Message, frozen=True, tag=18):
+    topic: WireTopic
+
+
+class LinkList(Message, frozen=True, tag=21):
+    """Sent when fingerprints differ: the topics in which the sender holds a link."""
+
+    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
+    first: bool  # False: an answer, not to be answered again
+
+
+class LinkRelease(Message, frozen=True, tag=33):
+    """The sender has better links: give this one up (by Unlink) if that is no loss to you."""
+
+    topic: WireTopic
+
 
 _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")

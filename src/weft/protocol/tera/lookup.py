@@ -8,14 +8,40 @@ that is lost is given up after a timeout. Lookups beyond a bound wait for their 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
-from weft.ids import Contact, PeerId, Topic
+from msgspec import Meta
+
+from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import AVOID_MAX, LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.access_points import AccessPoints
+from weft.protocol.wire import Counter, Message
 from weft.rules import walk as rules
 from weft.rules.draw import stream_of
+
+AVOID_MAX = 8
+"""guess: stale access points named in a lookup."""
+
+
+class LookupWalk(Message, frozen=True, tag=11):
+    topic: WireTopic
+    origin: Contact
+    lookup: Counter
+    steps: Annotated[int, Meta(ge=0, le=4096)]
+    avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
+
+
+class LookupHit(Message, frozen=True, tag=12):
+    lookup: Counter
+    access_point: Contact
+
+
+class LookupMiss(Message, frozen=True, tag=13):
+    """A walk ended without an answer; the origin need not wait for it."""
+
+    lookup: Counter
+
 
 TIMER = "lookup"
 _NUMBER = stream_of("lookup.number")

@@ -9,13 +9,49 @@ size per cycle, or when nothing is known.
 
 from __future__ import annotations
 
-from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, require
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import SampleReply, SampleWalk
 from weft.protocol.seam import Millis
+from weft.protocol.wire import Counter, Message
 from weft.rules.collide import most_likely_size, starts_run, to_advertise
 from weft.rules.draw import stream_of
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sample & Collide."""
+
+    collisions: int = 10  # guess: relative error about 1/sqrt(l)
+    walk_steps: int = 8  # measured: enough mixing steps for views of 20
+    walks_at_once: int = 8  # guess: keeps a burst small
+    fresh_ms: Millis = 300_000  # guess: an estimate is passed on for so long
+
+    def __post_init__(self) -> None:
+        require(self.collisions >= 1, "size.collisions must be at least 1")
+        require(1 <= self.walk_steps <= 64, "size.walk_steps must be 1 to 64")
+        require(self.walks_at_once >= 1, "size.walks_at_once must be at least 1")
+        require(self.fresh_ms >= 1, "size.fresh_ms must be at least 1")
+
+
+class SampleWalk(Message, frozen=True, tag=8):
+    topic: WireTopic
+    origin: Contact
+    round: Counter
+    steps: Annotated[int, Meta(ge=0, le=64)]
+
+
+class SampleReply(Message, frozen=True, tag=9):
+    """Sent to the origin by the peer at the end of the walk, which is the sample."""
+
+    topic: WireTopic
+    round: Counter
+
 
 _START = stream_of("size.start")
 _GIVE_UP_CYCLES = 64

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.messages import Event, Payload
+from weft.protocol.wire import Event, Payload
 
 
 class View(Protocol):

@@ -24,10 +24,11 @@ further steps, which it answers itself; two of them unanswered, and it is droppe
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context
+from weft.protocol.context import Context, require
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.messages_stan import (
     CANDIDATES_MAX,
@@ -43,6 +44,30 @@ from weft.rules import links as link_rules
 from weft.rules import stan as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
 from weft.rules.overlay import next_period
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which members a peer ranks first, alike in all its topics (protocol/tera/stan.py)."""
+
+    enabled: bool = False  # measured: see docs/protocols/stan.md, what speaks against it so far
+    view_size: int = 0  # paper: 0 stands for ln n + 4.6, by the estimate of the topic's size
+    walk_steps: int = 6  # measured: about the diameter (rules/stan.py)
+    period_ms: Millis = 10_000  # guess: a cycle; 0: no walk but on `Collect`
+    period_max: int = 32  # guess: periods between walks that bring nothing; 1: no back-off
+    overhear: bool = True  # named by the paper: walks that pass are read
+    sample: bool = True  # ours: what view exchanges bring is ranked too
+    adopt: bool = True  # ours: members that no walk passes ask to be adopted
+    lean: bool = False  # ours, opt-in: prefers shared topics, and tells walks one's own
+    confirm_ms: Millis = 300_000  # guess: a neighbour not heard of for so long is asked
+
+    def __post_init__(self) -> None:
+        require(0 <= self.view_size <= 64, "stan.view_size must be 0 to 64")
+        require(0 <= self.walk_steps <= 64, "stan.walk_steps must be 0 to 64")
+        require(self.period_ms >= 0, "stan.period_ms must not be negative")
+        require(1 <= self.period_max <= 1_024, "stan.period_max must be 1 to 1024")
+        require(self.confirm_ms >= 1, "stan.confirm_ms must be at least 1")
+
 
 _WALK = stream_of("stan.walk")
 _SAMPLE = stream_of("stan.sample")

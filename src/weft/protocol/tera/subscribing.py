@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.messages import JoinReply
+from weft.protocol.cyclon import JoinReply
 from weft.protocol.past import Past
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
-from weft.protocol import messages as m
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone, SubscriptionsChanged
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.liveness import Liveness
@@ -27,6 +26,7 @@ from weft.protocol.tera.lookup import Lookup
 from weft.protocol.tera.schedule import Schedule
 from weft.protocol.tera.subscribing import Subscribing
 from weft.protocol.tera.topic import TopicState
+from weft.protocol.wire import Event
 
 NEW_TOPICS = "new_topics"
 _FEW_TOPICS = 64
@@ -98,7 +98,7 @@ class Tera(Routing):
     def unsubscribe(self, token: int, topic: Topic) -> None:
         self.subscribing.unsubscribe(token, topic)
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         state = self.topics.get(topic)
         if state is None:
             return False

@@ -17,35 +17,28 @@ from __future__ import annotations
 from weft.ids import Contact, OverlayId, PeerId, Topic
 from weft.protocol import repairing
 from weft.protocol.context import Arrived, Context
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages import (
-    HOPS_MAX,
+from weft.protocol.cyclon import (
     MEMBERS_MAX,
-    Event,
-    Hint,
-    IHave,
+    Cyclon,
     JoinReply,
     LeaveNotice,
-    LinkReply,
-    Offer,
     OverlayNews,
-    Payload,
-    Repair,
     ShuffleReply,
     ShuffleRequest,
-    Want,
 )
 from weft.protocol.messages_stan import CollectReply
-from weft.protocol.recent import Recent
+from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.taking import deliver, is_forged, trace_event
+from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.acquaintances import Acquaintances
-from weft.protocol.tera.links import Links
+from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.spread import Spread
 from weft.protocol.tera.stan import Stan
-from weft.protocol.tera.tree import Tree
+from weft.protocol.tera.tree import IHave, Tree
+from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules import overlay as rules
 
 

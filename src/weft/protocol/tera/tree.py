@@ -15,22 +15,33 @@ trades duplicates for depth; announcements name runs of numbers and are gathered
 
 from __future__ import annotations
 
-from weft.ids import Contact, PeerId, Topic
+from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.messages import (
-    LIST_MAX,
-    Event,
-    Graft,
-    IHave,
-    Payload,
-    Prune,
-    Span,
-)
 from weft.protocol.recent import Recent
 from weft.protocol.records import GRAFT, PRUNE
 from weft.protocol.seam import Millis
+from weft.protocol.wire import LIST_MAX, Event, Message, Payload, Span, Spans
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
+
+
+class IHave(Message, frozen=True, tag=23):
+    topic: WireTopic
+    spans: Spans
+
+
+class Graft(Message, frozen=True, tag=24):
+    """Send me these, and push to me from now on."""
+
+    topic: WireTopic
+    spans: Spans
+
+
+class Prune(Message, frozen=True, tag=25):
+    """Stop pushing to me; tell me lazily."""
+
+    topic: WireTopic
+
 
 LAZY = "tree.lazy"
 MISSING = "tree.missing"

@@ -19,9 +19,9 @@ lies in it; if not, nobody does.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import messages as m
 from weft.protocol.context import Context
 from weft.protocol.messages_topic_dht import Cast, Forget, Vanished
+from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.protocol.topic_dht.linking import size_estimate, sound
@@ -29,6 +29,7 @@ from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.space import location, position
 from weft.protocol.topic_dht.state import Forwarder, Role, Roles
+from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules import gossiping, treecast
 from weft.rules.draw import stream_of
 from weft.rules.prefix import BITS
@@ -57,7 +58,7 @@ class Casting:
 
     # --- events come in ---------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         """Spread an event of this peer's own, if it is subscribed."""
         member = self._members.get(topic)
         if member is None or not member.subscribed:
@@ -72,18 +73,18 @@ class Casting:
         member = self._received(sender, message)
         if member is None:
             return
-        event, hops = message.event, min(message.hops, m.HOPS_MAX - 1)  # room for one more hop
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)  # room for one more hop
         self._take_in(member, event, hops, sender)
         if member.recent.has_seen(event):
             role = self._roles.by_topic.get(message.topic)
             self._cast(member, role, message, hops, sender.peer)
 
-    def on_payload(self, sender: Contact, message: m.Payload) -> None:
+    def on_payload(self, sender: Contact, message: Payload) -> None:
         """From a parent, or from somebody who gossips."""
         member = self._received(sender, message)
         if member is None:
             return
-        event, hops = message.event, min(message.hops, m.HOPS_MAX - 1)
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)
         if self._take_in(member, event, hops, sender):
             forwarder = self._roles.forwarding(message.topic)
             if forwarder is not None:
@@ -91,7 +92,7 @@ class Casting:
                     self._gossip(member, forwarder, event, hops, sender.peer)
                 self._hand_down(forwarder, event, hops, sender.peer)
 
-    def on_route_event(self, sender: Contact, message: m.RouteEvent) -> None:
+    def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         """Somebody outside hands an event to the topic."""
         event = message.event
         self._ctx.counters["routed_received"] += 1
@@ -101,10 +102,10 @@ class Casting:
             if self._take_in(member, event, 1, sender):
                 self.begin(member, event, 1, sender.peer)
             taken = member.recent.has_seen(event)
-        result = m.RouteResult(message.topic, event.incarnation, event.number, taken)
+        result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
 
-    def _received(self, sender: Contact, message: Cast | m.Payload) -> Membership | None:
+    def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
         """The membership a message is about, or None after refusing it."""
         ctx = self._ctx
         ctx.counters["payloads_received"] += 1
@@ -116,7 +117,7 @@ class Casting:
             ctx.send(sender, Forget(message.topic))
         return member
 
-    def _take_in(self, member: Membership, event: m.Event, hops: int, sender: Contact) -> bool:
+    def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
         ctx = self._ctx
         ask = sender if ctx.open_event is not None else None
         subscribed = member.subscribed
@@ -128,7 +129,7 @@ class Casting:
 
     # --- and go on --------------------------------------------------------------------------------
 
-    def begin(self, member: Membership, event: m.Event, hops: int, source: PeerId | None) -> None:
+    def begin(self, member: Membership, event: Event, hops: int, source: PeerId | None) -> None:
         """An event enters the topic here."""
         role = self._roles.by_topic.get(member.topic)
         if role is None or (role.forwarder is None and role.child is None):
@@ -138,12 +139,12 @@ class Casting:
                 self._gossip(member, role.forwarder, event, hops, source)
                 self._hand_down(role.forwarder, event, hops, source)
             elif role.child is not None:
-                self._ctx.send(role.child.parent, m.Payload(member.topic, event, hops + 1))
+                self._ctx.send(role.child.parent, Payload(member.topic, event, hops + 1))
         else:
             self._root(member, role, event, hops, source)
 
     def _root(
-        self, member: Membership, role: Role, event: m.Event, hops: int, source: PeerId | None
+        self, member: Membership, role: Role, event: Event, hops: int, source: PeerId | None
     ) -> None:
         """Cast an event from here; with several roots, have others cast it as well."""
         others = self._other_roots(member, role)
@@ -206,10 +207,10 @@ class Casting:
         return [(member.links[charge - 1][place], charge) for place, charge in chosen]
 
     def _hand_down(
-        self, forwarder: Forwarder, event: m.Event, hops: int, source: PeerId | None
+        self, forwarder: Forwarder, event: Event, hops: int, source: PeerId | None
     ) -> None:
         """To the children, who pass nothing on."""
-        message = m.Payload(forwarder.place.role, event, hops + 1)
+        message = Payload(forwarder.place.role, event, hops + 1)
         for peer, child in forwarder.children.items():
             if peer not in (source, event.publisher):
                 self._ctx.send(child.contact, message)
@@ -218,7 +219,7 @@ class Casting:
         self,
         member: Membership,
         forwarder: Forwarder,
-        event: m.Event,
+        event: Event,
         hops: int,
         source: PeerId | None,
     ) -> None:
@@ -228,7 +229,7 @@ class Casting:
         without = [one for one in view if one in (source, event.publisher)]
         key = self._ctx.next_key(_PARTNERS)
         for peer in gossiping.partners(list(view), count, key, without):
-            self._ctx.send(view[peer], m.Payload(member.topic, event, hops + 1))
+            self._ctx.send(view[peer], Payload(member.topic, event, hops + 1))
         if self._settings.gossip_mode == "push-pull":
             if not member.rounds_left:
                 self._ctx.set_timer(self._settings.gossip_round_ms, ROUND, member.topic)

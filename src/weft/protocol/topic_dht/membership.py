@@ -7,8 +7,8 @@ subscription until the role is given up: a leaving forwarder still passes on wha
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.messages import Event
 from weft.protocol.recent import Recent
+from weft.protocol.wire import Event
 
 EventKey = tuple[PeerId, int, int]
 Links = dict[int, dict[int, Contact]]

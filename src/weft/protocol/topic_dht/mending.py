@@ -13,16 +13,18 @@ whole, and say not only that a link works but whether anything got lost on it.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import messages as m
 from weft.protocol import repairing
 from weft.protocol.context import Context
 from weft.protocol.messages_topic_dht import Beat, Forget, Vanished
+from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.taking import take_in
+from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht.casting import ROUND, Casting
 from weft.protocol.topic_dht.linking import family
 from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.state import Roles
+from weft.protocol.wire import Event, Span
 from weft.rules.draw import stream_of
 
 _QUIET_EVERY = 4
@@ -113,23 +115,23 @@ class Mending:
             self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
         )
 
-    def on_offer(self, sender: Contact, message: m.Offer) -> None:
+    def on_offer(self, sender: Contact, message: Offer) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
             member.differs = True
             repairing.on_offer(self._ctx, member.recent, sender, message)
 
-    def on_ihave(self, sender: Contact, message: m.IHave) -> None:
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
             repairing.ask_for(self._ctx, member.recent, sender, message)
 
-    def on_want(self, sender: Contact, message: m.Want) -> None:
+    def on_want(self, sender: Contact, message: Want) -> None:
         member = self._member(sender, message.topic)
         if member is not None:
             repairing.on_want(self._ctx, member.recent, sender, message)
 
-    def on_repair(self, sender: Contact, message: m.Repair) -> None:
+    def on_repair(self, sender: Contact, message: Repair) -> None:
         member = self._member(sender, message.topic)
         if member is None:
             return
@@ -144,11 +146,11 @@ class Mending:
         ctx.counters["repairs_duplicate"] += len(message.events) - len(new)
         self._announce(member, new, sender.peer)
 
-    def _announce(self, member: Membership, events: list[m.Event], source: PeerId) -> None:
+    def _announce(self, member: Membership, events: list[Event], source: PeerId) -> None:
         if not events:
             return
-        spans = [m.Span(one.publisher, one.incarnation, one.number, one.number) for one in events]
-        message = m.IHave(member.topic, spans)
+        spans = [Span(one.publisher, one.incarnation, one.number, one.number) for one in events]
+        message = IHave(member.topic, spans)
         for peer, contact in self.around(member).items():
             if peer != source:
                 self._ctx.send(contact, message)

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
-from weft.protocol import messages as m
 from weft.protocol.context import Context, LinkUp, LookupDone
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.messages_topic_dht import Beat, Cast, SeenReply, SeenRequest, Vanished
 from weft.protocol.past import Past
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.tera.links import LinkList
+from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.beginning import Beginning
 from weft.protocol.topic_dht.casting import ROUND, Casting
@@ -29,6 +32,7 @@ from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.mending import Mending
 from weft.protocol.topic_dht.state import Role
 from weft.protocol.topic_dht.topic_dht import TopicDht
+from weft.protocol.wire import Event, Payload
 
 _TOLD_MAX = 64
 """guess: forwarders of a topic that are told when this peer leaves the network."""
@@ -61,16 +65,16 @@ class TopicRouting(Routing):
         return {
             **roles,
             Cast: self.casting.on_cast,
-            m.Payload: self.casting.on_payload,
-            m.RouteEvent: self.casting.on_route_event,
+            Payload: self.casting.on_payload,
+            RouteEvent: self.casting.on_route_event,
             Beat: self.mending.on_beat,
-            m.Offer: self.mending.on_offer,
-            m.Want: self.mending.on_want,
-            m.Repair: self.mending.on_repair,
-            m.IHave: self.mending.on_ihave,
+            Offer: self.mending.on_offer,
+            Want: self.mending.on_want,
+            Repair: self.mending.on_repair,
+            IHave: self.mending.on_ihave,
             SeenRequest: self._on_seen_request,
             SeenReply: self._dht.calls.on_reply,
-            m.LinkList: lambda sender, message: None,  # links need not stand at both ends
+            LinkList: lambda sender, message: None,  # links need not stand at both ends
         }
 
     def timers(self) -> Timers:
@@ -218,7 +222,7 @@ class TopicRouting(Routing):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: m.Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         return self.casting.publish(topic, event, delivered)
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
