@@ -23,7 +23,7 @@ from weft.protocol.config import Dht
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
 from weft.sim.dht import Run, Settings
-from weft.sim.identity import contact_of
+from weft.sim.node import contact_of
 
 _LOSS_PERCENT, _CRASH_PERCENT = 20, 30
 _LATER_MS = 600_000

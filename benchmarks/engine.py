@@ -18,13 +18,13 @@ import sys
 import time
 from typing import Any
 
-from weft.engine.cyclon import Overlay, cycle_fast, overlay_keys, random_overlay
-from weft.engine.draws import below, mix
-from weft.engine.jit import compiled, u64
-from weft.engine.layout import ROW_BYTES, get_id, prefetch_row, set_id
-from weft.engine.stats import exponent, indegrees, random_shape, shape
-from weft.engine.topics import subscribe_randomly
-from weft.engine.vector import taken_on_trust
+from weft.engine.core.draws import below, mix
+from weft.engine.core.jit import compiled, u64
+from weft.engine.core.layout import ROW_BYTES, get_id, prefetch_row, set_id
+from weft.engine.core.stats import exponent, indegrees, random_shape, shape
+from weft.engine.core.vector import taken_on_trust
+from weft.engine.tera.cyclon import Overlay, cycle_fast, overlay_keys, random_overlay
+from weft.engine.tera.topics import subscribe_randomly
 
 _DISTANCES = (8, 16, 32)
 _PAIRS_AT_ONCE = 2_000_000

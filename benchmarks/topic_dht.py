@@ -23,11 +23,10 @@ import numpy as np
 from benchmarks.goals import Goal
 
 from weft.engine.experiments.common import workload
-from weft.engine.topic_dht import SCHEMES, Events, jain
-from weft.engine.topic_dht_crash import Crash, survivors
-from weft.engine.topic_dht_relief import settled
-from weft.engine.topic_dht_roles import Roles
-from weft.engine.topic_dht_space import places_of
+from weft.engine.topic_dht.crash import Crash, survivors
+from weft.engine.topic_dht.events import SCHEMES, Events, jain
+from weft.engine.topic_dht.roles import Roles, settled
+from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
 from weft.lab.tadht import fail
 from weft.lab.tadht.world import Net, topic_of

@@ -7,10 +7,10 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from weft.documents import descriptor
+from weft.documents.dagcbor import Scalar
+from weft.documents.descriptor import Event, TopicVersion
 from weft.ids import Cid, PeerId, Topic
-from weft.rules import descriptor
-from weft.rules.dagcbor import Scalar
-from weft.rules.descriptor import Event, TopicVersion
 
 NOW_MS = 1_800_000_000_000
 SPORTS = Topic("/sports")

@@ -24,8 +24,8 @@ from benchmarks.history.events import (
 )
 
 import weft
+from weft.documents.dag import Stream
 from weft.net.identity import Identity
-from weft.rules.dag import Stream
 from weft.store.durable import Durable
 from weft.store.interface import Batch
 from weft.store.reader import read_all

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from weft.documents.dag import Stream
+from weft.documents.descriptor import Event, seal_event
 from weft.ids import Topic
 from weft.net.identity import Identity
-from weft.rules.dag import Stream
-from weft.rules.descriptor import Event, seal_event
 
 TOPIC = Topic("/benchmarks/history")
 PAYLOAD_BYTES = 200

@@ -28,10 +28,10 @@ from typing import Any
 from benchmarks.history.events import TOPIC
 from benchmarks.history.kills_worker import PRUNED, UNPRUNED_MAX
 
+from weft.documents.dag import START, Position
+from weft.documents.descriptor import open_event
 from weft.ids import Cid
 from weft.lab.progress import Progress
-from weft.rules.dag import START, Position
-from weft.rules.descriptor import open_event
 from weft.store.interface import StoreError
 from weft.store.sqlite import SqliteStore
 

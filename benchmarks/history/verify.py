@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.history.events import some
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from weft.rules.descriptor import open_event
-from weft.rules.signing import verified
+from weft.documents.descriptor import open_event
+from weft.documents.signing import verified
 
 TURNS = 5
 

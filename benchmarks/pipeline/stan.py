@@ -17,9 +17,9 @@ from benchmarks.peer import machine
 from benchmarks.pipeline.processes import timed
 from pyspark.sql import functions as F
 
-from weft.engine.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
-from weft.engine.stan import Config
-from weft.engine.stats import exponent
+from weft.engine.core.stats import exponent
+from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
+from weft.engine.stan.overlays import Config
 from weft.lab.sources import DATA_BESIDE, TRACES
 from weft.lab.steps import Steps
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected

@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from weft.engine.draws import absorb as absorb64
-from weft.engine.order import domain_bits, scrambled
-from weft.engine.stan import Config
+from weft.engine.core.draws import absorb as absorb64
+from weft.engine.core.draws import domain_bits, scrambled
+from weft.engine.stan.overlays import Config
 from weft.rules import stan
 from weft.rules.draw import MASK32, absorb, below, stream_of
-from weft.rules.overlay import next_period
+from weft.rules.tera import next_period
 
 
 class Topic:

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from weft.engine.cyclon import random_overlay
-from weft.engine.stats import indegrees, ks_distance
+from weft.engine.core.stats import indegrees, ks_distance
+from weft.engine.tera.cyclon import random_overlay
 from weft.ids import Contact
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
+from weft.sim.node import contact_of
 from weft.sim.world import World
 
 PEERS = 300

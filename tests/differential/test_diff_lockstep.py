@@ -7,14 +7,14 @@ import pytest
 from reference import turns
 from views import View, from_rows, to_rows
 
-from weft.engine.cyclon import overlay_keys, run_cycle
+from weft.engine.tera.cyclon import overlay_keys, run_cycle
 from weft.ids import GENERAL
 from weft.protocol.config import Config
 from weft.protocol.config import Cyclon as CyclonConfig
 from weft.protocol.context import Context
 from weft.protocol.cyclon import NO_NEWS, Cyclon, ShuffleReply, ShuffleRequest
 from weft.protocol.seam import Send
-from weft.sim.identity import contact_of
+from weft.sim.node import contact_of
 
 
 class Machines:

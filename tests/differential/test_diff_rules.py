@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from reference import cycle, exchange, exchange_with, turns
 from views import View, from_rows, overlays, to_rows
 
-from weft.engine import draws
-from weft.engine.apt import empty_tables, hear_adverts
-from weft.engine.cyclon import cycle_any, cycle_fast, overlay_keys
-from weft.engine.exchange import age_and_find_oldest, ask_oldest, forced_exchange
-from weft.engine.vector import LANES
-from weft.rules import apt, cyclon, draw
+from weft.engine.core import draws
+from weft.engine.core.vector import LANES
+from weft.engine.tera.cyclon import cycle_any, cycle_fast, overlay_keys
+from weft.engine.tera.exchange import age_and_find_oldest, ask_oldest, forced_exchange
+from weft.engine.tera.tables import empty_tables, hear_adverts
+from weft.rules import cyclon, draw, tera
 
 bits64 = st.integers(0, 2**64 - 1)
 
@@ -216,10 +216,10 @@ def table_by_rules(
         known = [slot for slot, entry in enumerate(table) if entry[0] == topic]
         if known:
             table[known[0]] = (topic, point)
-        elif apt.admits(bits("apt.admit"), popularity):
+        elif tera.admits(bits("apt.admit"), popularity):
             table.append((topic, point))
             if len(table) > size:
-                slot = apt.evicted_slot(bits("apt.evict"), len(table))
+                slot = tera.evicted_slot(bits("apt.evict"), len(table))
                 table[slot] = table[-1]
                 table.pop()
     return table

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_reference import Topic
 
-from weft.engine import stan as engine
-from weft.engine.stan import IDEAL, Config
-from weft.engine.stan_weights import Scale, own_key, weigh
+from weft.engine.stan import overlays as engine
+from weft.engine.stan.overlays import IDEAL, Config
+from weft.engine.stan.views import Scale, own_key, weigh
 from weft.rules import stan
 
 bits64 = st.integers(0, 2**64 - 1)

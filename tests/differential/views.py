@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from weft.engine.layout import Rows, empty_rows
+from weft.engine.core.layout import Rows, empty_rows
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.churn import ChurnWorld, Rates, build
-from weft.engine.join import join
-from weft.engine.layout import random_rows
-from weft.engine.stats import indegrees
-from weft.engine.workload import spread
-from weft.engine.world import Settings
+from weft.engine.core.layout import random_rows
+from weft.engine.core.stats import indegrees
+from weft.engine.data.workload import spread
+from weft.engine.tera.churn import ChurnWorld, Rates, build
+from weft.engine.tera.exchange import join
+from weft.engine.tera.world import Settings
 from weft.rules.sizing import stale_share
 
 CYCLES = 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine import grid as module
-from weft.engine.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw, draw_grid
-from weft.engine.workload import Memberships
+from weft.engine.data import grid as module
+from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw, draw_grid
+from weft.engine.data.workload import Memberships
 from weft.rules.draw import absorb, stream_of
 from weft.rules.stan import best, view_size
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.draws import absorb, base_key
-from weft.engine.order import domain_bits, scrambled
+from weft.engine.core.draws import absorb, base_key, domain_bits, scrambled
 from weft.rules.draw import stream_of
 
 ORDERS = 4_000

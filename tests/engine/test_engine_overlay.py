@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from weft.engine.cyclon import Overlay, random_overlay
-from weft.engine.layout import ROW_BYTES, empty_rows, random_rows
-from weft.engine.stats import Shape, indegrees, ks_distance, random_shape, shape
-from weft.engine.topics import subscribe_randomly
+from weft.engine.core.layout import ROW_BYTES, empty_rows, random_rows
+from weft.engine.core.stats import Shape, indegrees, ks_distance, random_shape, shape
+from weft.engine.tera.cyclon import Overlay, random_overlay
+from weft.engine.tera.topics import subscribe_randomly
 
 
 def views_are_sound(overlay: Overlay) -> None:

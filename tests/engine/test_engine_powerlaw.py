@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.correlation import correlations, most_popular
-from weft.engine.grid import Grid, PowerLaw, draw_grid
-from weft.engine.powerlaw import Values, distance_of, exponent_of, fit, zeta
-from weft.engine.shuffle import shuffled
-from weft.engine.workload import Memberships, memberships, spread
+from weft.engine.data.grid import Grid, PowerLaw, draw_grid, shuffled
+from weft.engine.data.powerlaw import (
+    Values,
+    correlations,
+    distance_of,
+    exponent_of,
+    fit,
+    most_popular,
+    zeta,
+)
+from weft.engine.data.workload import Memberships, memberships, spread
 
 
 def counted(data: Values) -> tuple[Values, Values]:

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from weft.engine import stan
-from weft.engine.grid import Grid, draw_grid
-from weft.engine.stan import IDEAL, Config, Overlays
-from weft.engine.stan_fitness import clustering, diameter, fitness
-from weft.engine.stan_omniscient import fewest
-from weft.engine.workload import memberships
+from weft.engine.data.grid import Grid, draw_grid
+from weft.engine.data.workload import memberships
+from weft.engine.stan import overlays as stan
+from weft.engine.stan.fitness import clustering, diameter, fewest, fitness
+from weft.engine.stan.overlays import IDEAL, Config, Overlays
 from weft.rules.stan import PATIENCE, view_size
 
 

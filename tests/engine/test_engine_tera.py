@@ -5,16 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.apt import NOT_FOUND, empty_tables, settled_base, settled_point, settled_tables
-from weft.engine.collide import estimate, ideal_estimates
-from weft.engine.costs import measure
-from weft.engine.cyclon import random_overlay
-from weft.engine.events import Events, random_peers
-from weft.engine.flood import Flood, flood_general
-from weft.engine.lookup import Ground, Lookups
-from weft.engine.topics import random_topics, subscribe_randomly
-from weft.engine.workload import spread
-from weft.engine.world import Settings, build
+from weft.engine.data.workload import spread
+from weft.engine.tera.collide import estimate, ideal_estimates
+from weft.engine.tera.costs import measure
+from weft.engine.tera.cyclon import random_overlay
+from weft.engine.tera.events import Events, random_peers
+from weft.engine.tera.flood import Flood, flood_general
+from weft.engine.tera.lookup import Ground, Lookups
+from weft.engine.tera.tables import (
+    NOT_FOUND,
+    empty_tables,
+    settled_base,
+    settled_point,
+    settled_tables,
+)
+from weft.engine.tera.topics import random_topics, subscribe_randomly
+from weft.engine.tera.world import Settings, build
 from weft.rules import collide
 from weft.rules.sizing import Deployment, lookup_success, per_notification, tera_costs
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.topic_dht import Events
-from weft.engine.topic_dht_roles import (
+from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
+from weft.engine.topic_dht.events import Events
+from weft.engine.topic_dht.roles import (
     FORWARDS,
     Roles,
     empty_roles,
@@ -14,7 +15,6 @@ from weft.engine.topic_dht_roles import (
     subscribe_in_turn,
     subscribed,
 )
-from weft.engine.workload import Memberships, memberships, spread, zipf_sizes
 from weft.lab.tadht.world import Net, topic_of
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import location, position

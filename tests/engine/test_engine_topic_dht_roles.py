@@ -8,22 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topic_dht_reference import BITS, Network
 
-from weft.engine.topic_dht import jain
-from weft.engine.topic_dht_relief import heir_of, relieve
-from weft.engine.topic_dht_roles import (
+from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
+from weft.engine.topic_dht.events import jain
+from weft.engine.topic_dht.roles import (
     ABSENT,
     CHOICES,
     FORWARDS,
     Roles,
     choose_roles,
     empty_roles,
+    heir_of,
     order_of,
+    relieve,
     relieves,
     subscribe,
     subscribed,
 )
-from weft.engine.topic_dht_space import affected, closest, common_prefix, places_of, table_sizes
-from weft.engine.workload import Memberships, memberships, spread, zipf_sizes
+from weft.engine.topic_dht.space import affected, closest, common_prefix, places_of, table_sizes
 from weft.rules import prefix, roles
 
 places64 = st.integers(0, 2**64 - 1)

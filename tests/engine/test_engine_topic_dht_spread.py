@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.engine import topic_dht_gossip as gossip
-from weft.engine import topic_dht_tree as tree
-from weft.engine.topic_dht import SCHEMES, Events, jain
-from weft.engine.topic_dht_crash import ALTERNATIVES, Crash, survivors
-from weft.engine.topic_dht_roles import ABSENT, FORWARDS, Roles, subscribed
-from weft.engine.topic_dht_space import places_of
-from weft.engine.workload import spread, zipf_sizes
-from weft.rules import gossiping, treecast
+from weft.engine.data.workload import spread, zipf_sizes
+from weft.engine.topic_dht import gossip, tree
+from weft.engine.topic_dht.crash import ALTERNATIVES, Crash, survivors
+from weft.engine.topic_dht.events import SCHEMES, Events, jain
+from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
+from weft.engine.topic_dht.space import places_of
+from weft.rules import treecast
 from weft.rules.draw import absorb, below
 
 BITS = 64
@@ -153,7 +152,7 @@ def test_gossip_comes_out_as_by_the_rules(
     for one, source in queue:  # grows
         view = view_of(one, count, size, absorb(views, one))
         key = absorb(event, one)
-        for to in gossiping.partners(view, fanout, key, without=(source, publisher)):
+        for to in treecast.partners(view, fanout, key, without=(source, publisher)):
             sent += 1
             if live[to] and to not in rounds:
                 rounds[to] = rounds[one] + 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from weft.engine.grid import Grid
+from weft.engine.data.grid import Grid
 from weft.lab.figures import panels
 from weft.lab.registry import JobEntry, Params, Size
 from weft.lab.sources import Source

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
+from weft.documents.descriptor import Event, seal_event
 from weft.ids import Topic
 from weft.lab import run as lab
 from weft.lab.entries import (
@@ -28,8 +29,7 @@ from weft.lab.registry import all_entries, matching
 from weft.lab.task import shape_of
 from weft.protocol.config import Config, History
 from weft.protocol.wire import Event as Routed
-from weft.rules.descriptor import Event, seal_event
-from weft.sim.identity import keyed
+from weft.sim.node import keyed
 from weft.sim.record import Delivery
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.grid import Grid, draw_grid
+from weft.engine.data.grid import Grid, draw_grid
 from weft.lab import stan_peers, stan_shared
 from weft.lab.entries import stan_6, stan_multi
 from weft.lab.swarm import Swarm, SwarmFailed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.grid import Grid
+from weft.engine.data.grid import Grid
 from weft.lab import run as lab
 from weft.lab import stan_points, universes
 from weft.lab.entries import stan_7

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from weft.engine.grid import Grid, PowerLaw
+from weft.engine.data.grid import Grid, PowerLaw
 from weft.lab import run as lab
 from weft.lab.entries import _workload, stan_3, stan_5, stan_table1
 from weft.lab.registry import matching

@@ -7,10 +7,10 @@ from net_kit import HELLO, QUICK
 
 from weft.ids import Contact, PeerId
 from weft.net import dialer
-from weft.net.admission import Admission
 from weft.net.connection import Connection
 from weft.net.dialer import Backoff, Slots
 from weft.net.identity import Identity
+from weft.net.listener import Admission
 from weft.net.tls import Credentials
 
 CREDENTIALS = Credentials(Identity.generate())

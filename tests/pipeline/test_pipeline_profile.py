@@ -9,11 +9,10 @@ import pyarrow.csv  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.correlation import correlations as matrix_of
-from weft.engine.correlation import most_popular
-from weft.engine.powerlaw import fit
-from weft.engine.shuffle import shuffled
-from weft.engine.workload import Memberships, memberships
+from weft.engine.data.grid import shuffled
+from weft.engine.data.powerlaw import correlations as matrix_of
+from weft.engine.data.powerlaw import fit, most_popular
+from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.arrays import held
 from weft.pipeline.profile import (
     SUBSCRIBERS,

@@ -7,11 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from weft.engine import stan as engine
-from weft.engine.grid import Grid, draw_grid
-from weft.engine.stan import IDEAL, Config
-from weft.engine.stan_fitness import fitness
-from weft.engine.stan_omniscient import fewest
+from weft.engine.data.grid import Grid, draw_grid
+from weft.engine.stan import overlays as engine
+from weft.engine.stan.fitness import fewest, fitness
+from weft.engine.stan.overlays import IDEAL, Config
 from weft.pipeline import stan_bins
 from weft.pipeline.schemas import (
     FITNESS,

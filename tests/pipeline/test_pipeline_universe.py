@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from weft.engine.grid import Grid, PowerLaw, draw_grid
-from weft.engine.universe import READINGS, seed_set
-from weft.engine.workload import memberships
+from weft.engine.data.grid import Grid, PowerLaw, draw_grid
+from weft.engine.data.universe import READINGS, seed_set
+from weft.engine.data.workload import memberships
 from weft.pipeline import synthetic, universe_job
 from weft.pipeline.arrays import held
 from weft.pipeline.lake import Lake

@@ -7,8 +7,7 @@ from functools import partial
 from weft.ids import Cid, Topic
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
-from weft.sim.identity import keyed
-from weft.sim.node import Node
+from weft.sim.node import Node, keyed
 from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import read_all

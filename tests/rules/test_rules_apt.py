@@ -7,7 +7,7 @@ import statistics
 import pytest
 from chi_square import chi_square_p
 
-from weft.rules import apt, draw
+from weft.rules import draw, tera
 
 TABLES, TOPICS, TABLE_SIZE, FANOUT = 200, 60, 10, 5
 ADMIT, EVICT, TARGETS = (draw.stream_of(name) for name in ("admit", "evict", "targets"))
@@ -26,11 +26,11 @@ class Table:
         return draw.draw(1, stream, self.owner, self.ticks, 0)
 
     def hear(self, topic: int, subscriber: int, popularity: int) -> None:
-        if topic not in self.entries and not apt.admits(self.bits(ADMIT), popularity):
+        if topic not in self.entries and not tera.admits(self.bits(ADMIT), popularity):
             return
         self.entries[topic] = subscriber
         while len(self.entries) > TABLE_SIZE:
-            slot = apt.evicted_slot(self.bits(EVICT), len(self.entries))
+            slot = tera.evicted_slot(self.bits(EVICT), len(self.entries))
             del self.entries[list(self.entries)[slot]]
 
 
@@ -122,9 +122,9 @@ def test_5_tables_are_bounded(settled: Population) -> None:
 
 def test_admission_is_one_in_the_popularity() -> None:
     bits = [draw.draw(3, ADMIT, 0, tick, 0) for tick in range(20_000)]
-    assert all(apt.admits(b, 1) and apt.admits(b, 0) for b in bits)
+    assert all(tera.admits(b, 1) and tera.admits(b, 0) for b in bits)
     for popularity in (2, 7, 40):
-        hits = sum(apt.admits(b, popularity) for b in bits)
+        hits = sum(tera.admits(b, popularity) for b in bits)
         expected = len(bits) / popularity
         assert chi_square_p([hits, len(bits) - hits], [expected, len(bits) - expected]) > 1e-3
 
@@ -132,7 +132,7 @@ def test_admission_is_one_in_the_popularity() -> None:
 def test_eviction_is_uniform() -> None:
     counts = [0] * 11
     for tick in range(11_000):
-        counts[apt.evicted_slot(draw.draw(3, EVICT, 0, tick, 0), 11)] += 1
+        counts[tera.evicted_slot(draw.draw(3, EVICT, 0, tick, 0), 11)] += 1
     assert chi_square_p(counts) > 1e-3
 
 
@@ -155,19 +155,19 @@ def test_capture_and_recapture_counts_the_topics(active: int, table_size: int) -
     mine = random_topics(0, active, table_size)
     offered = [topic for other in range(1, 400) for topic in random_topics(other, active, 8)]
     shared = sum(topic in mine for topic in offered)
-    estimate = apt.topics_active(table_size, len(offered), shared)
+    estimate = tera.topics_active(table_size, len(offered), shared)
     # `shared` is binomial: four standard deviations.
     error = 4 * ((active - table_size) / (table_size * len(offered))) ** 0.5
     assert estimate == pytest.approx(active, rel=error, abs=0)
 
 
 def test_nothing_known_means_zero() -> None:
-    assert apt.topics_active(0, 10, 5) == 0
-    assert apt.topics_active(10, 0, 0) == 0
-    assert apt.topics_active(10, 10, 0) == 0
+    assert tera.topics_active(0, 10, 5) == 0
+    assert tera.topics_active(10, 0, 0) == 0
+    assert tera.topics_active(10, 10, 0) == 0
 
 
 def test_there_are_at_least_as_many_topics_as_one_knows() -> None:
-    assert apt.topics_active(10, 8, 8) == 10
-    assert apt.topics_active(10, 8, 9) == 10
-    assert apt.topics_active(10, 80, 20) == 40
+    assert tera.topics_active(10, 8, 8) == 10
+    assert tera.topics_active(10, 8, 9) == 10
+    assert tera.topics_active(10, 80, 20) == 40

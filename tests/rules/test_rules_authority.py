@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.history_kit import ANNA, BEN, CAROL, SPORTS, Key, event, topic
 
+from weft.documents import authority, merkle
+from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.refusal import Reason, Refused
 from weft.ids import BadId, Cid, Topic, cid_of, cid_text
-from weft.rules import authority, merkle
-from weft.rules.descriptor import Event, TopicVersion
-from weft.rules.refusal import Reason, Refused
 
 FIRST = topic(owners=[BEN.peer], allowed=[CAROL.peer])
 REVOKED = topic(owners=[BEN.peer], allowed=[], parent=FIRST.cid)

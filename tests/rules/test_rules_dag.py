@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.history_kit import ANNA, BEN, CAROL, chain, event
 
+from weft.documents import dag
+from weft.documents.dag import Position, Stream, position
+from weft.documents.descriptor import Event
+from weft.documents.refusal import Reason
+from weft.documents.shape import HEIGHT_MAX, PARENTS_MAX
 from weft.ids import CID_PREFIX, Cid
-from weft.rules import dag
-from weft.rules.dag import Position, Stream, position
-from weft.rules.descriptor import Event
-from weft.rules.refusal import Reason
-from weft.rules.shape import HEIGHT_MAX, PARENTS_MAX
 
 
 def publish(rounds: list[tuple[int, bool]]) -> list[Event]:

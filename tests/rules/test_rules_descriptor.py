@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from multiformats import CID, multihash
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
+from weft.documents import dagcbor, descriptor, shape
+from weft.documents.merkle import Link, document
+from weft.documents.refusal import Reason, Refused
 from weft.ids import CID_BYTES, CID_PREFIX, BadId, Cid, Topic, cid_of, cid_text, parse_cid
-from weft.rules import dagcbor, descriptor, shape
-from weft.rules.merkle import Link, document
-from weft.rules.refusal import Reason, Refused
 
 scalars = st.one_of(st.text(max_size=20), st.booleans(), st.integers(-(1 << 62), 1 << 62))
 metadata = st.dictionaries(

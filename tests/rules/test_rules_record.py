@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
+from weft.documents import record, values
+from weft.documents.record import LIFE_MS, LIFE_MS_MAX, Record
+from weft.documents.refusal import Reason, Refused
 from weft.ids import BadId, Cid, Topic, cid_of, cid_text, parse_cid
-from weft.rules import prefix, record, values
-from weft.rules.record import LIFE_MS, LIFE_MS_MAX, Record
-from weft.rules.refusal import Reason, Refused
+from weft.rules import prefix
 
 VALUE = topic().cid
 

@@ -9,11 +9,11 @@ import pytest
 
 from weft.protocol.config import Config, Stan
 from weft.protocol.peer import Peer
-from weft.sim import checkers, checkers_state, probe
+from weft.sim import probe
+from weft.sim.checkers import deliveries, state
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, contact_of
 from weft.sim.workload import Shape, Workload, draw_workload
 from weft.sim.world import World
 
@@ -54,7 +54,7 @@ def world_of(seed: int, stan: Stan, loss: int) -> tuple[World, Workload]:
 
 
 def ranked_sizes(world: World) -> tuple[int, int]:
-    return checkers_state.view_sizes(probe.states_of(world).values())
+    return state.view_sizes(probe.states_of(world).values())
 
 
 @pytest.mark.parametrize(("seed", "loss"), [(1, 0), (2, 10)])
@@ -64,10 +64,10 @@ def test_views_keep_their_size_and_topics_share_peers(seed: int, loss: int) -> N
     for cycle in range(6, END + 1, 6):
         world.run_until(cycle * CYCLE_MS)
         states = probe.states_of(world)
-        assert checkers_state.check_bounds(states.values(), config, world.now_ms) == []
-    assert checkers_state.check_ranked(probe.states_of(world), world.now_ms) == []
-    assert checkers.check_complete(world.record) == []
-    assert checkers.check_once(world.record) == []
+        assert state.check_bounds(states.values(), config, world.now_ms) == []
+    assert state.check_ranked(probe.states_of(world), world.now_ms) == []
+    assert deliveries.check_complete(world.record) == []
+    assert deliveries.check_once(world.record) == []
     logical, physical = ranked_sizes(world)
     # Views that are drawn once and never improved, from the same run.
     plain = Stan(enabled=True, period_ms=0, sample=False, overhear=False)
@@ -85,6 +85,6 @@ def test_links_that_carry_events_need_fewer_connections_with_stan() -> None:
     for enabled in (True, False):
         world, _ = world_of(3, Stan(enabled=enabled), loss=0)
         world.run_until(END * CYCLE_MS)
-        assert checkers.check_complete(world.record) == []
+        assert deliveries.check_complete(world.record) == []
         held[enabled] = sum(len(node.holds) for node in world.nodes)
     assert held[True] < 0.85 * held[False]

@@ -11,8 +11,8 @@ from weft.ids import Topic
 from weft.protocol.config import Config, Stan
 from weft.protocol.peer import Peer
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
+from weft.sim.node import contact_of
 from weft.sim.scenario import Scenario
 from weft.sim.settings import Settings
 from weft.sim.world import World

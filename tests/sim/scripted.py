@@ -7,9 +7,8 @@ from collections.abc import Callable
 from weft.ids import Contact
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.node import TRUE_CLOCK, Clock, Node
+from weft.sim.node import TRUE_CLOCK, Clock, Node, contact_of
 from weft.sim.record import Record
 from weft.sim.world import World
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from weft.ids import Topic
 from weft.protocol.seam import Answer, Outcome
 from weft.protocol.wire import Event
-from weft.sim.checkers import (
+from weft.sim.checkers.deliveries import (
     check_answers,
     check_complete,
     check_once,
     check_only_subscribers,
     check_parasites,
 )
-from weft.sim.identity import contact_of
+from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
 
 TOPIC = Topic("/a")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.history_kit import NOW_MS, SPORTS, event
 
+from weft.documents.descriptor import Event
 from weft.protocol.history.intake import routed
-from weft.rules.descriptor import Event
-from weft.sim.checkers_history import check_complete_streams, check_order
-from weft.sim.checkers_state import PeerState, StreamState
+from weft.sim.checkers.history import check_complete_streams, check_order
+from weft.sim.checkers.state import PeerState, StreamState
 from weft.sim.record import Delivery, Record
 from weft.store.interface import Batch
 from weft.store.memory import MemoryStore

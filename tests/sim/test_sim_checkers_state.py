@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from weft.ids import Topic
 from weft.protocol.config import Config, Cyclon, Dissemination, Links, Tera
-from weft.sim.checkers_state import (
+from weft.sim.checkers.state import (
     PeerState,
     TopicState,
     check_bounds,

@@ -7,9 +7,9 @@ from math import log2
 import pytest
 
 from weft.protocol.config import Dht
-from weft.sim.checkers_dht import Truth, check_order, judge
+from weft.sim.checkers.dht import Truth, check_order, judge
 from weft.sim.dht import Report, Run, Settings
-from weft.sim.identity import contact_of
+from weft.sim.node import contact_of
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 

@@ -7,9 +7,8 @@ import pytest
 from weft.ids import Topic
 from weft.protocol.config import Routing
 from weft.protocol.wire import Event
-from weft.sim.checkers import check_complete
-from weft.sim.checkers_hierarchy import check_levels, expected_levels
-from weft.sim.identity import contact_of
+from weft.sim.checkers.deliveries import check_complete, check_levels, expected_levels
+from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Publication, Record
 from weft.sim.scenario import Scenario, run
 from weft.sim.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from weft.ids import Topic
 from weft.protocol.config import Config, Cyclon, History, Routing
 from weft.protocol.peer import Peer
-from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Latency, Network
+from weft.sim.node import keyed
 from weft.sim.scenario import PROMISES, run
 from weft.sim.settings import Settings
 from weft.sim.world import World

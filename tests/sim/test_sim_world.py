@@ -10,9 +10,8 @@ from weft.protocol.liveness import Ping
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.wire import Event, Payload
-from weft.sim.identity import contact_of
 from weft.sim.network import Partition
-from weft.sim.node import Clock
+from weft.sim.node import Clock, contact_of
 
 TOPIC = Topic("/a")
 

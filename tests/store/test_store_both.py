@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
+from weft.documents.dag import START, position
+from weft.documents.descriptor import Event
 from weft.ids import Cid, Topic, cid_of
-from weft.rules.dag import START, position
-from weft.rules.descriptor import Event
 from weft.store.interface import Batch, NotHeld, Outcome, Retention, Store, Summary
 from weft.store.memory import MemoryStore
 from weft.store.reader import Reader, Since, read_all

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from multiformats import CID, varint
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
+from weft.documents import dagcbor
+from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.refusal import Reason
 from weft.ids import Cid, cid_of, cid_text
-from weft.rules import dagcbor
-from weft.rules.descriptor import Event, TopicVersion
-from weft.rules.refusal import Reason
 from weft.store import car
 from weft.store.interface import Batch, Retention
 from weft.store.memory import MemoryStore

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from weft.engine.grid import LIVEJOURNAL_SIZED, Grid
+    from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid
     from weft.pipeline.claim import Busy
     from weft.pipeline.ingest.options import BadInput
     from weft.pipeline.java import NoJava

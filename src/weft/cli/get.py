@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from weft.documents.merkle import parse_path
     from weft.ids import BadId
-    from weft.rules.merkle import parse_path
 
     try:
         parse_path(args.path)  # before anything is looked for
@@ -60,9 +60,9 @@ async def _ask(args: argparse.Namespace) -> object:
 
 
 def _resolve(args: argparse.Namespace) -> object:
+    from weft.documents.merkle import Unresolved, resolve
+    from weft.documents.refusal import Refused
     from weft.net.control import plain
-    from weft.rules.merkle import Unresolved, resolve
-    from weft.rules.refusal import Refused
 
     with opened(args) as store:
         try:

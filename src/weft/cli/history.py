@@ -14,7 +14,7 @@ from weft.cli.store import opened, read_option, reading_since, since_option
 from weft.cli.table import table
 
 if TYPE_CHECKING:
-    from weft.rules.descriptor import Event
+    from weft.documents.descriptor import Event
     from weft.store.interface import Store
 
 HELP = "Show the events that are stored of a topic"

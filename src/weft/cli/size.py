@@ -101,7 +101,7 @@ def _sizes(args: argparse.Namespace) -> list[int]:
 
 def _row(args: argparse.Namespace, size: int) -> dict[str, object]:
     from weft.rules.sizing import lookup_success, table_bytes, visits_expected, visits_for
-    from weft.rules.walk import steps_of_each
+    from weft.rules.tera import steps_of_each
 
     visits = visits_for(args.success, size, args.topics)
     return {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from weft.engine import stan as engine
-from weft.engine.stan import Config, Outcome, Sizes
-from weft.engine.workload import Memberships, memberships
+from weft.engine.data.workload import Memberships, memberships
+from weft.engine.stan import overlays as engine
+from weft.engine.stan.overlays import Config, Outcome, Sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ class InTask:
         return {name: np.array([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
     def fewest(self) -> npt.NDArray[np.int64]:
-        from weft.engine.stan_omniscient import fewest  # noqa: PLC0415
+        from weft.engine.stan.fitness import fewest  # noqa: PLC0415
 
         return fewest(self._held(), np.unique(self._users).astype(np.int64))
 

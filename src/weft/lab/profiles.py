@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.engine.powerlaw import zeta
+from weft.engine.data.powerlaw import zeta
 from weft.lab.figures import BLACK, colour, marker
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from weft.pipeline.lake import POINTER, Lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from weft.engine.grid import Grid
+    from weft.engine.data.grid import Grid
 
 GRID = "grid"
 TRACES = {

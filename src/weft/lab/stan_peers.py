@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.engine import stan
-from weft.engine.grid import Grid, draw_grid
-from weft.engine.workload import Memberships, topic_name
+from weft.engine.data.grid import Grid, draw_grid
+from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
 from weft.lab.swarm import Swarm
 from weft.protocol import config as c
 from weft.protocol.peer import Peer
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
+from weft.sim.node import contact_of
 from weft.sim.world import World
 
 ROUND_MS = 1_000  # guess: much longer than a walk takes, here

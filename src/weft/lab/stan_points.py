@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.engine.stan import IDEAL, Config
+from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab.overlaid import Overlaid
 from weft.pipeline.stan import MANY_TOPICS
 from weft.rules.stan import PATIENCE

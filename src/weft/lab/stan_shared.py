@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.engine.grid import Grid, draw_grid
+from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import PeerId, Topic
 from weft.lab.stan_peers import interests_of
 from weft.protocol import config as c
@@ -24,9 +24,8 @@ from weft.protocol.peer import Peer
 from weft.protocol.recent import Repair
 from weft.protocol.twins import Again
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, contact_of
 from weft.sim.world import World
 
 SETTLE_MS = 300_000  # measured: links have found their places by then

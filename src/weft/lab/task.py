@@ -104,7 +104,7 @@ def rooms_behind(simulation: str, reads_data: bool) -> tuple[str, ...]:
     if reads_data:
         rooms.append("pipeline")
     if module[:2] == ["weft", "lab"] and (module[2] in _MACHINES or module[2] in _PACKAGES):
-        rooms += ["protocol", "sim", "store"]
+        rooms += ["documents", "protocol", "sim", "store"]
     if len(module) > 3 and module[2] in _PACKAGES:
         rooms.append(f"lab/{module[2]}")
     return tuple(rooms)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.engine.grid import Grid, draw_grid
-from weft.engine.universe import READINGS
+from weft.engine.data.grid import Grid, draw_grid
+from weft.engine.data.universe import READINGS
 from weft.pipeline import tables
 
 if TYPE_CHECKING:

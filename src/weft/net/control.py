@@ -35,14 +35,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from weft.documents.merkle import Link
+from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.errors import ControlError, WeftError
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
-from weft.rules.merkle import Link
-from weft.rules.shape import ALLOWED_MAX, OWNERS_MAX
 
 LINE_BYTES_MAX = 2 * PAYLOAD_BYTES_MAX  # a largest payload in base64, and its surroundings
 _CLIENTS_MAX = 64  # guess

@@ -16,17 +16,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from weft.documents import merkle, record
+from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.refusal import Refused
 from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_peer, parse_topic, peer_text
 from weft.net.dht import Dht
 from weft.net.errors import HistoryError, UsageError
 from weft.net.runtime import Runtime
 from weft.protocol import seam
 from weft.protocol.peer import Peer as Machine
-from weft.rules import merkle, record
-from weft.rules.descriptor import Event, TopicVersion
 from weft.rules.hierarchy import root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
-from weft.rules.refusal import Refused
 from weft.store import car
 from weft.store.interface import Store
 from weft.store.reader import Since, read_all

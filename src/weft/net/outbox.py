@@ -7,17 +7,72 @@ events are dropped, above that and some headroom everything; each drop is counte
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
-from weft.ids import PeerId
+from weft.ids import Contact, PeerId
 from weft.net import codec
 from weft.net.codec import Encoder
 from weft.net.config import Network
+from weft.net.congestion import Congestion
+from weft.net.connection import Connection
 from weft.net.counters import Counters
-from weft.net.remote import Remote
 from weft.net.timers import now_ms
 from weft.net.tracing import Tracer
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
+
+BATCH_BYTES = 64 << 10  # guess: four TLS records; how much is encrypted in one go
+
+
+class Remote:
+    """Exists as long as there is a connection, a dial in progress or a caller in waiting."""
+
+    __slots__ = (
+        "address",
+        "congestion",
+        "connection",
+        "dial",
+        "dirty",
+        "dropped",
+        "frames",
+        "overloaded_since",
+        "peer",
+        "queued",
+        "waiting",
+    )
+
+    def __init__(self, contact: Contact, congestion: Congestion) -> None:
+        self.peer: PeerId = contact.peer
+        self.address = contact.address
+        self.connection: Connection | None = None  # open, and used for sending
+        self.dial: Connection | None = None  # being made by us
+        self.waiting: Connection | None = None  # made by them, in case our dial fails
+        self.frames: deque[bytes] = deque()
+        self.queued = 0  # bytes in `frames`
+        self.dirty = False  # has frames for the next flush
+        self.congestion = congestion
+        self.overloaded_since = 0  # when the hard limit was hit; 0: has drained since
+        self.dropped = 0  # messages that found no room
+
+    @property
+    def contact(self) -> Contact:
+        return Contact(self.peer, self.address)
+
+    def take_batch(self) -> tuple[bytes, int]:
+        """Frames to send now, joined, and how many they are."""
+        frames = self.frames
+        if self.queued <= BATCH_BYTES:
+            batch, count = b"".join(frames), len(frames)
+            frames.clear()
+            self.queued = 0
+            return batch, count
+        parts, size = [], 0
+        while frames and size < BATCH_BYTES:
+            frame = frames.popleft()
+            size += len(frame)
+            parts.append(frame)
+        self.queued -= size
+        return b"".join(parts), len(parts)
 
 
 class Outbox:

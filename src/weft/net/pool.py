@@ -21,7 +21,6 @@ from typing import Protocol
 
 from weft.ids import BadId, Contact, PeerId, peer_short, split_address
 from weft.net import codec
-from weft.net.admission import Admission
 from weft.net.codec import Hello
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -36,13 +35,14 @@ from weft.net.errors import (
     OverloadFault,
     TimeoutFault,
 )
+from weft.net.listener import Admission
 from weft.net.losses import Losses
-from weft.net.outbox import Outbox
-from weft.net.remote import Remote
+from weft.net.outbox import Outbox, Remote
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.protocol.wire import Message
+
 
 log = logging.getLogger("weft.net")
 

@@ -26,10 +26,10 @@ from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.counters import Counters
 from weft.net.errors import ClosedError, HandlerFault
+from weft.net.outbox import Remote
 from weft.net.pool import Pool
 from weft.net.receipt import Receipt
 from weft.net.rejoin import Rejoin
-from weft.net.remote import Remote
 from weft.net.storing import Storing
 from weft.net.subscribers import Subscribers
 from weft.net.subscription import Subscription

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
 
+from weft.documents.descriptor import Event as Described
 from weft.ids import PeerId, Topic, cid_text, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -26,7 +27,6 @@ from weft.net.timers import Timers
 from weft.protocol.records import message_id
 from weft.protocol.seam import Outcome
 from weft.protocol.wire import Event
-from weft.rules.descriptor import Event as Described
 
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 

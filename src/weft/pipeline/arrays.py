@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.engine.workload import Memberships, memberships
+from weft.engine.data.workload import Memberships, memberships
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

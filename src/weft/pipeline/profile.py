@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.correlation import correlations as matrix_of
-from weft.engine.correlation import most_popular
-from weft.engine.powerlaw import fit
-from weft.engine.shuffle import shuffled
+from weft.engine.data.grid import shuffled
+from weft.engine.data.powerlaw import correlations as matrix_of
+from weft.engine.data.powerlaw import fit, most_popular
 from weft.pipeline.arrays import held
 from weft.pipeline.prune import topic_sizes
 from weft.pipeline.schemas import (

@@ -231,7 +231,7 @@ TOPIC_SIZE = columns(topic=WHOLE, subscribers=WHOLE)
 DRAW = columns(reading=TEXT, seeds=WHOLE, draw=WHOLE, topics=WHOLE, nodes=WHOLE, memberships=WHOLE)
 # How many topics have so many subscribers, how many nodes so many subscriptions (`kind`).
 DISTRIBUTION = columns(kind=TEXT, size=WHOLE, count=WHOLE)
-# A power law fitted to one of them; see `weft.engine.powerlaw`.
+# A power law fitted to one of them; see `weft.engine.data.powerlaw`.
 FIT = columns(
     exponent=NUMBER,
     error=NUMBER,

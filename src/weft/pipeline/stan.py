@@ -1,6 +1,6 @@
 """StaN over a table of memberships: logical and physical links of every node, round by round.
 
-Workers improve overlays (`weft.engine.stan`) and answer, for each user and round, with the
+Workers improve overlays (`weft.engine.stan.overlays`) and answer, for each user and round, with the
 different neighbours over those of its topics that were computed together. Counting the different
 ones over all of a user's topics is then an aggregation: the physical view size.
 """
@@ -14,9 +14,9 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from weft.engine import stan as engine
-from weft.engine.stan import IDEAL, Config, Outcome, Overlays
-from weft.engine.stan_weights import Interests
+from weft.engine.stan import overlays as engine
+from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays
+from weft.engine.stan.views import Interests
 from weft.pipeline.schemas import (
     LINKS,
     NODE_SIZES,

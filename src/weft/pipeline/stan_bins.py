@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import functions as F
 
-from weft.engine.stan import IDEAL, Config, Overlays, overlays_of
-from weft.engine.stan_weights import Interests
+from weft.engine.stan.overlays import IDEAL, Config, Overlays, overlays_of
+from weft.engine.stan.views import Interests
 from weft.pipeline.arrays import held
 from weft.pipeline.packing import packed
 from weft.pipeline.prune import topic_sizes

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.engine import stan as engine
-from weft.engine.stan import Config, Outcome, Overlays
-from weft.engine.stan_omniscient import fewest
-from weft.engine.stan_weights import Interests
+from weft.engine.stan import overlays as engine
+from weft.engine.stan.fitness import fewest
+from weft.engine.stan.overlays import Config, Outcome, Overlays
+from weft.engine.stan.views import Interests
 from weft.pipeline.arrays import held
 from weft.pipeline.schemas import FITNESS, WHOLE, columns
 from weft.pipeline.session import parallelism
@@ -48,7 +48,7 @@ def overlay_fitness(
 
 def fitness_of(outcome: Outcome, ways: bool = True) -> list[dict[str, Any]]:
     """The rows of `FITNESS` for every overlay of an outcome, round by round."""
-    from weft.engine.stan_fitness import fitness  # noqa: PLC0415  (needs scipy)
+    from weft.engine.stan.fitness import fitness  # noqa: PLC0415  (needs scipy)
 
     overlays = outcome.overlays
     starts, sizes = overlays.starts(), overlays.views()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.grid import Grid, draw_grid
+from weft.engine.data.grid import Grid, draw_grid
 from weft.pipeline.ingest.draft import drafted
 from weft.pipeline.lake import Version
 from weft.pipeline.schemas import MEMBERSHIP

@@ -1,5 +1,5 @@
-"""Self-contained universes of a table of memberships (StaN 3.1); `weft.engine.universe` says how
-they are drawn.
+"""Self-contained universes of a table of memberships (StaN 3.1), drawn as `engine/data/universe.py`
+says.
 
 Of many draws of one size, the one with the median ratio of topics to nodes is taken. The draws are
 rows of a table, seeds and number in columns: workers get the memberships as arrays once, each works
@@ -18,8 +18,8 @@ import numpy.typing as npt
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from weft.engine.universe import READINGS, Reading, counts_of, seed_set
-from weft.engine.workload import Memberships
+from weft.engine.data.universe import READINGS, Reading, counts_of, seed_set
+from weft.engine.data.workload import Memberships
 from weft.pipeline.arrays import held
 from weft.pipeline.prune import LEAST_SUBSCRIBERS, pruned
 from weft.pipeline.schemas import DRAW, MEMBERSHIP, WHOLE, columns, selected

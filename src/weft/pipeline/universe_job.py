@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.universe import Reading
+from weft.engine.data.universe import Reading
 from weft.pipeline import tables
 from weft.pipeline.claim import claimed
 from weft.pipeline.lake import Lake

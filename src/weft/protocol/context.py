@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from msgspec import Struct
 
+from weft.documents.descriptor import Event as Described
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
 from weft.protocol.twins import Twins
 from weft.protocol.wire import Event, Message, Payload
 from weft.rules import hierarchy
-from weft.rules.descriptor import Event as Described
 from weft.rules.draw import absorb, below
 
 if TYPE_CHECKING:

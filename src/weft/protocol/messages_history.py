@@ -20,13 +20,13 @@ SEEN_MAX = 256
 BLOCKS_MAX = 256
 """guess: blocks asked for or sent in one message."""
 BLOCK_BYTES_MAX = 1 << 20
-"""As in `rules/descriptor.py`."""
+"""As in `documents/descriptor.py`."""
 SEGMENT_MAX = 254
 """A topic has 256 bytes at most, two of them before the first segment and between two."""
 REASON_MAX = 200
 """guess: a sentence."""
 RECORD_BYTES_MAX = 4_096
-"""As in `rules/record.py`."""
+"""As in `documents/record.py`."""
 
 Block: TypeAlias = Annotated[bytes, Meta(max_length=BLOCK_BYTES_MAX)]
 Cids: TypeAlias = Annotated[list[WireCid], Meta(max_length=BLOCKS_MAX)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.documents.signing import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
 from weft.protocol import entering, liveness, publishing, routings
 from weft.protocol.config import Config
@@ -60,7 +61,6 @@ from weft.protocol.tera.tera import Tera
 from weft.protocol.wire import Event, Part
 from weft.rules import hierarchy
 from weft.rules.draw import below, stream_of
-from weft.rules.signing import Signer
 from weft.store.interface import Store
 
 CYCLE = "cycle"

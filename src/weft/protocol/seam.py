@@ -15,10 +15,10 @@ from typing import Literal, Protocol, TypeAlias, Union, get_args
 
 from msgspec import Struct
 
+from weft.documents.descriptor import Event as Described
+from weft.documents.descriptor import TopicVersion
 from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.wire import Event, Message
-from weft.rules.descriptor import Event as Described
-from weft.rules.descriptor import TopicVersion
 from weft.store.interface import Retention
 from weft.store.reader import Since
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.ids import BadId, Topic, parse_topic
-from weft.rules.dagcbor import Scalar
 
 EVERYTHING = "/"
 """The root above all topics."""
@@ -72,13 +71,13 @@ def origin(
     return topic
 
 
-def claimed_origin(topic: Topic, metadata: Mapping[str, Scalar]) -> Topic:
+def claimed_origin(topic: Topic, metadata: Mapping[str, object]) -> Topic:
     """Where an event says that it was published; see `may_come_from`."""
     claim = metadata.get(ORIGIN)
     return Topic(claim) if isinstance(claim, str) else topic
 
 
-def is_sub_topic(claim: Scalar, topic: Topic) -> bool:
+def is_sub_topic(claim: object, topic: Topic) -> bool:
     """Whether what an event says of its origin is the name of one of a topic's sub-topics."""
     if not isinstance(claim, str) or not is_below(claim, topic):
         return False
@@ -89,12 +88,12 @@ def is_sub_topic(claim: Scalar, topic: Topic) -> bool:
     return True
 
 
-def may_come_from(topic: Topic, claim: Scalar, roots: Iterable[str]) -> bool:
+def may_come_from(topic: Topic, claim: object, roots: Iterable[str]) -> bool:
     """Whether an event in `topic` can have climbed from where it claims."""
     return is_sub_topic(claim, topic) and topic in above(Topic(str(claim)), roots)
 
 
-def root_in(metadata: Mapping[str, Scalar], topic: Topic) -> str | None:
+def root_in(metadata: Mapping[str, object], topic: Topic) -> str | None:
     """The root of the hierarchy that an owned topic is in by its own word; None: of none."""
     root = metadata.get(ROOT)
     if isinstance(root, str) and (root == topic or (root != EVERYTHING and is_below(topic, root))):

@@ -11,7 +11,7 @@ import math
 import sys
 from dataclasses import dataclass
 
-from weft.rules.walk import steps_of_each, visits_needed
+from weft.rules.tera import steps_of_each, visits_needed
 
 ENTRY_ADDRESS_BYTES = 4
 """paper: an access point is named by four bytes (a table of 400 topics of 256 bytes: 104 kB)."""

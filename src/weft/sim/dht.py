@@ -17,11 +17,10 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.peer import Peer
 from weft.rules.prefix import as_bytes, block_key, location_of
-from weft.sim.checkers_dht import Truth, check_order, judge
+from weft.sim.checkers.dht import Truth, check_order, judge
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, contact_of
 from weft.sim.world import World
 
 _START_MS = 20_000

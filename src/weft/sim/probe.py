@@ -13,7 +13,7 @@ from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.peer import Peer
 from weft.protocol.tera.tera import Tera
 from weft.protocol.tera.topic import TopicState as Topic
-from weft.sim.checkers_state import PeerState, StreamState, TopicState
+from weft.sim.checkers.state import PeerState, StreamState, TopicState
 from weft.sim.world import World
 
 IndexOf = Callable[[PeerId], int]

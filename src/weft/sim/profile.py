@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-_ROOMS = ("sim", "protocol", "rules")
+_ROOMS = ("sim", "protocol", "rules", "documents")
 
 
 def profiled(work: Callable[[], T], functions: int = 25) -> tuple[T, str]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from weft.documents.descriptor import Event as Described
 from weft.ids import PeerId, Topic, peer_number
 from weft.protocol.seam import Answer
 from weft.protocol.wire import Event
-from weft.rules.descriptor import Event as Described
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
 """Topic, publisher, incarnation, number: what makes an event the same event."""
@@ -96,7 +96,7 @@ class Record:
     end_ms: int = 0
 
     def index_of(self, peer: PeerId) -> int:
-        """Which peer has this id; ids without keys carry it themselves (`sim/identity.py`)."""
+        """Which peer has this id; ids without keys carry it themselves (`sim/node.py`)."""
         return self.peers.get(peer, peer_number(peer))
 
     def deliveries_by_event(self) -> dict[EventKey, list[Delivery]]:

@@ -13,20 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from weft.documents.signing import Signer
 from weft.ids import Contact, Topic
 from weft.protocol.config import Config, Routing
 from weft.protocol.peer import Peer
 from weft.rules.hierarchy import above
-from weft.rules.signing import Signer
-from weft.sim import (
-    checkers,
-    checkers_hierarchy,
-    checkers_history,
-    checkers_state,
-    checkers_topic_dht,
-    probe,
-)
-from weft.sim.checkers_state import PeerState
+from weft.sim import probe
+from weft.sim.checkers import deliveries, history, state, topic_dht
+from weft.sim.checkers.state import PeerState
 from weft.sim.counts import count
 from weft.sim.dice import Dice
 from weft.sim.faults import (
@@ -39,9 +33,8 @@ from weft.sim.faults import (
     draw_faults,
     draw_timeline,
 )
-from weft.sim.identity import contact_of, keyed
 from weft.sim.network import Network
-from weft.sim.node import TRUE_CLOCK, Node
+from weft.sim.node import TRUE_CLOCK, Node, contact_of, keyed
 from weft.sim.settings import Settings, make_config
 from weft.sim.workload import Shape, Workload, draw_workload
 from weft.sim.world import World
@@ -193,7 +186,7 @@ class Scenario:
 
     def _sample(self) -> None:
         states = probe.states_of(self.world)
-        self._bound_violations += checkers_state.check_bounds(
+        self._bound_violations += state.check_bounds(
             states.values(), self.config, self.world.now_ms
         )
 
@@ -282,44 +275,44 @@ class Scenario:
         return [  # what explains the rest comes first
             *self._judge_routing(states),
             *self._judge_history(states),
-            *checkers.check_only_subscribers(record),
-            *checkers.check_once(record),
+            *deliveries.check_only_subscribers(record),
+            *deliveries.check_once(record),
             *self._judge_hierarchy(),
-            *checkers.check_answers(record, settled_ms, patience_ms),
+            *deliveries.check_answers(record, settled_ms, patience_ms),
             *self._bound_violations,
-            *checkers_state.check_bounds(states.values(), config, now_ms),
-            *checkers_state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
+            *state.check_bounds(states.values(), config, now_ms),
+            *state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
         ]
 
     def _judge_routing(self, states: Mapping[int, PeerState]) -> list[str]:
         """What this routing promises (`PROMISES`)."""
         record, now_ms = self.world.record, self.world.now_ms
         promise = PROMISES[self.settings.routing]
-        merged = checkers_state.check_merged if promise.overlays else checkers_state.check_general
+        merged = state.check_merged if promise.overlays else state.check_general
         violations = merged(record, states, now_ms)
         if promise.repairs or self.settings.history:
-            violations += checkers.check_complete(record)
+            violations += deliveries.check_complete(record)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
-            violations += checkers.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
+            violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
         if promise.roles:
-            violations += checkers_topic_dht.check_world(self.world, self.config)
+            violations += topic_dht.check_world(self.world, self.config)
         return violations
 
     def _judge_hierarchy(self) -> list[str]:
         named = {each.payload: each.topic for each in self.workload.publications}
         roots = self.config.hierarchies
-        return checkers_hierarchy.check_levels(self.world.record, named, roots)
+        return deliveries.check_levels(self.world.record, named, roots)
 
     def _judge_history(self, states: Mapping[int, PeerState]) -> list[str]:
         if not self.settings.history:
             return []
         stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
         return [
-            *checkers_history.check_same_streams(self.world.record, stores, self.wants_past),
-            *checkers_history.check_complete_streams(states, self.world.now_ms),
-            *checkers_history.check_order(self.world.record, stores),
-            *checkers_history.check_answered(self.world.record, stores),
+            *history.check_same_streams(self.world.record, stores, self.wants_past),
+            *history.check_complete_streams(states, self.world.now_ms),
+            *history.check_order(self.world.record, stores),
+            *history.check_answered(self.world.record, stores),
         ]
 
 

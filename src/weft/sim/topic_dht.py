@@ -28,11 +28,10 @@ from weft.protocol.topic_dht.space import LOBBY, TOPICS
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
-from weft.sim.checkers_topic_dht import Found, check
+from weft.sim.checkers.topic_dht import Found, check
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, contact_of
 from weft.sim.world import World
 
 _CONTACTS = 5

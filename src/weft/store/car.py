@@ -19,11 +19,11 @@ from typing import BinaryIO
 
 from msgspec import Struct, field
 
+from weft.documents import authority, dagcbor, descriptor
+from weft.documents.dag import Stream
+from weft.documents.descriptor import BLOCK_BYTES_MAX, Event, TopicVersion
+from weft.documents.refusal import Reason, Refused
 from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic
-from weft.rules import authority, dagcbor, descriptor
-from weft.rules.dag import Stream
-from weft.rules.descriptor import BLOCK_BYTES_MAX, Event, TopicVersion
-from weft.rules.refusal import Reason, Refused
 from weft.store.interface import Batch, Store
 from weft.store.reader import Since, read_all, stream_of
 

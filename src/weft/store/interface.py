@@ -18,9 +18,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from weft.documents.dag import START, Position
+from weft.documents.descriptor import Event, TopicVersion
 from weft.ids import Cid, Topic
-from weft.rules.dag import START, Position
-from weft.rules.descriptor import Event, TopicVersion
 
 PAGE = 1_000
 """guess: events read at once; some 500 kB where they are small."""

@@ -6,9 +6,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from weft.documents.dag import START, Position, position, surely_pruned
+from weft.documents.descriptor import Event
 from weft.ids import Cid, Topic
-from weft.rules.dag import START, Position, position, surely_pruned
-from weft.rules.descriptor import Event
 from weft.store.interface import (
     PAGE,
     Batch,

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, TypeAlias
 
+from weft.documents.dag import START, Position, Stream, not_before, position
+from weft.documents.descriptor import Event, known_event
 from weft.ids import Cid, Topic
-from weft.rules.dag import START, Position, Stream, not_before, position
-from weft.rules.descriptor import Event, known_event
 from weft.store.interface import PAGE, NotHeld, Store
 
 Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from weft.documents.dag import START, Position
+from weft.documents.descriptor import Event, known_event
 from weft.ids import Cid, Topic, cid_of, cid_text
-from weft.rules.dag import START, Position
-from weft.rules.descriptor import Event, known_event
 from weft.store import tables
 from weft.store.interface import (
     PAGE,

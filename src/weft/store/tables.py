@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from weft.documents.dag import Position, position, surely_pruned
+from weft.documents.descriptor import Event
 from weft.ids import Cid, Topic
-from weft.rules.dag import Position, position, surely_pruned
-from weft.rules.descriptor import Event
 from weft.store.interface import (
     Batch,
     Outcome,

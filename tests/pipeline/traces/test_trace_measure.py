@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.events import Events, random_peers
-from weft.engine.tracing import EventTrace, peer_of
-from weft.engine.workload import spread, zipf_sizes
-from weft.engine.world import Settings as EngineSettings
-from weft.engine.world import build
+from weft.engine.data.workload import spread, zipf_sizes
+from weft.engine.tera.events import Events, EventTrace, peer_of, random_peers
+from weft.engine.tera.world import Settings as EngineSettings
+from weft.engine.tera.world import build
 from weft.ids import peer_text
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE, TRACE_LINE

@@ -6,9 +6,8 @@ from weft.ids import Cid, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht, History
 from weft.protocol.peer import Peer
-from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, keyed
 from weft.sim.world import World
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since, read_all

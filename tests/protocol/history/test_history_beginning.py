@@ -5,12 +5,12 @@ from __future__ import annotations
 from test_history_topics import history
 
 from history_kit import T, Town
+from weft.documents.descriptor import Event, seal_event
 from weft.ids import Cid, PeerId, cid_of
 from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
 from weft.protocol.messages_history import Had, Head, Heads
 from weft.protocol.seam import Deliver, Send
-from weft.rules.descriptor import Event, seal_event
-from weft.sim.identity import keyed
+from weft.sim.node import keyed
 
 
 def sealed(town: Town, number: int, *parents: Event, by: int = 9) -> Event:

@@ -14,6 +14,9 @@ from random import Random
 import pytest
 from arbitrary import random_message
 
+from weft.documents import record
+from weft.documents.dag import Stream
+from weft.documents.descriptor import Event, TopicVersion, seal_event, seal_topic
 from weft.ids import Cid, Topic, cid_of
 from weft.protocol import messages as m
 from weft.protocol import messages_history as mh
@@ -22,10 +25,7 @@ from weft.protocol.config import Config, Dht, History, Keep
 from weft.protocol.peer import Peer
 from weft.protocol.wire import Event as Routed
 from weft.protocol.wire import Payload
-from weft.rules import record
-from weft.rules.dag import Stream
-from weft.rules.descriptor import Event, TopicVersion, seal_event, seal_topic
-from weft.sim.identity import keyed
+from weft.sim.node import keyed
 from weft.store.interface import Batch
 from weft.store.memory import MemoryStore
 

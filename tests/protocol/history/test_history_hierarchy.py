@@ -6,14 +6,14 @@ import pytest
 from test_history_topics import change, history, id_of
 
 from history_kit import T, Town, hear
+from weft.documents.dagcbor import Scalar
+from weft.documents.descriptor import seal_event
 from weft.ids import Topic
 from weft.protocol.history.intake import routed
 from weft.protocol.seam import FollowTopic
 from weft.protocol.wire import Payload
-from weft.rules.dagcbor import Scalar
-from weft.rules.descriptor import seal_event
 from weft.rules.hierarchy import ORIGIN, ROOT
-from weft.sim.identity import keyed
+from weft.sim.node import keyed
 from weft.store.reader import read_all
 
 A = Topic(f"{T}/a")

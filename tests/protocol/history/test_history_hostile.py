@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from history_kit import T, Town, hear
+from weft.documents.descriptor import Event, seal_event
 from weft.ids import Cid, cid_of
 from weft.protocol.history.history import History
 from weft.protocol.messages_history import (
@@ -20,8 +21,7 @@ from weft.protocol.messages_history import (
     TopicNews,
 )
 from weft.protocol.seam import Effect, Send
-from weft.rules.descriptor import Event, seal_event
-from weft.sim.identity import keyed
+from weft.sim.node import keyed
 from weft.store.reader import read_all
 
 

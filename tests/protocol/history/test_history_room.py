@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town, hear
+from weft.documents.descriptor import Event, seal_event
 from weft.ids import cid_of
 from weft.protocol.history import catchup, serving
 from weft.protocol.history.intake import routed
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
-from weft.rules.descriptor import Event, seal_event
-from weft.sim.checkers_history import check_complete_streams
-from weft.sim.identity import keyed
+from weft.sim.checkers.history import check_complete_streams
 from weft.sim.network import Partition
+from weft.sim.node import keyed
 from weft.sim.probe import states_of
 
 

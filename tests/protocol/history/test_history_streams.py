@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town
+from weft.documents.dag import position
 from weft.protocol.history import serving
-from weft.rules.dag import position
 from weft.sim.network import Partition
 from weft.store.reader import read_all
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town
+from weft.documents.record import RENEW_MS
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol.history.history import History
 from weft.protocol.seam import Answer, ChangeTopic, FollowTopic
-from weft.rules.record import RENEW_MS
 
 
 def history(town: Town, number: int) -> History:

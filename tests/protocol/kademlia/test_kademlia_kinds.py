@@ -6,12 +6,12 @@ from kademlia_kit import Network, peer_id
 from protocol_kit import contact
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, topic
 
+from weft.documents import record
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kinds import KINDS
 from weft.protocol.kademlia.records import Values
-from weft.rules import record
 from weft.rules.prefix import record_key
 
 

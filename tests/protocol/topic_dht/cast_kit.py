@@ -14,7 +14,7 @@ from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
 from weft.protocol.wire import Payload
-from weft.sim.checkers_topic_dht import check_world
+from weft.sim.checkers.topic_dht import check_world
 from weft.sim.network import Conditions, Latency, Network
 from weft.sim.node import Node
 from weft.sim.world import World

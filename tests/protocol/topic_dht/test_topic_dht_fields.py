@@ -10,8 +10,8 @@ from cast_kit import SCHEMES, TREES, Field, T
 
 from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.topic_dht.settings import Scheme, Settings
-from weft.rules.gossiping import FEW, fanout
-from weft.sim import checkers
+from weft.rules.treecast import FEW, fanout
+from weft.sim.checkers import deliveries
 from weft.sim.dice import Dice
 
 PEERS = 16
@@ -146,7 +146,7 @@ def test_losses_are_made_up_for_and_a_third_is_killed(scheme: Scheme, silent: bo
     field.publish(*alive, every_ms=500)
     field.run(100_000 if silent else 50_000)
     assert everybody_got(field, 2 * len(alive), since_ms)
-    assert checkers.check_once(field.world.record) == []
+    assert deliveries.check_once(field.world.record) == []
     assert field.right() == []
     if scheme in TREES:
         since_ms, before = field.world.now_ms, field.copies()
@@ -202,10 +202,10 @@ def test_subscriptions_come_and_go_while_events_flow(scheme: Scheme, seed: int) 
     field.run(80_000)
     record = field.world.record
     assert record.deliveries
-    assert checkers.check_complete(record) == []
-    assert checkers.check_only_subscribers(record) == []
-    assert checkers.check_once(record) == []
-    assert checkers.check_parasites(record, 5_000, field.world.now_ms - 80_000) == []
+    assert deliveries.check_complete(record) == []
+    assert deliveries.check_only_subscribers(record) == []
+    assert deliveries.check_once(record) == []
+    assert deliveries.check_parasites(record, 5_000, field.world.now_ms - 80_000) == []
     assert field.right() == []
 
 

@@ -10,7 +10,7 @@ from weft.protocol import messages as m
 from weft.protocol import messages_topic_dht as t
 from weft.protocol.wire import Event, Span
 from weft.rules.treecast import ROOTS_MAX
-from weft.sim.identity import contact_of
+from weft.sim.node import contact_of
 
 A = Topic("/a")
 ONE, TWO = contact_of(1, 1), contact_of(1, 2)

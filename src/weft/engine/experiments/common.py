@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from weft.engine.layout import Array
-from weft.engine.workload import Memberships, spread, uniform_sizes, zipf_sizes
+from weft.engine.core.layout import Array
+from weft.engine.data.workload import Memberships, spread, uniform_sizes, zipf_sizes
 
 Size: TypeAlias = Literal["quick", "full"]
 Params: TypeAlias = Mapping[str, Any]

@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
+from weft.engine.data.workload import memberships
 from weft.engine.experiments.common import Columns, Params, Point, Size
-from weft.engine.topic_dht import SCHEMES, Events
-from weft.engine.topic_dht_relief import settled
-from weft.engine.topic_dht_space import places_of
-from weft.engine.workload import memberships
-from weft.rules.gossiping import Mode
+from weft.engine.topic_dht.events import SCHEMES, Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
+from weft.rules.treecast import Mode
 
 SEEDS = {"quick": 2, "full": 5}
 K = 8

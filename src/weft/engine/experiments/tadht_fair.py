@@ -11,9 +11,9 @@ import numpy as np
 
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
 from weft.engine.experiments.tadht_events import K, modes_of
-from weft.engine.topic_dht import LINKS, SCHEMES, Events
-from weft.engine.topic_dht_relief import settled
-from weft.engine.topic_dht_space import places_of
+from weft.engine.topic_dht.events import LINKS, SCHEMES, Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
 
 SEEDS = {"quick": 2, "full": 3}
 SIZES: dict[str, Point] = {

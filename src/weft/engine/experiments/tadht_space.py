@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.draws import base_key
+from weft.engine.core.draws import base_key
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.topic_dht_relief import settled
-from weft.engine.topic_dht_roles import FORWARDS
-from weft.engine.topic_dht_space import places_of, table_sizes
+from weft.engine.topic_dht.roles import FORWARDS, settled
+from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.rules.draw import absorb, stream_of
 
 SEEDS = {"quick": 2, "full": 5}

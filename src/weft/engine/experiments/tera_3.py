@@ -29,11 +29,11 @@ import math
 
 import numpy as np
 
-from weft.engine.collide import estimate, ideal_estimates
+from weft.engine.core.layout import Array
+from weft.engine.data.workload import Memberships, Sizes
 from weft.engine.experiments.common import Columns, Params, Point, Size, rank_correlation, workload
-from weft.engine.layout import Array
-from weft.engine.workload import Memberships, Sizes
-from weft.engine.world import Settings, World, build
+from weft.engine.tera.collide import estimate, ideal_estimates
+from weft.engine.tera.world import Settings, World, build
 
 SEEDS = {"quick": 3, "full": 10}
 KINDS = ("true", "counted", "unscaled", "likely", "textbook")

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.events import random_peers
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.lookup import Lookups
-from weft.engine.world import Settings, build
+from weft.engine.tera.events import random_peers
+from weft.engine.tera.lookup import Lookups
+from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import lookup_success
-from weft.rules.walk import steps_of_each
+from weft.rules.tera import steps_of_each
 
 SEEDS = {"quick": 3, "full": 10}
 _WALKS = 4  # paper

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.engine.data.workload import spread
 from weft.engine.experiments.common import Columns, Params, Point, Size
-from weft.engine.workload import spread
-from weft.engine.world import Settings, build
+from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import merged_within
 
 SEEDS = {"quick": 3, "full": 10}

@@ -8,7 +8,7 @@ the closed form (`weft.rules.sizing`).
 K is chosen by the closed form for a lookup success of 0.999; a lookup that fails loses its
 event, which is counted. Tables start in their long-run state (see `tera_3`).
 
-Events do not change overlays or tables, so costs are additive (see `weft.engine.costs`): where
+Events do not change overlays or tables, so costs are additive (see `weft.engine.tera.costs`): where
 more events would be published than are worth simulating, a sample of them is, and weighted.
 Every row says by `simulated` what of it was simulated: "all"; "general" (the general overlay,
 while peers' tables are drawn when asked); or "formula".
@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.collide import estimate
-from weft.engine.costs import Costs, measure
+from weft.engine.data.workload import uniform_sizes
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.large import LargeWorld
-from weft.engine.topics import Topics
-from weft.engine.workload import uniform_sizes
-from weft.engine.world import Settings, build
+from weft.engine.tera.collide import estimate
+from weft.engine.tera.costs import Costs, measure
+from weft.engine.tera.topics import Topics
+from weft.engine.tera.world import LargeWorld, Settings, build
 from weft.rules.sizing import (
     Deployment,
     flooding_costs,

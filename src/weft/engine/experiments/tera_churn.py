@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.apt import NOT_FOUND
-from weft.engine.churn import ChurnWorld, Rates, build
-from weft.engine.events import random_peers
+from weft.engine.core.layout import Array
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.flood import Flood
-from weft.engine.layout import Array
-from weft.engine.world import Settings
+from weft.engine.tera.churn import ChurnWorld, Rates, build
+from weft.engine.tera.events import random_peers
+from weft.engine.tera.flood import Flood
+from weft.engine.tera.tables import NOT_FOUND
+from weft.engine.tera.world import Settings
 from weft.rules.sizing import stale_share, visits_for
 
 SEEDS = {"quick": 2, "full": 10}

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.draws import base_key
-from weft.engine.events import Events, random_peers
+from weft.engine.core.draws import base_key
+from weft.engine.core.layout import Array
 from weft.engine.experiments.common import Columns, Params, Point, Size, rank_correlation, workload
-from weft.engine.layout import Array
-from weft.engine.world import Settings, World, build
+from weft.engine.tera.events import Events, random_peers
+from weft.engine.tera.world import Settings, World, build
 from weft.rules.draw import absorb, stream_of
 from weft.rules.sizing import visits_for
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.world import Settings, build
+from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import table_bytes
 
 SEEDS = {"quick": 1, "full": 1}

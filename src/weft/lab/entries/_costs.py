@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from weft.engine.world import Settings
+from weft.engine.tera.world import Settings
 from weft.lab.figures import colour, marker, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from weft.engine.universe import READINGS
+from weft.engine.data.universe import READINGS
 from weft.lab.figures import panels
 from weft.lab.registry import Params, Size
 from weft.lab.sources import Source

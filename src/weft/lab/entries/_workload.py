@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.engine.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
+from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
 from weft.lab.registry import Params, Size
 from weft.pipeline.prune import pruned
 from weft.pipeline.universe import Recipe, Universes, medians

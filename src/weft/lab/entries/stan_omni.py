@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.universe import READINGS
+from weft.engine.data.universe import READINGS
 from weft.lab import stan_points
 from weft.lab.entries import _stan
 from weft.lab.figures import colour, panels, table

@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.experiments import tadht_fair as engine
-from weft.engine.topic_dht import LINKS
+from weft.engine.topic_dht.events import LINKS
 from weft.lab.entries import _tadht as tadht
 from weft.lab.figures import colour, panels, table
 from weft.lab.registry import Entry, Size

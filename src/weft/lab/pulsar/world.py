@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from weft.documents.dag import position
+from weft.documents.descriptor import Event
+from weft.documents.signing import Signer
 from weft.ids import Cid, Contact, Topic
 from weft.net import codec
 from weft.protocol.config import Config
@@ -17,13 +20,9 @@ from weft.protocol.peer import Peer
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.wire import Message
-from weft.rules.dag import position
-from weft.rules.descriptor import Event
-from weft.rules.signing import Signer
 from weft.sim.dice import Dice
-from weft.sim.identity import keyed
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, keyed
 from weft.sim.record import Delivery
 from weft.sim.world import World
 from weft.store.memory import MemoryStore

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.topic_dht import Events
-from weft.engine.topic_dht_crash import Crash, survivors
-from weft.engine.topic_dht_relief import settled
-from weft.engine.topic_dht_space import places_of
+from weft.engine.topic_dht.crash import Crash, survivors
+from weft.engine.topic_dht.events import Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
 from weft.lab.tadht.world import Net, topic_of
 from weft.protocol.topic_dht.settings import Settings
-from weft.sim.checkers_topic_dht import check_topic, seats_of
+from weft.sim.checkers.topic_dht import check_topic, seats_of
 from weft.sim.network import Conditions
 
 SEEDS = {"quick": 1, "full": 2}

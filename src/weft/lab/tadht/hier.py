@@ -3,7 +3,7 @@
 Topics of a hierarchy three levels deep, one beside it whose name begins like its root, and one
 elsewhere; peers subscribe to some of them at random. Events are published in each topic by random
 peers, subscribers or not. Every event is then held against who is subscribed to the topics that it
-counts in, as `sim/checkers_hierarchy.py` has it, which does not use the rule under test.
+counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule under test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.lab.tadht.parasite import WAYS
 from weft.lab.tadht.world import SUBSCRIBE_MS, Net
 from weft.protocol.topic_dht.settings import Settings
 from weft.rules.hierarchy import above
-from weft.sim.checkers_hierarchy import expected_levels
+from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions
 
 SEEDS = {"quick": 1, "full": 1}

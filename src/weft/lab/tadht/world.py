@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from weft.engine.workload import Memberships, topic_name
+from weft.engine.data.workload import Memberships, topic_name
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config
@@ -23,11 +23,10 @@ from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.wire import Event, Message
 from weft.rules.treecast import ROOT_CHARGE
-from weft.sim.checkers_topic_dht import Found, check
+from weft.sim.checkers.topic_dht import Found, check
 from weft.sim.dice import Dice
-from weft.sim.identity import contact_of
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node
+from weft.sim.node import Node, contact_of
 from weft.sim.record import EventKey, event_key
 from weft.sim.topic_dht import Watched
 

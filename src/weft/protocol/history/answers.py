@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents.descriptor import Event, open_topic
+from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, Topic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import Fetch
@@ -17,8 +19,6 @@ from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.history.versions import Versions
 from weft.protocol.messages_history import BlocksReply, PageReply
-from weft.rules.descriptor import Event, open_topic
-from weft.rules.refusal import Reason, Refused
 
 
 class Answers:

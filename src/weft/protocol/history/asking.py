@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents.authority import judge_sub_topic_request
+from weft.documents.refusal import Reason
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.ownership import Ownership
@@ -21,8 +23,6 @@ from weft.protocol.history.versions import Versions
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.messages_history import REASON_MAX, SubTopicReply, SubTopicRequest
 from weft.protocol.seam import Answer, AskSubTopic, ChangeTopic, DhtFindPeer, Outcome
-from weft.rules.authority import judge_sub_topic_request
-from weft.rules.refusal import Reason
 
 TIMER = "history.ask"
 _WISHES_MAX = 64

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents.dag import Position
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.messages_history import Head, PageReply, PageRequest
 from weft.protocol.seam import Millis
-from weft.rules.dag import Position
 from weft.store.reader import Since
 
 TIMEOUT = "history.page"

@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from weft.documents import record as records
+from weft.documents.authority import sub_topic_segment
+from weft.documents.dagcbor import Scalar
+from weft.documents.descriptor import TopicVersion, seal_topic
+from weft.documents.record import Record
+from weft.documents.refusal import Reason, Refused
+from weft.documents.signing import Signer
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.versions import Versions
 from weft.protocol.seam import ChangeTopic
-from weft.rules import record as records
-from weft.rules.authority import sub_topic_segment
-from weft.rules.dagcbor import Scalar
-from weft.rules.descriptor import TopicVersion, seal_topic
 from weft.rules.hierarchy import ROOT, root_in
-from weft.rules.record import Record
-from weft.rules.refusal import Reason, Refused
-from weft.rules.signing import Signer
 
 Metadata: TypeAlias = Mapping[str, Scalar]
 

@@ -25,6 +25,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from weft.documents.dag import START, Stream
+from weft.documents.descriptor import Event, seal_event
+from weft.documents.refusal import Reason
+from weft.documents.signing import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Context, require
 from weft.protocol.history import asking, catchup, fetch, ownership, pacing, storing
@@ -51,12 +55,8 @@ from weft.protocol.seam import (
     Timer,
 )
 from weft.protocol.wire import Event as Routed
-from weft.rules.dag import START, Stream
-from weft.rules.descriptor import Event, seal_event
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
-from weft.rules.refusal import Reason
-from weft.rules.signing import Signer
 from weft.store.interface import Retention
 from weft.store.interface import Store as StoreOfPeer
 from weft.store.reader import Since

@@ -3,7 +3,7 @@
 Whatever brings a block (routing, an answer to a request, a page of a stream), it goes through here.
 An event that waits for a parent vouches for it: it was judged, and it names it by its CID. So what
 fills a gap is judged as history, everything else by the newest version of its topic as well
-(`rules/authority.py`).
+(`documents/authority.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from weft.documents.dag import Added
+from weft.documents.descriptor import Event, known_event, verify_event
+from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import Fetch
@@ -21,10 +24,7 @@ from weft.protocol.history.versions import Versions
 from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
 from weft.protocol.wire import Event as Routed
-from weft.rules.dag import Added
-from weft.rules.descriptor import Event, known_event, verify_event
 from weft.rules.hierarchy import claimed_origin
-from weft.rules.refusal import Reason, Refused
 
 _TOLD_MAX = 65_536
 """guess: events remembered that were delivered but could not be stored."""

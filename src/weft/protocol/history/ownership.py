@@ -1,7 +1,7 @@
 """Owned topics: who may change them, which version is the newest, and how everybody learns of it
 (paper 004, Sections 4.1 and 4.5).
 
-A topic's holders write its versions (`drafting.py`); a signed record (`rules/record.py`) says
+A topic's holders write its versions (`drafting.py`); a signed record (`documents/record.py`) says
 which is the newest. Whoever adopts a newer record stores it and passes it on to the members it
 knows, so a change runs through the topic like an event; members compare sequences whenever they
 tell their heads, which mends what got lost. With a DHT, holders put record and version there and
@@ -22,6 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents import record as records
+from weft.documents.descriptor import TopicVersion, known_event, open_topic
+from weft.documents.record import Record
+from weft.documents.refusal import Reason, Refused
+from weft.documents.signing import Signer
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.drafting import Drafting
@@ -31,13 +36,8 @@ from weft.protocol.history.versions import Versions
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.messages_history import Heads, TopicNews
 from weft.protocol.seam import Answer, ChangeTopic, DhtGet, DhtPut, FollowTopic
-from weft.rules import record as records
-from weft.rules.descriptor import TopicVersion, known_event, open_topic
 from weft.rules.hierarchy import above, is_below, root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES, TOPIC_RECORD
-from weft.rules.record import Record
-from weft.rules.refusal import Reason, Refused
-from weft.rules.signing import Signer
 from weft.store.interface import Store
 
 TIMER = "history.topics"

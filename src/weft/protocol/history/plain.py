@@ -8,11 +8,11 @@ is signed by nobody, and refused where history is kept.)
 
 from __future__ import annotations
 
+from weft.documents.descriptor import known_event, verify_event
+from weft.documents.refusal import Refused
 from weft.ids import Topic, cid_of
 from weft.protocol.history.seen import number_of
 from weft.protocol.wire import Event
-from weft.rules.descriptor import known_event, verify_event
-from weft.rules.refusal import Refused
 
 _BLOCK = b"\xa7"
 """An event's document is a map of seven fields (docs/descriptors.md)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.documents.descriptor import Event
 from weft.ids import Cid, Contact
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.seam import DhtFindProviders, DhtProvide
-from weft.rules.descriptor import Event
 from weft.rules.draw import chance, stream_of
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
 

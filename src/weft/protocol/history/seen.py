@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from weft.documents.descriptor import Event
 from weft.ids import PeerId
 from weft.protocol.messages_history import SEEN_MAX, Had
-from weft.rules.descriptor import Event
 
 INCARNATION = "incarnation"
 NUMBER = "number"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents.dag import Position, position
+from weft.documents.descriptor import Event
 from weft.ids import Cid, Contact
 from weft.protocol.context import Context
 from weft.protocol.history.pacing import Pacing
@@ -20,8 +22,6 @@ from weft.protocol.messages_history import (
     PageReply,
     PageRequest,
 )
-from weft.rules.dag import Position, position
-from weft.rules.descriptor import Event
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
 

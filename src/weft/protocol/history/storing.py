@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.record import Record
 from weft.ids import GENERAL, Cid, Topic
 from weft.protocol.context import Context
 from weft.protocol.seam import Prune, Store, Stored
-from weft.rules.descriptor import Event, TopicVersion
-from weft.rules.record import Record
 from weft.store.interface import Retention
 
 PRUNE = "history.prune"

@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
+from weft.documents.dag import Position, position
+from weft.documents.descriptor import Event, known_event
 from weft.ids import Cid, Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.catchup import CatchUp, bottom_of
 from weft.protocol.history.seen import Seen
 from weft.protocol.messages_history import HEADS_MAX, Had, Head
-from weft.rules.dag import Position, position
-from weft.rules.descriptor import Event, known_event
 from weft.store.interface import Store
 from weft.store.reader import Since, stream_of
 

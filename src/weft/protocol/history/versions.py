@@ -1,7 +1,7 @@
 """Topic versions: which one an event was published under, and whether its publisher may.
 
 A topic that nobody owns has no versions, and anyone may publish in it. An owned topic's events link
-to a version (`rules/authority.py` says how they are judged); a version that is not at hand is
+to a version (`documents/authority.py` says how they are judged); a version that is not at hand is
 fetched like any block, and events that link to it wait for it. Which version is the newest is told
 by topic records (`ownership.py`).
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from weft.documents.authority import judge_event, judge_origin, may_publish
+from weft.documents.descriptor import Event, TopicVersion, open_topic
+from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, Topic
 from weft.protocol.context import Context
-from weft.rules.authority import judge_event, judge_origin, may_publish
-from weft.rules.descriptor import Event, TopicVersion, open_topic
 from weft.rules.hierarchy import above, root_in
-from weft.rules.refusal import Reason, Refused
 
 _KNOWN_MAX = 1_024
 """guess: versions kept at hand; others are read from the store again."""

@@ -1,4 +1,4 @@
-"""Which values may stand under which keys, by kind: a key's first byte (`rules/values.py`).
+"""Which values may stand under which keys, by kind: a key's first byte (`documents/values.py`).
 
 A kind says whether a value is valid for its key and which of two valid ones stands. Whoever holds
 values and whoever asks for them checks both: nobody in between is trusted. Values of unknown kinds
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from weft.documents import values
 from weft.protocol.seam import Millis
-from weft.rules import prefix, values
+from weft.rules import prefix
 
 
 def _never_newer(new: bytes, old: bytes) -> bool:

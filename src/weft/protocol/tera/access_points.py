@@ -1,6 +1,6 @@
 """The access point table: for some topics, one peer that is subscribed (TERA, Section 3).
 
-Filled by advertisements under the rules of `rules/apt.py`. Also estimates how many topics are
+Filled by advertisements under the rules of `rules/tera.py`. Also estimates how many topics are
 active, by comparing samples of other peers' tables with this one.
 
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
@@ -27,7 +27,7 @@ from weft.protocol.cyclon import MEMBERS_MAX
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
-from weft.rules import apt as rules
+from weft.rules import tera
 from weft.rules.draw import slots_in, stream_of, subset_mask
 
 
@@ -150,7 +150,7 @@ class AccessPoints:
             if old.overlay != overlay and old.contact.peer != sender.peer:
                 self._introduce(sender, overlay, advert.topic, old)
             self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint)
-        elif rules.admits(self._ctx.bits(_ADMIT), advert.popularity):
+        elif tera.admits(self._ctx.bits(_ADMIT), advert.popularity):
             self._insert(advert.topic, Entry(sender, overlay, topic_fingerprint(advert.topic)))
 
     def copy(self) -> Iterator[TableCopy]:
@@ -187,7 +187,7 @@ class AccessPoints:
         self._fingerprints[entry.fingerprint] = topic
         while len(self._topics) > self._ctx.config.tera.table_size:
             bits = self._ctx.bits(_EVICT)
-            self.forget(self._topics[rules.evicted_slot(bits, len(self._topics))])
+            self.forget(self._topics[tera.evicted_slot(bits, len(self._topics))])
 
     def forget(self, topic: Topic) -> None:
         entry = self._entries.pop(topic, None)
@@ -225,4 +225,4 @@ class AccessPoints:
 
     def topics_active(self) -> int:
         """The estimated number of active topics; 0 while unknown."""
-        return rules.topics_active(len(self._entries), self._offered, self._shared)
+        return tera.topics_active(len(self._entries), self._offered, self._shared)

@@ -1,4 +1,4 @@
-"""Stable links of one topic: the neighbours that carry events (see `rules/links.py`).
+"""Stable links of one topic: the neighbours that carry events (see `rules/tree.py`).
 
 A link is agreed on by both ends. Messages may be lost, so one end can believe in a link that the
 other does not know: whatever arrives over a link nobody agreed on is answered with `Unlink`, and
@@ -23,7 +23,7 @@ from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LinkDown, LinkUp, require
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
-from weft.rules import links as rules
+from weft.rules import tree
 from weft.rules.draw import stream_of
 
 
@@ -101,7 +101,7 @@ class Links:
             for peer in [peer for peer, since in waiting.items() if since <= limit]:
                 del waiting[peer]
         wanted = self._ctx.config.links.wanted
-        return rules.still_wanted(len(self.linked), len(self._asked), wanted)
+        return tree.still_wanted(len(self.linked), len(self._asked), wanted)
 
     def maintain(self, candidates: Sequence[Contact], recent: int, ranked: bool = False) -> None:
         """Ask for links until there are enough, or nobody is left to ask: the first candidates if
@@ -131,7 +131,7 @@ class Links:
             peer = contact.peer
             if peer not in self.linked or peer in self._kept:
                 continue
-            if rules.may_release(len(self.linked), config.wanted, peer in wanted, carries(peer)):
+            if tree.may_release(len(self.linked), config.wanted, peer in wanted, carries(peer)):
                 self._kept[peer] = self._ctx.now
                 self._ctx.send(contact, LinkRelease(self._topic))
                 return
@@ -145,7 +145,7 @@ class Links:
             self._ctx.send(sender, Unlink(self._topic))
             return
         ideal = any(contact.peer == peer for contact in ranked[: config.wanted])
-        if rules.may_release(len(self.linked), config.wanted, ideal, carries(peer)):
+        if tree.may_release(len(self.linked), config.wanted, ideal, carries(peer)):
             self._ctx.counters["links_released"] += 1
             self._ctx.send(sender, Unlink(self._topic))
             self._drop(peer)
@@ -163,7 +163,7 @@ class Links:
     def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
         most = self._ctx.config.links.most
         if sender.peer not in self.linked:
-            if not rules.accepts(len(self.linked), most, message.urgent):
+            if not tree.accepts(len(self.linked), most, message.urgent):
                 self._ctx.send(sender, LinkReply(self._topic, False, recent))
                 return
             self._add(sender, message.recent)
@@ -189,7 +189,7 @@ class Links:
         """The other end believes in a link: believe in it too if there is room, else say no."""
         if sender.peer in self.linked:
             return True
-        if rules.must_evict(len(self.linked), self._ctx.config.links.most):
+        if tree.must_evict(len(self.linked), self._ctx.config.links.most):
             self._ctx.send(sender, Unlink(self._topic))
             return False
         self._add(sender, 0)
@@ -213,7 +213,7 @@ class Links:
             self._drop(peer)
 
     def _add(self, contact: Contact, recent: int) -> None:
-        if rules.must_evict(len(self.linked), self._ctx.config.links.most):
+        if tree.must_evict(len(self.linked), self._ctx.config.links.most):
             victim = self.linked[self._ctx.pick(_EVICT, list(self.linked))]
             self._ctx.send(victim, Unlink(self._topic))
             self._drop(victim.peer)

@@ -17,7 +17,7 @@ from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import Cyclon
 from weft.protocol.tera.access_points import AccessPoints
 from weft.protocol.wire import Counter, Message
-from weft.rules import walk as rules
+from weft.rules import tera as rules
 from weft.rules.draw import stream_of
 
 AVOID_MAX = 8

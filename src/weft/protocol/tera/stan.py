@@ -40,10 +40,10 @@ from weft.protocol.messages_stan import (
 from weft.protocol.seam import Millis
 from weft.protocol.tera.acquaintances import Acquaintances
 from weft.protocol.tera.in_links import InLinks
-from weft.rules import links as link_rules
 from weft.rules import stan as rules
+from weft.rules import tree
 from weft.rules.draw import slots_in, stream_of, subset_mask
-from weft.rules.overlay import next_period
+from weft.rules.tera import next_period
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Stan:
             number, shared = _number(peer), self._shared(peer)
             mine = self._weigh(self._me, number, shared)
             theirs = self._weigh(number, self._me, shared)
-            places.append((link_rules.pair_weight(mine, theirs), number, contact))
+            places.append((tree.pair_weight(mine, theirs), number, contact))
         return [contact for _, _, contact in sorted(places, key=lambda place: place[:2])]
 
     def resize(self, members: int) -> None:

@@ -2,7 +2,7 @@
 
 Composes the layers of a topic overlay: Cyclon's moving view, the stable links drawn from it, a
 dissemination scheme over them, recent events with their repair, and the size estimate. Also
-holds the overlay's id, which merges by the rule in `rules/overlay.py` (TERA's partition
+holds the overlay's id, which merges by the rule in `rules/tera.py` (TERA's partition
 merging): every view exchange carries it, and the smaller one survives.
 
 Deviation: a topic's view exchanges slow down while nothing changes, so that a peer in very many
@@ -39,7 +39,7 @@ from weft.protocol.tera.spread import Spread
 from weft.protocol.tera.stan import Stan
 from weft.protocol.tera.tree import IHave, Tree
 from weft.protocol.wire import HOPS_MAX, Event, Payload
-from weft.rules import overlay as rules
+from weft.rules import tera
 
 
 class TopicState:
@@ -258,7 +258,7 @@ class TopicState:
 
     def meet(self, news: OverlayNews) -> None:
         """Take over what a member of this topic told: the overlay's id and size."""
-        survivor = rules.surviving(self.overlay, OverlayId(news.overlay))
+        survivor = tera.surviving(self.overlay, OverlayId(news.overlay))
         if survivor != self.overlay:
             self.overlay = survivor
             self.quiet = False
@@ -315,7 +315,7 @@ class TopicState:
             for contact in self.links.linked.values():
                 self.view.add(contact)
         longest = self._ctx.config.cyclon.stable_period_max
-        self.period = rules.next_period(self.period, not self.quiet, longest)
+        self.period = tera.next_period(self.period, not self.quiet, longest)
         self.quiet = True
         self.view.exchange(self.news(), [])
         self.stan.run_cycle(self.popularity, self.links.linked)

@@ -21,7 +21,7 @@ from weft.protocol.recent import Recent
 from weft.protocol.records import GRAFT, PRUNE
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Event, Message, Payload, Span, Spans
-from weft.rules import tree as rules
+from weft.rules import tree
 from weft.rules.draw import stream_of
 
 
@@ -113,7 +113,7 @@ class Tree:
     def link_up(self, contact: Contact) -> None:
         if contact.peer in self.lazy:  # the prune that made the link known came first
             return
-        if not rules.starts_eager(bool(self.eager), self._shaper is not None):
+        if not tree.starts_eager(bool(self.eager), self._shaper is not None):
             self.lazy[contact.peer] = contact
             return
         fed = bool(self.eager)
@@ -168,7 +168,7 @@ class Tree:
 
     def _note_shaper(self, publisher: PeerId) -> None:
         now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
-        if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
+        if tree.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
             self._shaper = publisher
             self._shaper_heard = now
 
@@ -177,7 +177,7 @@ class Tree:
         before = self._recent.before(event)
         before_ms = before.published_ms if before is not None else None
         every_ms = self._ctx.config.dissemination.shaper_quiet_ms
-        if rules.is_wave(event.number, event.published_ms, before_ms, every_ms):
+        if tree.is_wave(event.number, event.published_ms, before_ms, every_ms):
             self._wave, self._parent = _key(event), None
             if source is not None and self._is_linked(source):
                 self._adopt(source)
@@ -234,7 +234,7 @@ class Tree:
                 self._ctx.send(sender, Prune(self._topic))
             return
         fed = self._parent in self.eager
-        if _key(event) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
+        if _key(event) != self._wave or not tree.prunes(self._parent, fed, sender.peer):
             return
         self._make_lazy(sender.peer)
         self._ctx.send(sender, Prune(self._topic))
@@ -301,7 +301,7 @@ class Tree:
             return
         false_alarm = all(contact.peer != source for contact in missing.announcers[: missing.asked])
         usual_ms = self._ctx.config.dissemination.graft_timeout_ms
-        self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
+        self._patience_ms = tree.patience(self._patience_ms, false_alarm, usual_ms)
 
     def _arm_missing(self, after_ms: Millis) -> None:
         self._missing_armed = True

@@ -1,5 +1,5 @@
 """The topic-aware DHT as state machines that do no I/O (Baehni, Guerraoui, Handurukande, Jurca,
-Koldehofe 2004; the decisions are in `rules/roles.py`, `rules/treecast.py`, `rules/gossiping.py`).
+Koldehofe 2004; the decisions are in `rules/roles.py`, `rules/treecast.py`, `rules/treecast.py`).
 
 From below: `space` says where a peer lies in a topic, `state` is what a peer remembers of one
 topic, `routing` finds forwarders, `changing` makes this peer a forwarder or stops it being one,

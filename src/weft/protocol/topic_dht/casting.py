@@ -2,7 +2,7 @@
 
 *TreeCast*: who publishes is the root of a tree over the forwarders, and puts other forwarders in
 charge of parts of it (`rules/treecast.py`). *Gossip*: who gets an event for the first time tells
-some members of its view (`rules/gossiping.py`). In the full schemes every subscriber is a
+some members of its view (`rules/treecast.py`). In the full schemes every subscriber is a
 forwarder; in the others a forwarder hands each event to its children, and a child that publishes
 hands its event to its parent. So a tree takes N−1 payload messages for N subscribers, however it
 is rooted, and one more if the publisher is none of them.
@@ -30,7 +30,7 @@ from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.space import location, position
 from weft.protocol.topic_dht.state import Forwarder, Role, Roles
 from weft.protocol.wire import HOPS_MAX, Event, Payload
-from weft.rules import gossiping, treecast
+from weft.rules import treecast
 from weft.rules.draw import stream_of
 from weft.rules.prefix import BITS
 
@@ -225,15 +225,15 @@ class Casting:
     ) -> None:
         view = self.partners(member.topic, forwarder)
         members = size_estimate(forwarder, self._ctx.config.dht.k)
-        count = gossiping.fanout(members, self._settings.gossip_mode)
+        count = treecast.fanout(members, self._settings.gossip_mode)
         without = [one for one in view if one in (source, event.publisher)]
         key = self._ctx.next_key(_PARTNERS)
-        for peer in gossiping.partners(list(view), count, key, without):
+        for peer in treecast.partners(list(view), count, key, without):
             self._ctx.send(view[peer], Payload(member.topic, event, hops + 1))
         if self._settings.gossip_mode == "push-pull":
             if not member.rounds_left:
                 self._ctx.set_timer(self._settings.gossip_round_ms, ROUND, member.topic)
-            member.rounds_left = gossiping.pull_rounds(members)
+            member.rounds_left = treecast.pull_rounds(members)
 
     def partners(self, topic: Topic, forwarder: Forwarder) -> dict[PeerId, Contact]:
         """With whom a forwarder gossips: its view, or before it has one whom it knows."""

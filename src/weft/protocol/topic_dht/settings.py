@@ -7,8 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from weft.protocol.messages_topic_dht import CHILDREN_MAX, CONTACTS_MAX
 from weft.protocol.seam import Millis
-from weft.rules.gossiping import Mode
-from weft.rules.treecast import ROOTS_MAX
+from weft.rules.treecast import ROOTS_MAX, Mode
 
 Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
 """How events spread in a topic, the same at all peers of a network: in the full ones every

@@ -1,0 +1,426 @@
+"""The stream of a topic as a DAG: its one order, its heads, its gaps (paper 004, 4.1 and 4.5).
+
+An event names as parents the heads its publisher knew: the events nobody had followed yet. Alone,
+a publisher makes a chain; several at once make branches, which the next event joins.
+
+**The order** of a stream is by (height, CID). A parent is always lower than its child, so this is
+an order in which causes come before effects; it needs nothing but the events themselves; whoever
+holds the same events has the same order, whatever came when, and even if the beginning is pruned.
+A late branch slips in no lower than where it forked off: what every later event descends from keeps
+its place for ever.
+
+**Live delivery** cannot wait for branches that may still come. It promises: each event once, none
+before its parents. Between branches two subscribers may see different orders while it happens;
+reading the stream again (replay, `store.events`) gives both the same.
+
+A parent that is not known is a *gap*: the event waits, the gap is fetched, and what waited for it
+is released. A gap that nobody can fill (pruned everywhere) is given up, which releases, too.
+
+Invariants: `heads` are the released events that no released event names; heights of known parents
+are checked exactly, so a height can be trusted once the parents are there; waiting events are
+bounded, and the highest of them give way (`waiting.py`). Each event costs O(its parents), whenever
+it comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from weft.documents.descriptor import Event
+from weft.documents.refusal import Reason
+from weft.documents.shape import PARENTS_MAX
+from weft.ids import Cid
+
+# --- waiting -----------------------------------------------------------------------------------
+#
+# Events of one stream that wait for parents: bounded, and the highest give way.
+#
+# A stream is completed from below: what is lowest is released first, and what is high can be had
+# again once everything before it is there. So where all places are taken, an event that is lower
+# than the highest one takes its place, and only what is higher than all of them finds none. Were
+# it first come, first served, the events at the end of a stream would keep out those they wait
+# for.
+#
+# Invariants: at most `most` events and `bytes_most` bytes wait; none is kept out or has to go
+# while a higher one stays. Each event costs O(log of how many wait).
+
+
+WAITING_MAX = 4_096
+"""guess: events of one stream that wait for parents."""
+WAITING_BYTES_MAX = 32 << 20
+"""guess: and how large they may be together."""
+_STALE_MAX = 64
+"""guess: entries of events long gone that are not worth clearing away."""
+
+
+class Waiting:
+    """An event and how many of its parents are not there yet."""
+
+    __slots__ = ("event", "lacking")
+
+    def __init__(self, event: Event, lacking: int) -> None:
+        self.event = event
+        self.lacking = lacking
+
+
+class WaitingRoom:
+    """See the module's text."""
+
+    __slots__ = ("_by_cid", "_highest", "bytes_most", "most", "size")
+
+    def __init__(self, most: int = WAITING_MAX, bytes_most: int = WAITING_BYTES_MAX) -> None:
+        self.most = most
+        self.bytes_most = bytes_most
+        self.size = 0  # of all blocks together
+        self._by_cid: dict[Cid, Waiting] = {}
+        # A heap, the highest first; entries of events that wait no more are passed over.
+        self._highest: list[tuple[int, Cid]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_cid)
+
+    def __contains__(self, cid: Cid) -> bool:
+        return cid in self._by_cid
+
+    def __getitem__(self, cid: Cid) -> Waiting:
+        return self._by_cid[cid]
+
+    def lowest(self) -> int:
+        """The height of the lowest event that waits; 0 where none does."""
+        return min((waiting.event.height for waiting in self._by_cid.values()), default=0)
+
+    def admits(self, event: Event) -> bool:
+        """Whether one more event may wait, be it in another's place."""
+        if self._fits(event):
+            return True
+        highest = self._find_highest()
+        return highest is not None and event.height < highest.height
+
+    def put(self, event: Event, lacking: int) -> tuple[bool, list[Event]]:
+        """Let an event wait; whether there is room, and who had to go for it."""
+        gone: list[Event] = []
+        while not self._fits(event):
+            highest = self._find_highest()
+            if highest is None or highest.height <= event.height:
+                return False, gone
+            gone.append(self.take(highest.cid))
+        self._by_cid[event.cid] = Waiting(event, lacking)
+        self.size += len(event.block)
+        heappush(self._highest, (-event.height, event.cid))
+        return True, gone
+
+    def take(self, cid: Cid) -> Event:
+        """An event waits no more."""
+        event = self._by_cid.pop(cid).event
+        self.size -= len(event.block)
+        if len(self._highest) > 2 * len(self._by_cid) + _STALE_MAX:
+            self._highest = [(-one.event.height, cid) for cid, one in self._by_cid.items()]
+            heapify(self._highest)
+        return event
+
+    def _fits(self, event: Event) -> bool:
+        return len(self._by_cid) < self.most and self.size + len(event.block) <= self.bytes_most
+
+    def _find_highest(self) -> Event | None:
+        """The highest event that waits."""
+        while self._highest:
+            height, cid = self._highest[0]
+            waiting = self._by_cid.get(cid)
+            if waiting is not None and waiting.event.height == -height:
+                return waiting.event
+            heappop(self._highest)
+        return None
+
+
+REMEMBERED_MAX = 65_536
+"""guess: heights kept at hand; older ones are looked up."""
+HEIGHT_BELIEVED = 1 << 40
+CLIMB_BELIEVED = 1 << 20
+"""guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
+checked because the parents are gone are believed within both, so that nobody can use up all heights
+there are by naming parents that never were."""
+QUIET_RUN = 1_024
+"""guess: positions without an unknown event after which none is expected further down."""
+
+
+class Position(NamedTuple):
+    """A place in the order of a stream."""
+
+    height: int
+    cid: Cid
+
+
+START = Position(0, Cid(b""))
+"""Before the first event of any stream."""
+
+
+def position(event: Event) -> Position:
+    return Position(event.height, event.cid)
+
+
+def surely_pruned(parent: Cid, child_height: int, floor: Position) -> bool:
+    """Whether a parent must lie at or below the floor, where its child is. A parent of a much
+    lower height may lie there, too; that shows when it comes."""
+    return Position(child_height - 1, parent) <= floor
+
+
+def choose_parents(heads: Mapping[Cid, int]) -> dict[Cid, int]:
+    """The heads that a new event names: all, or where there are too many the highest. The others
+    stay heads, and each event after this one names more of them."""
+    if len(heads) <= PARENTS_MAX:
+        return dict(heads)
+    highest = sorted(heads, key=lambda cid: (heads[cid], cid), reverse=True)
+    return {cid: heads[cid] for cid in highest[:PARENTS_MAX]}
+
+
+class Added:
+    """What came of adding an event, or of giving one up."""
+
+    __slots__ = ("displaced", "dropped", "late", "missing", "refused", "released")
+
+    def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
+        self.refused = refused  # why the event was not taken; None also where it was known already
+        self.missing = list(missing)  # parents to fetch that were not known to be missing before
+        self.released: list[Event] = []  # now deliverable, parents before children
+        self.late: list[Cid] = []  # of these, those that were given up: what follows them is out
+        self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
+        self.displaced: list[Cid] = []  # parents that nobody waits for any more, for lack of room
+
+
+class Stream:
+    """One topic's stream as one peer knows it."""
+
+    def __init__(
+        self,
+        heads: Mapping[Cid, int] | None = None,
+        lookup: Callable[[Cid], int | None] = lambda cid: None,
+        floor: Position = START,
+        waiting_max: int = WAITING_MAX,
+        missing: Iterable[Cid] = (),
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+    ) -> None:
+        """`heads` as stored, `lookup` the height of a stored event, `floor` how far the stored
+        stream is pruned, `missing` the parents of stored events that are not stored."""
+        self.heads: dict[Cid, int] = dict(heads or {})
+        self.floor = floor
+        self._lookup = lookup
+        self._top = max(self.heads.values(), default=0)
+        self._forgotten_top = self._top  # no event that only the store remembers is higher
+        # Ordered, since a plain dict slows down when its front is taken repeatedly.
+        self._heights = OrderedDict(self.heads)
+        self._waiting = WaitingRoom(waiting_max, waiting_bytes_max)
+        self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
+        # Parents that released events name; no heads if they come after all.
+        self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for parents."""
+        return len(self._waiting)
+
+    def missing(self) -> list[Cid]:
+        """The parents that waiting events lack and that have not come themselves, oldest first."""
+        return [cid for cid in self._children if cid not in self._waiting]
+
+    def lowest_waiting(self) -> int:
+        """The height of the lowest event that waits; 0 where none does."""
+        return self._waiting.lowest()
+
+    def height(self, cid: Cid) -> int | None:
+        """The height of a released event."""
+        known = self._heights.get(cid)
+        return known if known is not None else self._lookup(cid)
+
+    def knows(self, cid: Cid, height: int = 0) -> bool:
+        """Whether an event has come, released or not. Given its height, the store need not be
+        asked about what is higher than anything that is only there."""
+        if cid in self._waiting or cid in self._heights:
+            return True
+        return not height > self._forgotten_top and self._lookup(cid) is not None
+
+    def awaits(self, cid: Cid) -> bool:
+        """Whether an event that was taken in names this one as its parent, and waits for it."""
+        return cid in self._children
+
+    def parents(self) -> dict[Cid, int]:
+        """The parents of an event published now."""
+        return choose_parents(self.heads)
+
+    # --- adding -------------------------------------------------------------------------------
+
+    def add(self, event: Event, new: bool = False) -> Added:
+        """Take in an event that was verified and may be in this stream. `new`: the caller has
+        just seen that it is not known.
+
+        Where there is no room for more that wait below this one, the gap is too deep to be walked
+        back: read the stream forwards from its order instead, where every event comes after its
+        parents.
+        """
+        if not new and self.knows(event.cid, event.height):
+            return Added()
+        if position(event) <= self.floor:
+            added = self.give_up(event.cid)
+            added.refused = Reason.PRUNED
+            return added
+        if self._is_hopeless(event):
+            return Added(Reason.NO_ROOM)
+        lacking = [cid for cid in event.parents if not self._is_settled(event, cid)]
+        if self._has_wrong_height(event, complete=not lacking):
+            return Added(Reason.WRONG_HEIGHT)
+        if not lacking:
+            added = Added()
+            self._release(event, added)
+            self._settle([event.cid], added)
+            return added
+        return self._wait(event, lacking)
+
+    def _wait(self, event: Event, lacking: list[Cid]) -> Added:
+        """Let an event wait for these parents, and the highest go where it must."""
+        has_room, gone = self._waiting.put(event, len(lacking))
+        added = Added(None if has_room else Reason.NO_ROOM)
+        if has_room:
+            for parent in lacking:
+                if parent not in self._children and parent not in self._waiting:
+                    added.missing.append(parent)
+                self._children.setdefault(parent, []).append(event.cid)
+        for other in gone:
+            added.displaced += self._orphan(other)
+        return added
+
+    def _orphan(self, event: Event) -> list[Cid]:
+        """An event waits no more; returns the parents that nobody waits for now."""
+        left = []
+        for parent in event.parents:
+            others = self._children.get(parent)
+            if others is not None and event.cid in others:
+                others.remove(event.cid)
+                if not others:
+                    del self._children[parent]
+                    left.append(parent)
+        return left
+
+    def give_up(self, cid: Cid) -> Added:
+        """Stop waiting for an event that nobody has any more; what waited for it is released."""
+        added = Added()
+        if cid in self._children and cid not in self._waiting:
+            self._forgo(cid)
+            self._settle([cid], added)
+        return added
+
+    def pass_over(self, cid: Cid) -> Added:
+        """An event that came and is not wanted: nothing waits for it, now or later."""
+        added = Added()
+        if cid not in self._waiting:
+            self._forgo(cid)
+            self._settle([cid], added)
+        return added
+
+    def _forgo(self, cid: Cid) -> None:
+        self._given_up[cid] = None
+        if len(self._given_up) > REMEMBERED_MAX:
+            self._given_up.popitem(last=False)
+
+    def _is_hopeless(self, event: Event) -> bool:
+        """Whether there is no room for an event, and some parent is surely lacking: nothing that
+        came is just below it. Found without the store, for whoever is far behind is brought many
+        such events."""
+        if event.height <= self._top + 1 or self._waiting.admits(event):
+            return False
+        return not any(self._is_gone(event, parent) for parent in event.parents)
+
+    def _is_settled(self, event: Event, parent: Cid) -> bool:
+        return self._released_height(parent) is not None or self._is_gone(event, parent)
+
+    def _released_height(self, cid: Cid) -> int | None:
+        """As `height`, without asking the store about what is known not to be there."""
+        return None if cid in self._children or cid in self._waiting else self.height(cid)
+
+    def _is_gone(self, event: Event, parent: Cid) -> bool:
+        return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
+
+    def _has_wrong_height(self, event: Event, complete: bool) -> bool:
+        """Whether what is known of the parents proves the height wrong. Exact if all are there;
+        what is gone has a height that cannot be known."""
+        heights = [self._released_height(parent) for parent in event.parents]
+        highest = max((height for height in heights if height is not None), default=0)
+        if complete and None not in heights:
+            return event.height != highest + 1
+        believed = max(self._top, HEIGHT_BELIEVED) + CLIMB_BELIEVED
+        return not highest < event.height <= believed
+
+    def _settle(self, arrived: list[Cid], added: Added) -> None:
+        """Release what waited for these, and for that, and so on; lowest first."""
+        while arrived:
+            ready: list[Event] = []
+            for cid in arrived:
+                for child in self._children.pop(cid, ()):
+                    waiting = self._waiting[child]
+                    waiting.lacking -= 1
+                    if not waiting.lacking:
+                        ready.append(self._waiting.take(child))
+            arrived = []
+            for event in sorted(ready, key=position):
+                if self._has_wrong_height(event, complete=True):
+                    added.dropped.append(event)
+                    self._drop_descendants(event.cid, added)
+                else:
+                    self._release(event, added)
+                    arrived.append(event.cid)
+
+    def _drop_descendants(self, cid: Cid, added: Added) -> None:
+        """Forget what waits for an event that turned out wrong: it can never be complete."""
+        doomed = [cid]
+        while doomed:
+            gone = doomed.pop()
+            for child in self._children.pop(gone, ()):
+                event = self._waiting.take(child)
+                self._orphan(event)
+                added.dropped.append(event)
+                doomed.append(child)
+
+    def _release(self, event: Event, added: Added) -> None:
+        if event.cid in self._given_up:
+            added.late.append(event.cid)
+        self._note(event)
+        added.released.append(event)
+
+    def _note(self, event: Event) -> None:
+        for parent in event.parents:
+            self.heads.pop(parent, None)
+        if event.cid in self._given_up:  # it comes after all, and its children were released
+            del self._given_up[event.cid]
+        else:
+            self.heads[event.cid] = event.height
+        self._top = max(self._top, event.height)
+        self._heights[event.cid] = event.height
+        if len(self._heights) > REMEMBERED_MAX:
+            _, height = self._heights.popitem(last=False)
+            self._forgotten_top = max(self._forgotten_top, height)
+
+
+# --- reading on from an event ---------------------------------------------------------------------
+
+
+def not_before(
+    heads: Iterable[Cid], downwards: Iterable[tuple[Cid, tuple[Cid, ...]]]
+) -> Iterator[Cid]:
+    """What whoever has everything up to `heads` may lack: of the events going down the order from
+    the highest of them, each with its parents, those that are neither heads nor their ancestors.
+
+    Ends after a long run of ancestors: branches are joined soon after they fork off.
+    """
+    past = set(heads)
+    run = 0
+    for cid, parents in downwards:
+        if cid in past:
+            past.discard(cid)
+            past.update(parents)
+            run += 1
+            if run >= QUIET_RUN:
+                return
+        else:
+            run = 0
+            yield cid

@@ -1,0 +1,183 @@
+"""Topic records: signed, sequenced, expiring pointers to the newest version of a topic.
+
+Descriptors never change, so something must say which is the newest: as IPNS does, a record under a
+name that follows from public keys (paper 004, Section 4.1). Whoever knows the topic's name and its
+holders' keys can compute the record's name, and whoever gets a record can check it without trusting
+anybody: it hashes to its name, a holder signed it, it has not expired. Of two valid records the
+later stands: the higher sequence, then the later expiry (a renewal), then the larger bytes, so that
+all choose alike even if two holders write the same sequence at once.
+
+Deviation: IPNS has one record per key, and Section 4.5 lets several peers hold a topic by sharing
+the private key. Here the name is the hash of the topic's name and of the *set* of its holders'
+keys: one key can hold many topics, many can hold one, and no private key ever leaves its peer.
+Deviation: no record may last longer than `LIFE_MS_MAX`: a wrong clock cannot freeze a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from msgspec import Struct
+
+from weft.documents import dagcbor, shape
+from weft.documents.refusal import Reason, Refused
+from weft.documents.signing import SIGNATURE_BYTES, Signer, verified
+from weft.ids import BadId, Cid, PeerId, Topic, multibase_bytes, multibase_text
+
+LIFE_MS = 24 * 3_600_000
+"""paper: a record is good for 24 hours."""
+RENEW_MS = LIFE_MS // 2
+"""guess: renewed at half its life, so that one failed attempt does not lose the topic."""
+LIFE_MS_MAX = 2 * LIFE_MS
+"""guess: a life, and a day for clocks that differ."""
+RECORD_BYTES_MAX = 4_096
+NAME_BYTES = 32
+
+_NAME_PREFIX = bytes((0x01, 0x72, 0x12, 0x20))  # CIDv1, libp2p-key, SHA-256: an IPNS name
+_SIGNED = b"weft record:"
+_SIGNATURE = dagcbor.text("signature") + dagcbor.head(2, SIGNATURE_BYTES)
+_KEYS = frozenset(("name", "value", "signer", "expires", "holders", "sequence", "signature"))
+
+
+class Record(Struct, frozen=True, gc=False):
+    """Where a topic stands, by the word of one of its holders."""
+
+    topic: Topic
+    value: Cid  # the newest topic version
+    signer: PeerId
+    expires_ms: int
+    holders: tuple[PeerId, ...]  # ascending
+    sequence: int
+    encoded: bytes  # the whole of it, as it is stored and sent
+
+    @property
+    def name(self) -> bytes:
+        return name_of(self.topic, self.holders)
+
+    @property
+    def renew_ms(self) -> int:
+        """When a holder should renew it."""
+        return self.expires_ms - (LIFE_MS - RENEW_MS)
+
+    @property
+    def rank(self) -> tuple[int, int, bytes]:
+        """The larger stands."""
+        return self.sequence, self.expires_ms, self.encoded
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def name_of(topic: Topic, holders: Iterable[PeerId]) -> bytes:
+    """The name of the record of a topic that these keys hold."""
+    fields = {"name": dagcbor.text(topic), "holders": _keys(sorted(set(holders)))}
+    return sha256(b"weft topic name:" + dagcbor.mapping(fields)).digest()
+
+
+def name_text(name: bytes) -> str:
+    """The text form, that of an IPNS name."""
+    return multibase_text(_NAME_PREFIX + name)
+
+
+def parse_name(text: str) -> bytes:
+    data = multibase_bytes(text[:64])
+    if not data.startswith(_NAME_PREFIX) or len(data) != len(_NAME_PREFIX) + NAME_BYTES:
+        raise BadId(f"{text!r} is not the name of a topic record (those start with 'bafzbei')")
+    return data[len(_NAME_PREFIX) :]
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def seal(
+    sign: Signer,
+    *,
+    signer: PeerId,
+    holders: Iterable[PeerId],
+    topic: Topic,
+    value: Cid,
+    sequence: int,
+    now_ms: int,
+) -> Record:
+    """A record that is good from now on for the usual time. To renew one, seal it again with the
+    same value and sequence; to point it elsewhere, add one to the sequence."""
+    held_by = tuple(sorted({signer, *holders}))
+    draft = Record(topic, value, signer, now_ms + LIFE_MS, held_by, sequence, b"")
+    body = _body(draft)
+    signature = sign(_SIGNED + dagcbor.head(5, 6) + body)
+    return _read(dagcbor.head(5, 7) + body + _SIGNATURE + signature)
+
+
+def _keys(keys: Iterable[PeerId]) -> bytes:
+    return dagcbor.array(map(dagcbor.binary, keys))
+
+
+def _body(record: Record) -> bytes:
+    fields = {
+        "name": dagcbor.text(record.topic),
+        "value": dagcbor.link(record.value),
+        "signer": dagcbor.binary(record.signer),
+        "expires": dagcbor.integer(record.expires_ms),
+        "holders": _keys(record.holders),
+        "sequence": dagcbor.integer(record.sequence),
+    }
+    return dagcbor.mapping(fields)[1:]
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = None) -> Record:
+    """The record that came under `name`; `Refused` if it may not stand there now, or if the one
+    already `held` is later."""
+    record = _read(encoded)
+    if record.name != name:
+        raise Refused(Reason.WRONG_NAME, "the record belongs under another name")
+    if record.signer not in record.holders:
+        raise Refused(Reason.NOT_HOLDER, "signed by a key that does not hold the topic")
+    if record.expires_ms <= now_ms:
+        raise Refused(Reason.EXPIRED, f"expired {now_ms - record.expires_ms} ms ago")
+    if record.expires_ms > now_ms + LIFE_MS_MAX:
+        raise Refused(Reason.LASTS_TOO_LONG, "would be valid longer than any record may be")
+    signed = _SIGNED + dagcbor.head(5, 6) + _body(record)
+    if not verified(record.signer, encoded[-SIGNATURE_BYTES:], signed):
+        raise Refused(Reason.BAD_SIGNATURE, "not signed by the holder it names")
+    if held is not None and record.rank < held.rank:
+        raise Refused(Reason.OLDER_SEQUENCE, f"sequence {record.sequence}, held {held.sequence}")
+    return record
+
+
+def read_record(encoded: bytes) -> Record:
+    """A record as it reads: whole, but neither its name, its time nor its signature are checked."""
+    return _read(encoded)
+
+
+def choose(encoded: Sequence[bytes]) -> int:
+    """Which of several valid records stands; the first where there are equals."""
+    ranks = [_read(record).rank for record in encoded]
+    return ranks.index(max(ranks))
+
+
+def _read(encoded: bytes) -> Record:
+    if len(encoded) > RECORD_BYTES_MAX:
+        raise Refused(Reason.TOO_LARGE, f"{len(encoded)} bytes in a record")
+    document = dagcbor.read(encoded)
+    if type(document) is not dict or document.keys() != _KEYS:
+        raise Refused(Reason.BAD_SHAPE, "a record has other fields")
+    value = shape.link(document["value"])
+    if value is None:
+        raise Refused(Reason.BAD_SHAPE, "a record points at a topic version")
+    record = Record(
+        shape.name(document["name"]),
+        value,
+        shape.key(document["signer"]),
+        shape.counter(document["expires"]),
+        shape.keys(document["holders"], shape.OWNERS_MAX),
+        shape.counter(document["sequence"]),
+        encoded,
+    )
+    signature = encoded[-SIGNATURE_BYTES:]
+    if encoded != dagcbor.head(5, 7) + _body(record) + _SIGNATURE + signature:
+        raise Refused(Reason.NOT_CANONICAL, "encoded otherwise than dag-cbor says")
+    return record

@@ -1,0 +1,1 @@
+"""What every kernel is built from: compiling, machine-level operations, draws, rows, statistics."""

@@ -1,0 +1,79 @@
+"""How kernels are compiled: once per machine, kept on disk until any of the engine changes.
+
+numba keeps compiled code by the file a function is written in and does not notice when a
+function it calls from another file changes. So the folder of compiled code is named after
+the content of all of the engine's files: what is loaded is what is written.
+
+Rules of the house for kernels: indices are signed 64-bit numbers, random bits and keys are
+unsigned 64-bit ones, and the two never meet in one expression (numba would turn the result
+into a floating-point number). Rows are read and written through `layout`, whose functions
+convert indices, so that no test for negative ones is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+u64: Any = numba.uint64
+i64 = cast(Callable[[Any], int], numba.int64)
+u32: Any = numba.uint32
+i32: Any = numba.int32
+u8: Any = numba.uint8
+
+_FOLDERS_KEPT = 4
+"""guess: compiled code of so many versions stays, for those who switch between branches."""
+
+
+def _fingerprint() -> str:
+    """Names the present content of the files that kernels are written in, and of the rules."""
+    digest = blake2b(numba.__version__.encode(), digest_size=8)
+    engine = Path(__file__).parents[1]
+    for file in sorted([*engine.rglob("*.py"), *(engine.parent / "rules").glob("*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _cache_folder() -> Path | None:
+    """The folder for compiled code, or none where nothing can be written."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path.home() / ".cache"
+    folder = root / "weft" / f"engine-{_fingerprint()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.touch()
+        _forget_old(folder.parent)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _forget_old(parent: Path) -> None:
+    folders = sorted(parent.glob("engine-*"), key=lambda f: f.stat().st_mtime, reverse=True)
+    for folder in folders[_FOLDERS_KEPT:]:
+        for file in folder.rglob("*.nb?"):
+            file.unlink(missing_ok=True)
+
+
+_FOLDER = _cache_folder()
+if _FOLDER is not None:
+    _settings: Any = numba.config
+    _settings.CACHE_DIR = str(_FOLDER)
+
+
+def compiled(function: F) -> F:
+    """A kernel: compiled on first use, kept on disk, runs without Python's lock."""
+    keep = _FOLDER is not None
+    return cast(F, numba.njit(cache=keep, nogil=True, error_model="numpy")(function))
+
+
+def part(function: F) -> F:
+    """A piece of a kernel, always compiled into its caller."""
+    return cast(F, numba.njit(forceinline=True, nogil=True, error_model="numpy")(function))

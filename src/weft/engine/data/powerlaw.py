@@ -1,0 +1,192 @@
+"""Fitting a power law to whole numbers (Clauset, Shalizi, Newman 2009).
+
+The model is p(x) = x^−α / ζ(α, m) for x ≥ m, where ζ is Hurwitz's zeta function. For a given m, α
+is the one of maximum likelihood; m is the one with which the fitted law and the data above m are
+closest, by the Kolmogorov–Smirnov distance. To see whether a power law is any good, the same tail
+is fitted by an exponential (geometric) law too, and the two are compared by their likelihoods
+(Vuong 1989): above 2 the power law is clearly better, below −2 the exponential one.
+
+Data come as distinct values with how often each occurs, so the cost depends on how many different
+values there are and not on how much data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.engine.core.jit import compiled
+from weft.engine.core.layout import Array
+from weft.engine.data.workload import Memberships
+
+Values = npt.NDArray[Any]
+
+LEAST_TAIL = 50  # paper (Clauset 3.3): with fewer points above m, estimates are unsafe
+_TERMS = 24  # measured: enough for ten digits of ζ where α ≤ 6
+_STEPS = 60  # bisection of α to 10⁻¹⁵ of its range
+_ALPHA = (1.0001, 12.0)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted power law, over the `tail` of the data from `least` on."""
+
+    exponent: float
+    error: float  # standard error of the exponent
+    least: int
+    tail: int  # how many data are in the tail
+    total: int
+    distance: float  # Kolmogorov–Smirnov, of the tail
+    against_exponential: float  # log-likelihood ratio in its standard deviations
+
+
+def zeta(exponent: float, start: Any) -> Any:
+    """Hurwitz's ζ(exponent, start) for exponents above 1, by Euler's and Maclaurin's sum; for one
+    start or for each of an array of them."""
+    terms = np.add.outer(np.asarray(start, np.float64), np.arange(_TERMS))
+    end = np.asarray(start, np.float64) + _TERMS
+    tail = end ** (1 - exponent) / (exponent - 1) + 0.5 * end**-exponent
+    tail += exponent / 12 * end ** (-exponent - 1)
+    tail -= exponent * (exponent + 1) * (exponent + 2) / 720 * end ** (-exponent - 3)
+    return (terms**-exponent).sum(axis=-1) + tail
+
+
+def exponent_of(mean_log: float, least: int) -> float:
+    """The most likely exponent of data from `least` on, whose logarithms have this mean."""
+    low, high = _ALPHA
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if _mean_log(middle, least) > mean_log:
+            low = middle  # the law is too flat
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _mean_log(exponent: float, least: int) -> float:
+    """The mean of ln x under the law: −ζ'/ζ, as a central difference."""
+    step = 1e-4 * min(1.0, exponent - 1)
+    up, down = zeta(exponent + step, least), zeta(exponent - step, least)
+    return float(np.log(down / up) / (2 * step))
+
+
+def distance_of(values: Values, counts: Values, exponent: float, least: int) -> float:
+    """The largest gap between the shares of data and of the law that are at least x."""
+    number = counts.sum()
+    from_here = np.cumsum(counts[::-1])[::-1] / number
+    # ζ(α, x)/ζ(α, m) for each distinct x; both sides of each step are compared.
+    law = zeta(exponent, values) / zeta(exponent, least)
+    after = zeta(exponent, values + 1) / zeta(exponent, least)
+    after_here = np.append(from_here[1:], 0.0)
+    return float(max(np.abs(law - from_here).max(), np.abs(after - after_here).max()))
+
+
+def fit(values: Values, counts: Values, most_candidates: int = 200) -> Fit:
+    """The power law closest to these numbers; `values` are at least 1.
+
+    At most so many different beginnings of the tail are tried, evenly over their order.
+    """
+    order = np.argsort(values)
+    values = np.asarray(values, np.int64)[order]
+    counts = np.asarray(counts, np.int64)[order]
+    if not len(values) or values[0] < 1:
+        raise ValueError("a power law is fitted to numbers from 1 on")
+    above = np.cumsum(counts[::-1])[::-1]
+    possible = np.flatnonzero(above >= min(LEAST_TAIL, above[0]))
+    possible = possible[possible < max(1, len(values) - 1)]  # one value is no tail
+    if len(possible) > most_candidates:
+        places = np.unique(np.linspace(0, len(possible) - 1, most_candidates).astype(int))
+        possible = possible[places]
+    tries = (_fit_from(values[at:], counts[at:], int(above[0])) for at in possible)
+    return min(tries, key=lambda each: each.distance)
+
+
+def _fit_from(values: Values, counts: Values, total: int) -> Fit:
+    least, tail = int(values[0]), int(counts.sum())
+    logs = np.log(values)
+    exponent = exponent_of(float((counts * logs).sum() / tail), least)
+    step = 1e-3 * min(1.0, exponent - 1)
+    bend = (_mean_log(exponent - step, least) - _mean_log(exponent + step, least)) / (2 * step)
+    return Fit(
+        exponent=exponent,
+        error=float(1 / np.sqrt(tail * bend)) if bend > 0 else float("nan"),
+        least=least,
+        tail=tail,
+        total=total,
+        distance=distance_of(values, counts, exponent, least),
+        against_exponential=_against_exponential(values, counts, exponent, least),
+    )
+
+
+def _against_exponential(values: Values, counts: Values, exponent: float, least: int) -> float:
+    """Vuong's statistic: the mean difference of log-likelihoods over its standard error."""
+    tail = counts.sum()
+    beyond = float((counts * (values - least)).sum() / tail)  # mean distance from the least
+    if beyond == 0:
+        return 0.0
+    stay = beyond / (1 + beyond)
+    power = -exponent * np.log(values) - np.log(zeta(exponent, least))
+    exponential = (values - least) * np.log(stay) + np.log(1 - stay)
+    gaps = power - exponential
+    mean = float((counts * gaps).sum() / tail)
+    spread = float(np.sqrt((counts * (gaps - mean) ** 2).sum() / tail))
+    return mean * float(np.sqrt(tail)) / spread if spread else 0.0
+
+
+# --- correlation -------------------------------------------------------------------------------
+#
+# Pearson's correlation between topics: how much more often two share a subscriber than by chance
+# (StaN 3.2).
+#
+# A topic is a column of zeros and ones over the nodes. With n nodes, s and t subscribers and c in
+# common, the correlation of two topics is (n·c − s·t) / √(s(n − s)·t(n − t)).
+
+
+Matrix = npt.NDArray[np.float64]
+
+
+def most_popular(held: Memberships, wanted: int) -> npt.NDArray[np.int64]:
+    """The topics with the most subscribers, first the largest; equal ones by number. A topic of
+    none, or of all nodes, varies with nothing and is left out."""
+    sizes = held.sizes()
+    order = np.argsort(-sizes, kind="stable")
+    varied = (sizes[order] > 0) & (sizes[order] < _nodes(held))
+    return np.asarray(order[varied][:wanted], np.int64)
+
+
+def _nodes(held: Memberships) -> int:
+    """How many have a topic."""
+    return int((held.per_peer() > 0).sum())
+
+
+def correlations(held: Memberships, topics: npt.NDArray[np.int64]) -> Matrix:
+    """The correlation of every two of these topics."""
+    place = np.full(held.topics, -1, np.int64)
+    place[topics] = np.arange(len(topics))
+    common = np.zeros((len(topics), len(topics)), np.int64)
+    _count_common(held.of_peer_offsets, held.of_peer, held.topic_of, place, common)
+    nodes = float(_nodes(held))
+    sizes = held.sizes()[topics].astype(np.float64)
+    deviations = np.sqrt(sizes * (nodes - sizes))
+    matrix = (nodes * common - np.outer(sizes, sizes)) / np.outer(deviations, deviations)
+    return np.asarray(matrix, np.float64)
+
+
+@compiled
+def _count_common(
+    of_peer_offsets: Array, of_peer: Array, topic_of: Array, place: Array, common: Array
+) -> None:
+    held = np.empty(len(common), np.int64)
+    for node in range(len(of_peer_offsets) - 1):
+        count = 0
+        for at in range(of_peer_offsets[node], of_peer_offsets[node + 1]):
+            here = place[topic_of[of_peer[at]]]
+            if here >= 0:
+                held[count] = here
+                count += 1
+        for one in range(count):
+            for other in range(count):
+                common[held[one], held[other]] += 1

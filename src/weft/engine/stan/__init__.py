@@ -1,0 +1,1 @@
+"""StaN over arrays: views, weights, the rounds' kernel, fitness of the overlays."""

@@ -1,0 +1,336 @@
+"""The rounds of StaN (Algorithm 2) in one topic's overlay, compiled.
+
+Members act one after the other, in an order drawn for each topic and round, and see what those
+before them have done (as in a cycle-driven simulator). Every draw is keyed by topic, member and
+round, so an overlay comes out the same in whatever company it is computed. Whoever lost its last
+in-link by what a member did asks for another before the next member acts.
+
+Deviation: loss strikes walks, replies and requests for adoption; notices of in-links arrive. A
+peer's connection sees to that, and where both ends lose it, walks that do not come tell the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.engine.core.draws import Bits, absorb, below, domain_bits, next_in_order
+from weft.engine.core.jit import compiled, i64, part, u64
+from weft.engine.core.layout import Array
+from weft.engine.stan.views import (
+    ADOPTED,
+    REQUESTS,
+    WAITING,
+    WALKS,
+    Interests,
+    Keys,
+    Overlay,
+    Scale,
+    adopt,
+    count_in_links,
+    fill,
+    lighter,
+    new_overlay,
+    notify,
+    offer,
+    own_key,
+    put,
+    remember,
+    scale_of,
+    slot_in,
+    snapshot,
+    weigh,
+)
+
+
+class Options(NamedTuple):
+    """How a round goes; chances are out of 2³²."""
+
+    ttl: int
+    rounds: int
+    loss: int  # that one message is lost
+    churn: int  # that a node leaves in a round, and another takes its place
+    overheard: bool  # whether those a walk passes read it for candidates
+    patience: int  # quiet rounds before a member asks to be adopted; 0: nobody ever does
+    far: int  # steps that a walk must have taken to count as heard
+    adopted_part: int
+    longest: int  # the walk's period backs off up to so many rounds; 1: not at all
+
+
+@part
+def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
+    """Add a member to the walk's set, once; returns how many that has."""
+    if overlay.seen[member] != walk:
+        overlay.seen[member] = walk
+        overlay.found[count] = member
+        count += 1
+    return count
+
+
+@compiled
+def merge(
+    overlay: Overlay,
+    row: int,
+    origin: int,
+    count: int,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> bool:
+    """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
+    and where members ask for adoption, tells those whom it changed for."""
+    own = own_key(overlay.numbers[row])
+    changed = False
+    if options.patience > 0:
+        remember(overlay, row)
+    for at in range(-1, count):
+        member = i64(overlay.found[at]) if at >= 0 else origin
+        if member not in (row, -1):
+            weight = weigh(own, overlay.numbers, row, member, interests, scale)
+            changed |= offer(overlay, row, member, weight)
+    if changed and options.patience > 0:
+        notify(overlay, row)
+    return changed
+
+
+@part
+def lost(key: Bits, message: int, chance: int) -> bool:
+    return chance > 0 and i64(absorb(key, message) >> u64(32)) < chance
+
+
+@part
+def walk(
+    overlay: Overlay,
+    row: int,
+    number: int,
+    keys: tuple[Bits, Bits],
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> bool:
+    """One member's walk and what it makes of the reply; returns whether its view changed."""
+    step_key, loss_key = keys
+    view = overlay.ids.shape[1]
+    at = row
+    count = 0
+    for step in range(options.ttl + 1):
+        at = i64(overlay.ids[at, below(absorb(step_key, step), view)])
+        if lost(loss_key, step, options.loss):
+            return False
+        if at != row:
+            if step >= options.far:
+                overlay.heard[at] = 1
+            if options.overheard:
+                merge(overlay, at, row, count, options, interests, scale)
+        count = collect(overlay, at, number, count)
+        for slot in range(view):
+            count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
+    if lost(loss_key, options.ttl + 1, options.loss):
+        return False
+    return merge(overlay, row, -1, count, options, interests, scale)
+
+
+@compiled
+def ask_for_a_link(
+    overlay: Overlay,
+    row: int,
+    key: Bits,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """A member asks its neighbours to adopt it, the lightest first, until one that can be found
+    without it holds it, or a message is lost."""
+    for slot in range(overlay.ids.shape[1]):
+        asked = i64(overlay.ids[row, slot])
+        overlay.tally[REQUESTS] += 1
+        if lost(key, slot, options.loss):
+            return
+        lately = overlay.heard[asked] or overlay.quiet[asked] == 0
+        if lately and overlay.in_links[asked] > 1:  # the asker's link is one
+            if slot_in(overlay, asked, row) >= 0:
+                return
+            own = own_key(overlay.numbers[asked])
+            weight = weigh(own, overlay.numbers, asked, row, interests, scale)
+            remember(overlay, asked)
+            if adopt(overlay, asked, row, weight, options.adopted_part):
+                notify(overlay, asked)
+                overlay.tally[ADOPTED] += 1
+                return
+
+
+@compiled
+def help_waiting(
+    overlay: Overlay,
+    tick: int,
+    turn: int,
+    keys: Keys,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """Those that lost their last in-link ask for another; the queue grows by those who lose theirs
+    to them, and ends since no view adopts without end."""
+    place = 0
+    while place < overlay.tally[WAITING]:
+        row = i64(overlay.waiting[place])
+        place += 1
+        if overlay.in_links[row] == 0:
+            key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), turn)
+            ask_for_a_link(overlay, row, key, options, interests, scale)
+    overlay.tally[WAITING] = 0
+
+
+@compiled
+def comfort(
+    overlay: Overlay, tick: int, keys: Keys, options: Options, interests: Interests, scale: Scale
+) -> None:
+    """At the end of a round those ask that are lonely: no in-link, or no walk from afar."""
+    count = len(overlay.members)
+    for row in range(count):
+        overlay.quiet[row] = 0 if overlay.heard[row] else overlay.quiet[row] + 1
+    for row in range(count):
+        if overlay.in_links[row] == 0 or overlay.quiet[row] >= options.patience:
+            key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), count)
+            ask_for_a_link(overlay, row, key, options, interests, scale)
+    help_waiting(overlay, tick, count + 1, keys, options, interests, scale)
+    overlay.heard[:] = 0
+
+
+@compiled
+def act(
+    overlay: Overlay,
+    tick: int,
+    order: Array,
+    keys: Keys,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """Every member whose turn it is walks, in random order."""
+    count = len(overlay.members)
+    positions = i64(1) << domain_bits(count)
+    next_in_order(order, 0, 0, positions, count, absorb(keys.order, tick))
+    for turn in range(count):
+        row = i64(order[turn])
+        if overlay.due[row] > tick:
+            continue
+        overlay.tally[WALKS] += 1
+        node = i64(overlay.members[row])
+        step_key = absorb(absorb(keys.step, node), tick)
+        loss_key = absorb(absorb(keys.loss, node), tick)
+        number = tick * count + turn
+        both = (step_key, loss_key)
+        changed = walk(overlay, row, number, both, options, interests, scale)
+        longer = min(options.longest, 2 * i64(overlay.period[row]))
+        overlay.period[row] = 1 if changed else longer
+        overlay.due[row] = tick + overlay.period[row]
+        if overlay.tally[WAITING]:
+            help_waiting(overlay, tick, turn, keys, options, interests, scale)
+
+
+@part
+def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
+    """Whether a node is replaced at the start of this round: in all of its topics at once."""
+    return i64(absorb(absorb(keys.churn, node), tick) >> u64(32)) < chance
+
+
+@compiled
+def replace_leavers(
+    overlay: Overlay,
+    tick: int,
+    generations: Array,
+    keys: Keys,
+    options: Options,
+    interests: Interests,
+    scale: Scale,
+) -> None:
+    """Nodes leave, and others take their places with ids and views of their own. Whoever had a
+    leaver in its view has noticed by the next round and been given a random member instead."""
+    count, view = len(overlay.members), overlay.ids.shape[1]
+    for row in range(count):
+        node = i64(overlay.members[row])
+        gone = leaves(node, tick, keys, options.churn)
+        overlay.heard[row] = gone
+        if gone:
+            generations[row] += 1
+            overlay.numbers[row] = absorb(absorb(keys.identity, node), i64(generations[row]))
+    for row in range(count):
+        have = adopted = 0
+        for slot in range(view):
+            other = i64(overlay.ids[row, slot])
+            if overlay.heard[row] == 0 and overlay.heard[other] == 0:
+                overlay.ids[row, have] = other
+                overlay.weights[row, have] = overlay.weights[row, slot]
+                have += 1
+                adopted += slot < overlay.adopted[row]
+        if have == view:
+            continue
+        overlay.adopted[row] = adopted
+        key = absorb(absorb(keys.refill, i64(overlay.members[row])), tick)
+        fill(overlay, row, have, key, interests, scale)
+        overlay.period[row], overlay.due[row], overlay.quiet[row] = 1, tick, 0
+    overlay.heard[:] = 0
+
+
+@compiled
+def run_topic(
+    members: Array,
+    view: int,
+    keys: Keys,
+    options: Options,
+    interests: Interests,
+    wanted: Array,
+    links: Array,
+    start: int,
+) -> Array:
+    """All rounds of one topic. `wanted[r]` is the row of `links` for the views after r rounds, or
+    −1; `start` is where the topic's links begin. Returns what was done and sent (`tally`)."""
+    overlay = new_overlay(members, view, options.ttl)
+    scale = scale_of(members, interests)
+    count = len(members)
+    for row in range(count):
+        overlay.numbers[row] = absorb(absorb(keys.identity, i64(members[row])), 0)
+    for row in range(count):
+        fill(overlay, row, 0, absorb(keys.first, i64(members[row])), interests, scale)
+    if wanted[0] >= 0:
+        snapshot(overlay, links[wanted[0]], start)
+    order = np.empty(count + 1, np.int64)
+    generations = np.zeros(count, np.int32)
+    count_in_links(overlay)
+    for tick in range(1, options.rounds + 1):
+        if options.churn > 0:
+            replace_leavers(overlay, tick, generations, keys, options, interests, scale)
+            count_in_links(overlay)
+        act(overlay, tick, order, keys, options, interests, scale)
+        if options.patience > 0:
+            comfort(overlay, tick, keys, options, interests, scale)
+        if wanted[tick] >= 0:
+            snapshot(overlay, links[wanted[tick]], start)
+    return overlay.tally
+
+
+@compiled
+def ideal_topic(
+    members: Array, view: int, keys: Keys, interests: Interests, links: Array, start: int
+) -> None:
+    """The lightest members of all at every member: what the rounds can at best lead to."""
+    overlay = new_overlay(members, view, 0)
+    scale = scale_of(members, interests)
+    count = len(members)
+    for row in range(count):
+        overlay.numbers[row] = absorb(absorb(keys.identity, i64(members[row])), 0)
+    for row in range(count):
+        own = own_key(overlay.numbers[row])
+        have = 0
+        for other in range(count):
+            if other == row:
+                continue
+            weight = weigh(own, overlay.numbers, row, other, interests, scale)
+            if have < view:
+                put(overlay, row, other, weight, 0, have)
+                have += 1
+            elif lighter(overlay, weight, other, row, view - 1):
+                put(overlay, row, other, weight, 0, view - 1)
+    snapshot(overlay, links, start)

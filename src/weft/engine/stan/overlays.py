@@ -1,0 +1,277 @@
+"""StaN over arrays: the overlays of many topics, improved round by round (paper: see
+`weft.rules.stan`), StaN's own ideal, and what a link costs.
+
+Topics are independent given the ids of the nodes, and every draw is keyed by run, topic, node and
+round. So any share of the topics can be computed anywhere, in any order, with the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.engine.core.jit import compiled
+from weft.engine.core.layout import Array
+from weft.engine.stan.kernel import Options, ideal_topic, run_topic
+from weft.engine.stan.views import (
+    ADOPTED,
+    NOTICES,
+    REQUESTS,
+    TALLIES,
+    WALKS,
+    Interests,
+    base_keys,
+    keys_in,
+)
+from weft.rules import stan as rules
+
+IDEAL = -1
+"""Stands for StaN's own ideal where the views after some rounds are asked for."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """How StaN runs. The defaults are plain Algorithm 2."""
+
+    ttl: int = rules.TTL
+    rounds: int = rules.ROUNDS
+    loss: float = 0.0  # the chance that a message is lost
+    churn: float = 0.0  # the share of nodes that others take the place of, per round
+    overheard: bool = False
+    patience: int = 0  # quiet rounds before a member asks to be adopted; 0: it never does
+    longest: int = 1  # rounds that the walk's period backs off to; 1: a walk in every round
+    lean: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ttl < 0 or self.rounds < 0 or self.patience < 0 or self.longest < 1:
+            raise ValueError("ttl, rounds and patience are at least 0, longest at least 1")
+        if not (0 <= self.loss < 1 and 0 <= self.churn < 1):
+            raise ValueError("loss and churn are shares from 0 up to 1")
+
+    def options(self) -> Options:
+        """The same for kernels."""
+        return Options(
+            self.ttl,
+            self.rounds,
+            round(self.loss * 2**32),
+            round(self.churn * 2**32),
+            self.overheard,
+            self.patience,
+            rules.FAR,
+            rules.ADOPTED_PART,
+            self.longest,
+        )
+
+
+@dataclass(frozen=True)
+class Overlays:
+    """Topics and their members: topic `topics[k]` has `members[offsets[k] : offsets[k+1]]`."""
+
+    topics: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int32]  # nodes, ascending within a topic
+
+    @property
+    def count(self) -> int:
+        return len(self.topics)
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def views(self) -> npt.NDArray[np.int64]:
+        """The view size in each topic."""
+        sizes = self.sizes()
+        known, which = np.unique(sizes, return_inverse=True)
+        of_size = [rules.view_size(int(size)) for size in known]
+        return np.asarray(np.array(of_size, np.int64)[which], np.int64)
+
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where the links of each topic begin; one more than there are topics."""
+        return np.concatenate([[0], np.cumsum(self.sizes() * self.views())]).astype(np.int64)
+
+    def degrees(self) -> npt.NDArray[np.int64]:
+        """The view size of each membership."""
+        return np.repeat(self.views(), self.sizes())
+
+
+def overlays_of(topics: Array, nodes: Array) -> Overlays:
+    """Overlays from memberships, in any order; the same membership twice is an error."""
+    order = np.lexsort((nodes, topics))
+    topics, nodes = np.asarray(topics)[order], np.asarray(nodes)[order]
+    if len(topics) and np.any((np.diff(topics) == 0) & (np.diff(nodes) == 0)):
+        raise ValueError("a node is a member of a topic once")
+    known, first = np.unique(topics, return_index=True)
+    offsets = np.append(first, len(topics)).astype(np.int64)
+    return Overlays(known.astype(np.int32), offsets, nodes.astype(np.int32))
+
+
+def interests_of(topics: Array, nodes: Array) -> Interests:
+    """The topics of each node, for weights that lean; nodes are numbered from 0."""
+    order = np.lexsort((topics, nodes))
+    counts = np.bincount(nodes) if len(nodes) else np.zeros(0, np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    most = int(np.max(topics)) + 1 if len(topics) else 0
+    return Interests(True, offsets, np.asarray(topics)[order].astype(np.int32), most)
+
+
+def no_interests() -> Interests:
+    """For plain weights, which need to know of nobody's topics."""
+    return Interests(False, np.zeros(1, np.int64), np.zeros(0, np.int32), 0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Links of all overlays at the rounds asked for."""
+
+    overlays: Overlays
+    rounds: tuple[int, ...]
+    links: npt.NDArray[np.int32]  # a row per round asked for: neighbours, membership by membership
+    walks: int
+    adopted: int
+    requests: int  # for adoption
+    notices: int  # to members that were taken into a view or dropped from one
+
+    def at(self, round_: int) -> npt.NDArray[np.int32]:
+        """The neighbours after so many rounds, or of the ideal."""
+        return np.asarray(self.links[self.rounds.index(round_)], np.int32)
+
+    def owners(self) -> npt.NDArray[np.int32]:
+        """Whose neighbour each link is."""
+        return np.repeat(self.overlays.members, self.overlays.degrees())
+
+    def views_of(self, topic: int, round_: int) -> npt.NDArray[np.int32]:
+        """One topic's views, a row per member."""
+        at = int(np.searchsorted(self.overlays.topics, topic))
+        starts, view = self.overlays.starts(), int(self.overlays.views()[at])
+        members = int(self.overlays.sizes()[at])
+        rows = self.at(round_)[starts[at] : starts[at + 1]].reshape(members, view)
+        return np.asarray(rows, np.int32)
+
+
+def run(
+    overlays: Overlays,
+    config: Config,
+    seed: int,
+    rounds: Sequence[int] | None = None,
+    interests: Interests | None = None,
+) -> Outcome:
+    """Improve overlays from random views. The links are kept as they are after each of `rounds`
+    (0: the random views; IDEAL: StaN's own ideal); by default before and after."""
+    asked = tuple(rounds) if rounds is not None else (0, config.rounds)
+    if not all(round_ == IDEAL or 0 <= round_ <= config.rounds for round_ in asked):
+        raise ValueError(f"rounds asked for must be 0 to {config.rounds}, or IDEAL")
+    if config.lean and interests is None:
+        raise ValueError("weights that lean need the nodes' interests")
+    known = interests if config.lean and interests is not None else no_interests()
+    starts = overlays.starts()
+    links = np.empty((len(asked), int(starts[-1])), np.int32)
+    wanted = np.full(config.rounds + 1, -1, np.int64)
+    for place, round_ in enumerate(asked):
+        if round_ != IDEAL:
+            wanted[round_] = place
+    arrays = (overlays.topics, overlays.offsets, overlays.members, overlays.views(), starts)
+    base = base_keys(seed)
+    tally = np.zeros(TALLIES, np.int64)
+    if np.any(wanted >= 0):
+        tally = _run_all(*arrays, base, config.options(), known, wanted, links)
+    if IDEAL in asked:
+        _ideal_all(*arrays, base, known, links[asked.index(IDEAL)])
+    done = (int(tally[place]) for place in (WALKS, ADOPTED, REQUESTS, NOTICES))
+    return Outcome(overlays, asked, links, *done)
+
+
+@compiled
+def _run_all(
+    topics: Array,
+    offsets: Array,
+    members: Array,
+    views: Array,
+    starts: Array,
+    base: Any,
+    options: Options,
+    interests: Interests,
+    wanted: Array,
+    links: Array,
+) -> Array:
+    tally = np.zeros(TALLIES, np.int64)
+    for at in range(len(topics)):
+        if views[at] > 0:
+            some = members[offsets[at] : offsets[at + 1]]
+            keys = keys_in(base, topics[at])
+            tally += run_topic(some, views[at], keys, options, interests, wanted, links, starts[at])
+    return tally
+
+
+@compiled
+def _ideal_all(
+    topics: Array,
+    offsets: Array,
+    members: Array,
+    views: Array,
+    starts: Array,
+    base: Any,
+    interests: Interests,
+    links: Array,
+) -> None:
+    for at in range(len(topics)):
+        if views[at] > 0:
+            some = members[offsets[at] : offsets[at + 1]]
+            ideal_topic(some, views[at], keys_in(base, topics[at]), interests, links, starts[at])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What views come to for each node that is in a topic, over all of its topics."""
+
+    nodes: npt.NDArray[np.int64]  # ascending
+    topics: npt.NDArray[np.int64]
+    logical: npt.NDArray[np.int64]  # links, however many are with the same node
+    physical: dict[int, npt.NDArray[np.int64]]  # different neighbours, by the round asked for
+
+
+def sizes_of(outcome: Outcome) -> Sizes:
+    """View sizes of all nodes, at each round of an outcome."""
+    overlays = outcome.overlays
+    degrees = overlays.degrees()
+    order = np.argsort(overlays.members, kind="stable")
+    nodes, first, topics = np.unique(overlays.members[order], return_index=True, return_counts=True)
+    firsts = np.append(first, len(order))
+    begins = np.concatenate([[0], np.cumsum(degrees)])
+    logical = np.bincount(
+        np.searchsorted(nodes, overlays.members), weights=degrees, minlength=len(nodes)
+    )
+    ids = int(nodes[-1]) + 1 if len(nodes) else 0
+    physical = {
+        round_: np.asarray(_count_different(order, firsts, begins, outcome.at(round_), ids))
+        for round_ in outcome.rounds
+    }
+    return Sizes(
+        nodes.astype(np.int64), topics.astype(np.int64), logical.astype(np.int64), physical
+    )
+
+
+@compiled
+def _count_different(order: Array, firsts: Array, begins: Array, links: Array, ids: int) -> Array:
+    """How many different neighbours each node has: `order` are its memberships, one node after the
+    other from `firsts` on, and the links of a membership start at `begins`."""
+    counts = np.zeros(len(firsts) - 1, np.int64)
+    seen = np.full(ids, -1, np.int32)
+    for node in range(len(counts)):
+        for place in range(firsts[node], firsts[node + 1]):
+            membership = order[place]
+            for at in range(begins[membership], begins[membership + 1]):
+                other = links[at]
+                if seen[other] != node:
+                    seen[other] = node
+                    counts[node] += 1
+    return counts
+
+
+def distinct(owners: Array, neighbours: Array, nodes: int) -> npt.NDArray[np.int64]:
+    """Physical view sizes: how many distinct neighbours each of nodes 0 … nodes−1 has."""
+    pairs = np.unique(owners.astype(np.int64) * (1 << 32) + neighbours)
+    return np.bincount(pairs >> 32, minlength=nodes)

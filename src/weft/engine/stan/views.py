@@ -1,0 +1,322 @@
+"""The views of one topic's overlay in kernels: who is held by whom, and who was told so.
+
+A member's view is a row of neighbours, numbered within the topic, beside a row of their weights.
+The adopted come first, then the others; each part is sorted by weight, lowest first. A candidate
+heavier than the last of a row is turned down by one comparison, which is what happens to nearly
+all of them: a walk costs little more than one hash per candidate.
+
+Where members ask to be adopted, everybody is told by whom it is held (`weft.rules.stan`): a merge
+is framed by `remember` and `notify`, which counts each member's in-links and leaves those that lost
+the last one in a queue.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.engine.core.draws import Bits, absorb, base_key, below
+from weft.engine.core.jit import compiled, i64, part, u64
+from weft.engine.core.layout import Array
+from weft.rules.draw import absorb as absorbed
+from weft.rules.draw import stream_of
+
+WAITING, NOTICES, REQUESTS, ADOPTED, WALKS, TALLIES = range(6)
+"""Places of `Overlay.tally`: members in the queue; then what was sent or done in all rounds."""
+
+
+class Overlay(NamedTuple):
+    """The state of one topic's overlay while it is computed."""
+
+    members: Array  # int32, nodes
+    numbers: Array  # uint64, what stands for each in weights
+    ids: Array  # int32, members × view
+    weights: Array  # uint64, beside
+    adopted: Array  # int32, how many of a view are
+    quiet: Array  # int32, rounds since a walk came by
+    heard: Array  # uint8, whether one came by in this round
+    period: Array  # int32, rounds between two walks
+    due: Array  # int32, the round of the next
+    seen: Array  # int64, the last walk that has each member in its set
+    found: Array  # int32, the set of the present walk
+    in_links: Array  # int32, how many views hold each member
+    before: Array  # int32, the view that is about to change
+    waiting: Array  # int32, members that lost their last in-link, in the order they did
+    tally: Array  # int64, see above
+
+
+@part
+def place_in(some: Array, count: int, member: int) -> int:
+    """Where a member is among the first so many, or −1."""
+    for place in range(count):
+        if some[place] == member:
+            return place
+    return -1
+
+
+@part
+def slot_in(overlay: Overlay, row: int, member: int) -> int:
+    """Where a view holds a member, or −1."""
+    return place_in(overlay.ids[row], overlay.ids.shape[1], member)
+
+
+@part
+def lighter(overlay: Overlay, weight: Bits, member: int, row: int, slot: int) -> bool:
+    """Whether a candidate comes before what a slot holds."""
+    other = overlay.weights[row, slot]
+    if weight != other:
+        return bool(weight < other)
+    return bool(overlay.numbers[member] < overlay.numbers[overlay.ids[row, slot]])
+
+
+@part
+def put(overlay: Overlay, row: int, member: int, weight: Bits, first: int, last: int) -> None:
+    """Sort a member into slots first … last of a view; what was in the last is gone."""
+    slot = last
+    while slot > first and lighter(overlay, weight, member, row, slot - 1):
+        overlay.ids[row, slot] = overlay.ids[row, slot - 1]
+        overlay.weights[row, slot] = overlay.weights[row, slot - 1]
+        slot -= 1
+    overlay.ids[row, slot] = member
+    overlay.weights[row, slot] = weight
+
+
+@part
+def offer(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
+    """Take a candidate into a view if it is light enough; returns whether the view changed."""
+    last = overlay.ids.shape[1] - 1
+    first = i64(overlay.adopted[row])
+    if first > last or not lighter(overlay, weight, member, row, last):
+        return False
+    if slot_in(overlay, row, member) >= 0:
+        return False
+    put(overlay, row, member, weight, first, last)
+    return True
+
+
+@part
+def adopt(overlay: Overlay, row: int, member: int, weight: Bits, part_of_view: int) -> bool:
+    """Take a lonely member into a view, in the place of the heaviest that is not adopted."""
+    view = overlay.ids.shape[1]
+    have = i64(overlay.adopted[row])
+    if have >= max(1, view // part_of_view):
+        return False
+    for slot in range(view - 1, have, -1):
+        overlay.ids[row, slot] = overlay.ids[row, slot - 1]
+        overlay.weights[row, slot] = overlay.weights[row, slot - 1]
+    put(overlay, row, member, weight, 0, have)
+    overlay.adopted[row] += 1
+    return True
+
+
+@compiled
+def fill(
+    overlay: Overlay, row: int, have: int, key: Any, interests: Interests, scale: Scale
+) -> None:
+    """Fill a view that holds `have` with random others, all sets equally likely, and sort it."""
+    count, view = len(overlay.members), overlay.ids.shape[1]
+    own = own_key(overlay.numbers[row])
+    attempt = 0
+    while have < view:
+        other = below(absorb(key, attempt), count)
+        attempt += 1
+        known = other == row
+        for slot in range(have):
+            known |= overlay.ids[row, slot] == other
+        if not known:
+            weight = weigh(own, overlay.numbers, row, other, interests, scale)
+            put(overlay, row, other, weight, min(have, i64(overlay.adopted[row])), have)
+            have += 1
+
+
+@part
+def remember(overlay: Overlay, row: int) -> None:
+    """Write down a view that is about to change."""
+    for slot in range(overlay.ids.shape[1]):
+        overlay.before[slot] = overlay.ids[row, slot]
+
+
+@compiled
+def notify(overlay: Overlay, row: int) -> None:
+    """Tell whom a view dropped and took in since it was written down. Who lost the last in-link
+    that it knew of joins the queue of those that ask for another at once."""
+    for slot in range(overlay.ids.shape[1]):
+        member = i64(overlay.before[slot])
+        if slot_in(overlay, row, member) < 0:
+            overlay.tally[NOTICES] += 1
+            overlay.in_links[member] -= 1
+            waiting = i64(overlay.tally[WAITING])
+            if overlay.in_links[member] == 0 and place_in(overlay.waiting, waiting, member) < 0:
+                overlay.waiting[waiting] = member
+                overlay.tally[WAITING] = waiting + 1
+    for slot in range(overlay.ids.shape[1]):
+        member = i64(overlay.ids[row, slot])
+        if place_in(overlay.before, len(overlay.before), member) < 0:
+            overlay.tally[NOTICES] += 1
+            overlay.in_links[member] += 1
+
+
+@compiled
+def count_in_links(overlay: Overlay) -> None:
+    """By how many views each member is held, counted anew."""
+    overlay.in_links[:] = 0
+    for row in range(overlay.ids.shape[0]):
+        for slot in range(overlay.ids.shape[1]):
+            overlay.in_links[overlay.ids[row, slot]] += 1
+
+
+@part
+def new_overlay(members: Array, view: int, ttl: int) -> Overlay:
+    count = len(members)
+    return Overlay(
+        members,
+        np.empty(count, np.uint64),
+        np.empty((count, view), np.int32),
+        np.empty((count, view), np.uint64),
+        np.zeros(count, np.int32),
+        np.zeros(count, np.int32),
+        np.zeros(count, np.uint8),
+        np.ones(count, np.int32),
+        np.ones(count, np.int32),
+        np.full(count, -1, np.int64),
+        np.empty(min(count, (ttl + 1) * (view + 1)), np.int32),
+        np.zeros(count, np.int32),
+        np.empty(view, np.int32),
+        np.empty(count, np.int32),
+        np.zeros(TALLIES, np.int64),
+    )
+
+
+@part
+def snapshot(overlay: Overlay, links: Array, start: int) -> None:
+    """Write down who is linked to whom, as nodes."""
+    view = overlay.ids.shape[1]
+    for row in range(len(overlay.members)):
+        for slot in range(view):
+            links[start + row * view + slot] = overlay.members[overlay.ids[row, slot]]
+
+
+# --- stan_weights ------------------------------------------------------------------------------
+#
+# Weights in kernels: twins of `weft.rules.stan.weight` and `lean_weight`, and their keys.
+#
+# A lean weight needs to know how many topics two members share. That is counted from the sorted
+# topics of both nodes: for a topic of moderate size once for every pair, into a table, and for a
+# large one whenever a pair is weighed, after a look at whether the pair could matter at all.
+
+
+TABLE_MEMBERS = 2048
+"""guess: so many members' pairs are counted beforehand, into 8 MB at most."""
+
+_WEIGHT = np.uint64(absorbed(0, stream_of("stan.weight")))
+_UNIT = 2.0**-53
+_FIXED = 2.0**58
+_LAST = np.uint64(2**64 - 1)
+
+
+class Keys(NamedTuple):
+    """The draws of one topic in one run. Identities and leaving are the same in all topics."""
+
+    identity: Any
+    churn: Any
+    first: Any
+    order: Any
+    step: Any
+    loss: Any
+    adopt: Any
+    refill: Any
+
+
+class Interests(NamedTuple):
+    """The topics of every node, sorted; only looked at where weights lean."""
+
+    lean: bool
+    offsets: Array  # int64, by node
+    topics: Array  # int32
+    most: int  # all topics are below
+
+
+class Scale(NamedTuple):
+    """How many topics members of an overlay share: a table of pairs, or empty."""
+
+    members: Array
+    shared: Array  # uint16
+
+
+def base_keys(seed: int) -> Keys:
+    """What the keys of all topics of a run start from."""
+    return Keys(*(base_key(seed, stream_of(f"stan.{name}")) for name in Keys._fields))
+
+
+@part
+def keys_in(base: Keys, topic: int) -> Keys:
+    """The keys of a topic."""
+    return Keys(
+        base.identity,
+        base.churn,
+        absorb(base.first, topic),
+        absorb(base.order, topic),
+        absorb(base.step, topic),
+        absorb(base.loss, topic),
+        absorb(base.adopt, topic),
+        absorb(base.refill, topic),
+    )
+
+
+@compiled
+def shared_topics(interests: Interests, one: int, other: int) -> int:
+    """How many topics two nodes share, by merging their lists."""
+    at, end = interests.offsets[one], interests.offsets[one + 1]
+    to, stop = interests.offsets[other], interests.offsets[other + 1]
+    shared = 0
+    while at < end and to < stop:
+        mine, theirs = interests.topics[at], interests.topics[to]
+        shared += mine == theirs
+        at += mine <= theirs
+        to += theirs <= mine
+    return shared
+
+
+@compiled
+def scale_of(members: Array, interests: Interests) -> Scale:
+    """The table of shared topics of an overlay, if weights lean and it is not too large."""
+    count = len(members)
+    rows = count if interests.lean and count <= TABLE_MEMBERS else 0
+    shared = np.empty((rows, rows), np.uint16)
+    marks = np.full(interests.most if rows else 0, -1, np.int32)
+    for row in range(rows):
+        node = members[row]
+        for at in range(interests.offsets[node], interests.offsets[node + 1]):
+            marks[interests.topics[at]] = row
+        for other in range(row):
+            node = members[other]
+            both = 0
+            for at in range(interests.offsets[node], interests.offsets[node + 1]):
+                both += marks[interests.topics[at]] == row
+            shared[row, other] = shared[other, row] = min(both, 65535)
+    return Scale(members, shared)
+
+
+@part
+def own_key(number: Bits) -> Bits:
+    """The part of a member's weights that is the same for all candidates."""
+    return absorb(_WEIGHT, number)
+
+
+@part
+def weigh(
+    own: Bits, numbers: Array, row: int, other: int, interests: Interests, scale: Scale
+) -> Bits:
+    """The weight that the member at `row` gives another."""
+    plain = absorb(own, numbers[other])
+    if not interests.lean:
+        return plain
+    if len(scale.shared):
+        shared = i64(scale.shared[row, other])
+    else:
+        shared = shared_topics(interests, i64(scale.members[row]), i64(scale.members[other]))
+    if shared < 1:
+        return _LAST
+    return u64(-math.log1p(-(i64(plain >> u64(11)) * _UNIT)) / shared * _FIXED)

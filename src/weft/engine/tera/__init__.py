@@ -1,0 +1,1 @@
+"""Cyclon and TERA in columns: overlays, tables, adverts, lookups, events, churn."""

@@ -1,0 +1,139 @@
+"""Sample & Collide inside topic overlays: the sampling, compiled; the estimate by the rule.
+
+A member that wants to know its topic's size sends walks through the topic's overlay; the peer
+at the end of each walk is a sample. It goes on until so many samples were repeats (see
+`weft.rules.collide`). Groups that fit a view are counted instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.engine.core.draws import absorb, base_key, below
+from weft.engine.core.jit import compiled, i64
+from weft.engine.core.layout import Array, Octets, Words, get_count, get_id
+from weft.engine.tera.topics import Topics
+from weft.rules import collide as rules
+from weft.rules.draw import stream_of
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What each asked membership believes its topic's size to be."""
+
+    sizes: npt.NDArray[np.int64]
+    samples: npt.NDArray[np.int64]  # 0 where the group was counted
+    messages: int
+
+    def to_advertise(self, repeats: int) -> npt.NDArray[np.int64]:
+        """The sizes in the form that access point tables want them; counted ones as they are."""
+        known, back = np.unique(self.sizes, return_inverse=True)
+        scaled = np.array([rules.to_advertise(int(size), repeats) for size in known], np.int64)
+        return np.where(self.samples > 0, scaled[back], self.sizes)
+
+
+@compiled
+def _sample(
+    words: Words,
+    octets: Octets,
+    offsets: Array,
+    topic_of: Array,
+    asking: Array,
+    repeats: int,
+    steps: int,
+    base: Any,
+    view_size: int,
+    samples: Array,
+) -> int:
+    """Samples that each asking membership needs; returns messages: steps and replies."""
+    largest = 0
+    for topic in range(len(offsets) - 1):
+        largest = max(largest, offsets[topic + 1] - offsets[topic])
+    marks = np.full(largest, -1, np.int64)
+    messages = 0
+    for item in range(len(asking)):
+        member = i64(asking[item])
+        first = offsets[topic_of[member]]
+        samples[item] = 0
+        if get_count(octets, member) < view_size - 1:
+            continue
+        key = absorb(base, member)
+        repeated = drawn = 0
+        while repeated < repeats:
+            walk = absorb(key, drawn)
+            at = member
+            for step in range(steps):
+                at = get_id(words, at, below(absorb(walk, step), get_count(octets, at)))
+            messages += steps + i64(at != member)
+            drawn += 1
+            if marks[at - first] == item:
+                repeated += 1
+            marks[at - first] = item
+        samples[item] = drawn
+    return messages
+
+
+@lru_cache(maxsize=65_536)
+def _most_likely(samples: int, repeats: int) -> int:
+    return max(1, round(rules.most_likely_size(samples, repeats)))
+
+
+@lru_cache(maxsize=65_536)
+def _textbook(samples: int, repeats: int) -> int:
+    return max(1, round(rules.textbook(samples, repeats)))
+
+
+def estimate(topics: Topics, asking: Array, repeats: int, steps: int, tick: int) -> Estimates:
+    """Memberships learn their topics' sizes: counted while they fit a view, else by walks."""
+    samples = np.zeros(len(asking), np.int64)
+    memberships, rows = topics.memberships, topics.rows
+    messages = _sample(
+        rows.words,
+        rows.octets,
+        memberships.offsets,
+        memberships.topic_of,
+        asking,
+        repeats,
+        steps,
+        base_key(topics.seed, stream_of("engine.collide", str(tick))),
+        rows.view_size,
+        samples,
+    )
+    sizes = np.array([_most_likely(int(s), repeats) if s else 0 for s in samples], np.int64)
+    counted = samples == 0
+    sizes[counted] = 1 + rows.counts()[asking[counted]].astype(np.int64)
+    return Estimates(sizes, samples, int(messages))
+
+
+def ideal_estimates(
+    topics: Topics, asking: Array, repeats: int, tick: int, textbook: bool
+) -> Estimates:
+    """The same from perfectly uniform samples and without counting, for any size of group:
+    what is wrong with these estimates is wrong with the formula."""
+    samples = np.zeros(len(asking), np.int64)
+    sizes = topics.memberships.sizes()[topics.memberships.topic_of[asking]]
+    base = base_key(topics.seed, stream_of("engine.collide.ideal", str(tick)))
+    _sample_ideally(sizes, asking, repeats, base, samples)
+    rule = _textbook if textbook else _most_likely
+    found = np.array([rule(int(s), repeats) for s in samples], np.int64)
+    return Estimates(found, samples, 0)
+
+
+@compiled
+def _sample_ideally(sizes: Array, asking: Array, repeats: int, base: Any, samples: Array) -> None:
+    marks = np.full(sizes.max(), -1, np.int64)
+    for item in range(len(asking)):
+        key = absorb(base, asking[item])
+        repeated = drawn = 0
+        while repeated < repeats:
+            at = below(absorb(key, drawn), sizes[item])
+            drawn += 1
+            if marks[at] == item:
+                repeated += 1
+            marks[at] = item
+        samples[item] = drawn

@@ -1,0 +1,1 @@
+"""The topic-aware DHT over arrays: places, roles, gossip, trees, crashes."""

@@ -1,0 +1,77 @@
+"""The access point table's decisions (TERA, Section 3, "Access Points Lookup").
+
+An advertisement for a topic replaces the topic's entry if there is one; else it is inserted with
+probability 1/popularity, which cancels that popular topics are advertised more often; a random
+entry makes room. From this follow the five properties that the tests check: entries are fresh,
+inactive topics vanish, access points are uniform over a topic's subscribers, topics uniform
+over the active ones, and the table is bounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.ids import OverlayId
+from weft.rules.draw import below
+
+
+def admits(bits: int, popularity: int) -> bool:
+    """Whether a topic that is not in the table enters it on this advertisement."""
+    return below(bits, popularity) == 0 if popularity > 1 else True
+
+
+def evicted_slot(bits: int, count: int) -> int:
+    """Which of `count` entries makes room when the table is over its size."""
+    return below(bits, count)
+
+
+def topics_active(table_size: int, offered: int, shared: int) -> int:
+    """How many topics are active, by capture and recapture (TERA 4.2.2, footnote 7).
+
+    Tables are uniform samples of the active topics. Of `offered` topics sampled from other
+    tables, `shared` were also in a table of `table_size` entries. Zero means unknown.
+    """
+    if offered <= 0 or shared <= 0 or table_size <= 0:
+        return 0
+    return max(table_size, round(table_size * offered / shared))
+
+
+# --- walk --------------------------------------------------------------------------------------
+#
+# Random walks that look for an access point (TERA, Sections 3 and 4.2.2).
+#
+# A lookup sends r walks through the general overlay; each visited peer answers from its access
+# point table. K counts the visits of all walks together; each walk lives ⌈K/r⌉ steps.
+
+
+def visits_needed(success: float, table_size: int, topics: int, most: int) -> int:
+    """K such that a lookup succeeds with probability `success`: ln(1−P)/ln(1−|APT|/|T|)."""
+    if table_size >= topics:
+        return 1
+    if table_size <= 0:
+        return most
+    visits = math.log1p(-success) / math.log1p(-table_size / topics)
+    return max(1, min(most, math.ceil(visits)))
+
+
+def steps_of_each(visits: int, walks: int) -> int:
+    """The lifetime of each of `walks` walks: ⌈K/r⌉."""
+    return -(-visits // walks)
+
+
+# --- overlay -----------------------------------------------------------------------------------
+#
+# Overlay identity (TERA, Section 3, "Partition Merging").
+#
+# Whoever starts a topic overlay gives it a random id. When two parts of a topic meet, all members
+# must end with the same id, whatever the order in which they meet: the smaller one survives.
+
+
+def surviving(mine: OverlayId, theirs: OverlayId) -> OverlayId:
+    """The id both sides keep after they met."""
+    return mine if mine <= theirs else theirs
+
+
+def next_period(period: int, changed: bool, longest: int) -> int:
+    """Cycles until a topic's next view exchange: each quiet one doubles it, news resets it."""
+    return 1 if changed else min(longest, period * 2)

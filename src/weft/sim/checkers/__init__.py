@@ -1,0 +1,1 @@
+"""Judges of a run, apart from the code they judge: deliveries, stores, state, lookups, roles."""

@@ -1,0 +1,278 @@
+"""Judges of what applications saw: who got which event, how often, and what was promised.
+
+They know only the `Record` of an outside observer, nothing of the machines under test. Each returns
+sentences that name the peer, the topic, the event and the time; no sentence means that all is well.
+`checkers_state` judges what peers hold inside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from weft.ids import Topic, peer_number
+from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, Stay, event_key
+
+FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
+
+
+def event_text(key: EventKey) -> str:
+    topic, publisher, incarnation, number = key
+    return f"event {number} of peer {peer_number(publisher)} (life {incarnation}) in {topic}"
+
+
+# --- every live subscriber gets every event ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Known:
+    """An event that the network must not lose, and why."""
+
+    published_ms: int
+    because: str
+
+
+def check_complete(record: Record) -> list[str]:
+    """Whoever subscribed before an event was published and stayed until the end has got it.
+
+    That is owed for an event that somebody still holds: a peer that delivered it to its own
+    application and has stayed subscribed since, or an access point that accepted it and has. An
+    event whose every holder went down or left is lost, and nobody could do better.
+    """
+    deliveries = record.deliveries_by_event()
+    lasting = _lasting_stays(record)
+    known = _known_events(record, deliveries, lasting)
+    violations = []
+    for key, reason in known.items():
+        got = {(d.peer, d.life) for d in deliveries.get(key, ())}
+        for stay in lasting.get(key[0], ()):
+            if not _is_owed(stay, reason.published_ms) or (stay.peer, stay.life) in got:
+                continue
+            violations.append(
+                f"peer {stay.peer}, in {stay.topic} since {stay.joined_ms} ms, never got "
+                f"{event_text(key)}, published at {reason.published_ms} ms, though {reason.because}"
+            )
+    return violations
+
+
+def _lasting_stays(record: Record) -> dict[Topic, list[Stay]]:
+    found: dict[Topic, list[Stay]] = {}
+    for stay in record.unfinished_stays():
+        found.setdefault(stay.topic, []).append(stay)
+    return found
+
+
+def _is_owed(stay: Stay, published_ms: int) -> bool:
+    return stay.joined_ms is not None and stay.joined_ms < published_ms
+
+
+def _known_events(
+    record: Record,
+    deliveries: dict[EventKey, list[Delivery]],
+    lasting: dict[Topic, list[Stay]],
+) -> dict[EventKey, _Known]:
+    published = {
+        (p.topic, p.payload): p.at_ms for p in record.publications.values()
+    }  # payloads are unique in a workload
+    known: dict[EventKey, _Known] = {}
+    for key, copies in deliveries.items():
+        holders = {(stay.peer, stay.life): stay for stay in lasting.get(key[0], ())}
+        for copy in copies:
+            stay = holders.get((copy.peer, copy.life))
+            if stay is not None and stay.start_ms <= copy.at_ms:
+                because = f"peer {copy.peer} got it at {copy.at_ms} ms and holds it"
+                known[key] = _Known(published[key[0], copy.event.payload], because)
+                break
+    for publication in record.publications.values():
+        for key, accepted in _acceptances(record, publication, lasting):
+            known.setdefault(key, accepted)
+    return known
+
+
+def _acceptances(
+    record: Record, publication: Publication, lasting: dict[Topic, list[Stay]]
+) -> Iterator[tuple[EventKey, _Known]]:
+    """Receipts that name an access point which has stayed subscribed since."""
+    for at_ms, answer in publication.answers:
+        if answer.outcome != "delivered" or answer.event is None or answer.contact is None:
+            continue
+        access_point = record.index_of(answer.contact.peer)
+        for stay in lasting.get(publication.topic, ()):
+            if stay.peer == access_point and stay.start_ms <= publication.at_ms:
+                because = f"access point {access_point} had accepted it by {at_ms} ms and holds it"
+                key = event_key(publication.topic, answer.event)
+                yield key, _Known(publication.at_ms, because)
+
+
+# --- nobody else gets one, nobody gets one twice --------------------------------------------------
+
+
+def check_only_subscribers(record: Record) -> list[str]:
+    """No application gets an event of a topic that it is not subscribed to."""
+    stays = record.stays_by_topic()
+    violations = []
+    for delivery in record.deliveries:
+        if not any(_covers(stay, delivery) for stay in stays.get(delivery.topic, ())):
+            text = event_text(event_key(delivery.topic, delivery.event))
+            violations.append(
+                f"peer {delivery.peer} was handed {text} at {delivery.at_ms} ms "
+                "while it was not subscribed"
+            )
+    return violations
+
+
+def _covers(stay: Stay, delivery: Delivery) -> bool:
+    if (stay.peer, stay.life) != (delivery.peer, delivery.life):
+        return False
+    return stay.start_ms <= delivery.at_ms and (
+        stay.end_ms is None or delivery.at_ms <= stay.end_ms
+    )
+
+
+def check_once(record: Record) -> list[str]:
+    """No application gets the same event twice within one life."""
+    violations = []
+    for key, copies in record.deliveries_by_event().items():
+        first: dict[tuple[int, int], Delivery] = {}
+        for copy in copies:
+            earlier = first.setdefault((copy.peer, copy.life), copy)
+            if earlier is not copy:
+                violations.append(
+                    f"peer {copy.peer} was handed {event_text(key)} at {copy.at_ms} ms, "
+                    f"and already at {earlier.at_ms} ms"
+                )
+    return violations
+
+
+# --- what was answered ----------------------------------------------------------------------------
+
+
+def check_answers(record: Record, healed_ms: int, patience_ms: int) -> list[str]:
+    """Every publish ends in one final answer, every subscribe in an overlay; and once the
+    network has healed, an event for a topic with subscribers finds them.
+
+    `healed_ms` is when that may be expected; whoever acts less than `patience_ms` before the end
+    of the run is not judged.
+    """
+    last_ms = record.end_ms - patience_ms
+    running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
+    violations = [
+        f"peer {stay.peer} subscribed to {stay.topic} at {stay.start_ms} ms "
+        "and was never told that it has joined"
+        for stay in record.unfinished_stays()
+        if stay.joined_ms is None and stay.start_ms < last_ms
+    ]
+    for publication in record.publications.values():
+        if (publication.peer, publication.life) in running and publication.at_ms < last_ms:
+            violations += _judge_answers(record, publication, healed_ms)
+    return violations
+
+
+def _judge_answers(record: Record, publication: Publication, healed_ms: int) -> list[str]:
+    outcomes = [answer.outcome for _, answer in publication.answers]
+    what = f"peer {publication.peer} published in {publication.topic} at {publication.at_ms} ms"
+    final = [outcome for outcome in outcomes if outcome in FINAL_OUTCOMES]
+    if len(final) != 1 or outcomes[-1] != final[0]:
+        told = ", ".join(outcomes) or "nothing"
+        return [f"{what} and was told {told}, not one final outcome"]
+    if final[0] != "delivered" and publication.at_ms >= healed_ms:
+        subscribers = sum(
+            stay.topic == publication.topic and _is_owed(stay, healed_ms)
+            for stay in record.unfinished_stays()
+        )
+        if subscribers:
+            return [
+                f"{what} and was told {final[0]}, though {subscribers} peers had been "
+                f"subscribed since before {healed_ms} ms"
+            ]
+    return []
+
+
+# --- no parasite messages -------------------------------------------------------------------------
+
+
+def check_parasites(record: Record, grace_ms: int, healed_ms: int) -> list[str]:
+    """Events travel only among a topic's subscribers.
+
+    Whoever never subscribed is never sent one. To whoever unsubscribed, a peer that was not told
+    may still send one, and is told again; so after `grace_ms` from the end of the subscription
+    each sender may err once, and again only while what it is told can get lost, that is before
+    `healed_ms`.
+    """
+    stays = record.stays_by_topic()
+    told_ms: dict[tuple[int, int, Topic], int] = {}
+    violations = []
+    for parasite in record.parasites:
+        ended_ms = _latest_end(stays.get(parasite.topic, []), parasite)
+        if ended_ms is not None and parasite.at_ms <= ended_ms + grace_ms:
+            continue
+        who = (parasite.sender, parasite.peer, parasite.topic)
+        warned_ms = told_ms.get(who, -1)
+        if parasite.at_ms >= healed_ms:
+            told_ms.setdefault(who, parasite.at_ms)
+        if ended_ms is not None and (
+            warned_ms <= ended_ms or parasite.at_ms <= warned_ms + grace_ms
+        ):
+            continue
+        since = f"unsubscribed since {ended_ms} ms" if ended_ms is not None else "never subscribed"
+        violations.append(
+            f"peer {parasite.peer}, {since}, was sent a {parasite.kind} of {parasite.topic} "
+            f"by peer {parasite.sender} at {parasite.at_ms} ms"
+        )
+    return violations
+
+
+def _latest_end(stays: list[Stay], parasite: Parasite) -> int | None:
+    """When the peer's last subscription before the message ended; None: there was none."""
+    ends = [stay.end_ms for stay in stays if stay.peer == parasite.peer and stay.end_ms is not None]
+    return max((end_ms for end_ms in ends if end_ms <= parasite.at_ms), default=None)
+
+
+# --- checkers_hierarchy ------------------------------------------------------------------------
+#
+# Judges of topic hierarchies: an event counts in its topic and in those above it up to the root,
+# and nowhere else, and every subscriber learns where it was published.
+#
+# That these topics' subscribers get it, once each, and nobody else, is judged by `checkers` for
+# each topic by itself. What is above a topic is told here without the rules under test.
+
+
+def expected_levels(topic: str, roots: Iterable[str]) -> list[str]:
+    """A topic and every shorter path that is a root or lies below one."""
+    segments = topic.split("/")
+    paths = ["/".join(segments[:length]) for length in range(len(segments), 1, -1)]
+    starts = [f"{root.rstrip('/')}/" for root in roots]
+    inside = {path for path in paths for start in starts if f"{path}/".startswith(start)}
+    return [path for path in paths if path == topic or path in inside]
+
+
+def check_levels(
+    record: Record, published: Mapping[bytes, Topic], roots: Iterable[str]
+) -> list[str]:
+    """`published` has for each payload the topic that its user named."""
+    roots = list(roots)
+    violations = []
+    found: dict[tuple[int, bytes], list[Topic]] = defaultdict(list)
+    for publication in record.publications.values():
+        found[publication.peer, publication.payload].append(publication.topic)
+    for (peer, payload), topics in found.items():
+        expected = expected_levels(published[payload], roots)
+        if sorted(topics) != sorted(expected):
+            violations.append(
+                f"peer {peer} published in {published[payload]}, and that went to "
+                f"{', '.join(topics)} instead of {', '.join(expected)}"
+            )
+    for delivery in record.deliveries:
+        named = published[delivery.event.payload]
+        if delivery.topic not in expected_levels(named, roots):
+            violations.append(
+                f"peer {delivery.peer} was handed an event of {named} in {delivery.topic} "
+                f"at {delivery.at_ms} ms"
+            )
+        elif (delivery.published_in or delivery.topic) != named:
+            violations.append(
+                f"peer {delivery.peer} was told at {delivery.at_ms} ms that an event of {named} "
+                f"was published in {delivery.published_in or delivery.topic}"
+            )
+    return violations

@@ -1,0 +1,122 @@
+"""Judges of events that stay: what the stores hold in the end, and what was promised of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from weft.documents.descriptor import Event
+from weft.ids import Cid, Topic, cid_text
+from weft.sim.checkers.state import PeerState
+from weft.sim.record import Record
+from weft.store.interface import Store
+from weft.store.reader import read_all
+
+Wants = Callable[[int, Topic], bool]
+"""Whether a peer has asked for a topic's past."""
+
+
+Stores = Mapping[int, Store]
+
+
+def streams(stores: Stores, topic: Topic, peers: Iterable[int]) -> dict[int, list[Cid]]:
+    """What peers hold of a topic, in its order."""
+    return {peer: [event.cid for event in read_all(stores[peer], topic)] for peer in peers}
+
+
+def check_same_streams(record: Record, stores: Stores, wants: Wants) -> list[str]:
+    """Every subscriber that asked for the past ends with the same stream, and with every event
+    that any subscriber of the topic has."""
+    violations = []
+    for topic, stays in record.stays_by_topic().items():
+        lasting = sorted({stay.peer for stay in stays if stay.end_ms is None})
+        held = streams(stores, topic, lasting)
+        everything = dict.fromkeys(cid for stream in held.values() for cid in stream)
+        for peer in lasting:
+            if not wants(peer, topic):
+                continue
+            has = dict.fromkeys(held[peer])
+            lacks = [cid for cid in everything if cid not in has]
+            if lacks:
+                owner = next(other for other in lasting if lacks[0] in held[other])
+                violations.append(
+                    f"peer {peer} asked for all of {topic} and lacks {len(lacks)} of "
+                    f"{len(everything)} events, first {cid_text(lacks[0])}, which peer {owner} has"
+                )
+    return violations
+
+
+def check_order(record: Record, stores: Stores) -> list[str]:
+    """No application is handed an event after one that follows it, whether it asked for the past
+    or not: of an event and its ancestors, near or far, it gets those that it gets at all first.
+
+    Far ones are found through what anybody was handed or holds. What a subscriber is owed at all
+    is judged elsewhere (`checkers.check_complete`, `check_same_streams`), so nobody can be in
+    order by leaving out what lies within its subscription.
+    """
+    parents = _parents(record, stores)
+    handed: dict[tuple[int, int, Topic], dict[Cid, Cid]] = {}
+    violations = []
+    for delivery in record.deliveries:
+        event = delivery.descriptor
+        if event is None:
+            continue
+        past = handed.setdefault((delivery.peer, delivery.life, delivery.topic), {})
+        if event.cid in past:
+            violations.append(
+                f"peer {delivery.peer} was handed {cid_text(event.cid)} of {delivery.topic} at "
+                f"{delivery.at_ms} ms, after {cid_text(past[event.cid])}, which follows it"
+            )
+        _note_ancestors(event, parents, past)
+    return violations
+
+
+def _parents(record: Record, stores: Stores) -> dict[Cid, tuple[Cid, ...]]:
+    found = {d.descriptor.cid: d.descriptor.parents for d in record.deliveries if d.descriptor}
+    for store in stores.values():
+        for topic in store.topics():
+            found.update((event.cid, event.parents) for event in read_all(store, topic))
+    return found
+
+
+def _note_ancestors(
+    event: Event, parents: Mapping[Cid, tuple[Cid, ...]], past: dict[Cid, Cid]
+) -> None:
+    """Add an event's ancestors to those of the events before it, with the event's name."""
+    ahead = list(event.parents)
+    while ahead:
+        cid = ahead.pop()
+        if cid not in past:
+            past[cid] = event.cid
+            ahead += parents.get(cid, ())
+
+
+def check_complete_streams(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
+    """Once it has been quiet for a while, no event waits for a parent and nobody is still reading:
+    whatever a peer lacked, it went on looking for until it came or was given up."""
+    return [
+        f"peer {peer} at {at_ms} ms: {stream.waiting} events of {topic} wait for "
+        f"{stream.missing} that are missing" + (", and it is still reading" * stream.reading)
+        for peer, state in states.items()
+        for topic, stream in state.streams.items()
+        if stream.waiting or stream.missing or stream.reading
+    ]
+
+
+def check_answered(record: Record, stores: Stores) -> list[str]:
+    """A publish that was answered has its event in the publisher's store, whatever crashed."""
+    violations = []
+    payloads: dict[tuple[int, Topic], set[bytes]] = {}
+    for publication in record.publications.values():
+        outcomes = [answer.outcome for _, answer in publication.answers]
+        if not any(outcome not in ("failed", "refused") for outcome in outcomes):
+            continue
+        key = publication.peer, publication.topic
+        if key not in payloads:
+            store = stores[publication.peer]
+            payloads[key] = {event.payload for event in read_all(store, publication.topic)}
+        if publication.payload not in payloads[key]:
+            violations.append(
+                f"peer {publication.peer} published in {publication.topic} at "
+                f"{publication.at_ms} ms, was told {outcomes[0]} and does not have the event"
+            )
+    return violations
