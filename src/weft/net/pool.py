@@ -43,7 +43,6 @@ from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.protocol.wire import Message
 
-
 log = logging.getLogger("weft.net")
 
 IDLE, CROWDED_OUT, REPLACED, LEAVING = "idle", "too many connections", "replaced", "leaving"

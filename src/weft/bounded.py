@@ -1,0 +1,37 @@
+"""A dictionary that forgets its oldest entries, for all that others can make a peer remember.
+
+What comes from the network is remembered up to a bound, and the entry that was put in first gives
+way. An entry that is written again keeps its place in that order; `renew` gives it the youngest.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedDict(dict[K, V]):
+    """At most `most` entries, in the order in which their keys came in."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self.most:
+            del self[next(iter(self))]
+
+    def setdefault(self, key: K, default: V) -> V:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def renew(self, key: K, value: V) -> None:
+        """Write an entry and make it the youngest."""
+        self.pop(key, None)
+        self[key] = value
