@@ -7,12 +7,12 @@ from small_world import SmallWorld, T
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config, Cyclon, History
-from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.membership import Membership
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.topic_dht.roles import Scheme
+from weft.protocol.topic_dht.routing import TopicRouting
 from weft.protocol.wire import Payload
 from weft.sim.checkers.topic_dht import check_world
 from weft.sim.network import Conditions, Latency, Network
@@ -51,7 +51,7 @@ class Field(SmallWorld):
     def __init__(
         self,
         peers: int,
-        settings: Settings,
+        settings: TopicConfig,
         *,
         seed: int = 1,
         loss_percent: int = 0,
@@ -82,9 +82,6 @@ class Field(SmallWorld):
         for node in self.nodes:
             self.world.subscribe(node, Topic(f"/own/{node.index}"))
         self.run(5_000)
-
-    def member(self, number: int) -> Membership:
-        return self.routing(number)._members[T]
 
     def forwarders(self) -> list[int]:
         return [n for n in self.alive if self.routing(n).topics.roles.forwarding(T) is not None]

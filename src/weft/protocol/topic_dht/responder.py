@@ -1,21 +1,34 @@
-"""Others' operations: this peer is the q of op(p, q, t) (Sections 4.2 and 4.3).
+"""Others' operations: this peer is the q of op(p, q, t) (Baehni and others 2004, 4.2 and 4.3).
 
 An operation whose assumption does not hold is aborted at once, and a join is accepted or aborted
 at once. What takes several steps is accepted only while nothing else is under way in the topic,
 and locks it until the initiator says that it is through, or the lease ends.
 
+| operation | assumption, else aborted | takes a lock |
+| --- | --- | --- |
+| look, seat | none | no |
+| join | no closer forwarder is known here | no |
+| split | no closer forwarder is known here | yes |
+| replace | this peer does more than its share, or leaves | yes |
+| makechild | no closer forwarder is known here | no, but waits for one |
+
+A forwarder that appears gets the children that are closer to it than to this one. They are told
+to join it, and stay here until they have answered.
+
 Deviation: the paper has operations wait for those before them; here the initiator is told that
-this peer is busy and tries again, so that nothing waits for somebody who has crashed.
+this peer is busy and tries again, so that nothing waits for a peer that has crashed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
-from weft.ids import Contact, Topic
+from weft.ids import Contact, PeerId
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages_topic_dht import (
+from weft.protocol.topic_dht.initiator import Initiator
+from weft.protocol.topic_dht.lookup import Exchange
+from weft.protocol.topic_dht.roles import (
     ABORTED,
     ABSENT,
     ACCEPTED,
@@ -27,44 +40,41 @@ from weft.protocol.messages_topic_dht import (
     REPLACE,
     SEAT,
     SPLIT,
+    TOPICS,
     Appeared,
+    Config,
     Forget,
+    Forwarder,
+    Role,
     RoleDone,
     RoleReply,
     RoleRequest,
+    Roles,
     Vanished,
+    location,
 )
-from weft.protocol.topic_dht.changing import Changing
-from weft.protocol.topic_dht.settings import Settings
-from weft.protocol.topic_dht.space import TOPICS, location
-from weft.protocol.topic_dht.state import ChildEntry, Forwarder, Lock, Role, Roles
-from weft.protocol.topic_dht.talking import Talking
 from weft.rules import roles as rules
 
 
-class Serving:
-    """See the module's text. `changed` is told when a role may have something to do;
-    `give_way` when a peer has taken this one's place."""
+class Responder:
+    """What one peer answers others' operations. The initiator is asked to see to what is left to
+    do in a role afterwards."""
 
     def __init__(
         self,
         ctx: Context,
         dht: Kademlia,
         roles: Roles,
-        talking: Talking,
-        changing: Changing,
-        settings: Settings,
-        changed: Callable[[Role], None],
-        give_way: Callable[[Role, Contact], None],
+        exchange: Exchange,
+        initiator: Initiator,
+        config: Config,
     ) -> None:
         self._ctx = ctx
         self._dht = dht
         self._roles = roles
-        self._talking = talking
-        self._changing = changing
-        self._settings = settings
-        self._changed = changed
-        self._give_way = give_way
+        self._exchange = exchange
+        self._initiator = initiator
+        self._config = config
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -76,16 +86,17 @@ class Serving:
         if message.operation == LOOK:
             self._answer(sender, message, ACCEPTED)
         elif message.operation == SEAT:
-            self._answer(sender, message, ACCEPTED, member=self.seat(role.topic, message.seat))
+            member = self._roles.seat(role.topic, message.seat)
+            self._answer(sender, message, ACCEPTED, member=member)
         else:
             verdict, hints = self._judge(role, role.forwarder, sender, message)
             if verdict == ACCEPTED:
                 self._accept(role, role.forwarder, sender, message)
-                hints = self.gates(role.forwarder)
+                hints = role.forwarder.gates(self._config.alternatives_max)
             else:
                 self._ctx.counters["topic_dht_aborts"] += 1
             self._answer(sender, message, verdict, hints)
-            self._changed(role)
+            self._initiator.settle_down(role)
 
     def _judge(
         self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest
@@ -106,39 +117,23 @@ class Serving:
             theirs = rules.Load(message.locations, message.topics, 0, message.work)
             mine = self._roles.load(role.topic)
             unfair = rules.is_unfair(mine, theirs) or rules.relieves(theirs, mine)
-            if self._settings.everybody_forwards or not unfair:
+            if self._config.everybody_forwards or not unfair:
                 return ABORTED, []
-        lock = role.lock
-        if lock is not None and (lock.peer, lock.request) == (sender.peer, message.request):
+        if role.is_locked_for(sender.peer, message.request):
             return ACCEPTED, []  # the same again
         return (BUSY, []) if role.is_busy(self._ctx.now) else (ACCEPTED, [])
 
     def _accept(
         self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest
     ) -> None:
-        if message.operation in (JOIN, MAKECHILD):
-            if message.operation == MAKECHILD:
+        operation = message.operation
+        if operation in (JOIN, MAKECHILD):
+            if operation == MAKECHILD:
                 forwarder.place.table.remove(location(role.topic, sender.peer))
-            self.adopt(forwarder, sender)
-        elif message.operation in (SPLIT, REPLACE):
-            until = self._ctx.now + self._settings.lease_ms
-            role.lock = Lock(sender.peer, message.request, message.operation, until)
-
-    def adopt(self, forwarder: Forwarder, child: Contact) -> None:
-        forwarder.moving.pop(child.peer, None)
-        forwarder.children[child.peer] = ChildEntry(child, self._ctx.now)
-
-    def gates(self, forwarder: Forwarder) -> list[Contact]:
-        """Forwarders around this one, for a child's F."""
-        return [one.contact for one in forwarder.neighbours()[: self._settings.alternatives_max]]
-
-    def seat(self, topic: Topic, seat: int) -> Contact | None:
-        """Who sits there: this peer on the first seat, its children on the others."""
-        forwarder = self._roles.forwarding(topic)
-        if forwarder is None:
-            return None
-        members = [self._roles.me, *(one.contact for one in forwarder.children.values())]
-        return members[seat] if seat < len(members) else None
+            forwarder.adopt(sender, self._ctx.now)
+        elif operation in (SPLIT, REPLACE):
+            until = self._ctx.now + self._config.lease_ms
+            role.lock_for(sender.peer, message.request, operation, until)
 
     def _answer(
         self,
@@ -158,47 +153,52 @@ class Serving:
             load.topics,
             member,
         )
-        self._talking.send(to, reply)
-
-    # --- what follows -----------------------------------------------------------------------------
+        self._exchange.send(to, reply)
 
     def on_done(self, sender: Contact, message: RoleDone) -> None:
         role = self._roles.by_topic.get(message.topic)
-        lock = role.lock if role is not None else None
+        lock = role.unlock(sender.peer, message.request) if role is not None else None
         if role is None or lock is None:
             return
-        if (lock.peer, lock.request) != (sender.peer, message.request):
-            return
-        role.lock = None
         if message.done and lock.operation == REPLACE and role.forwarder is not None:
-            self._give_way(role, sender)
+            self._initiator.give_way(role, sender)
         else:
-            self._changed(role)
+            self._initiator.settle_down(role)
+
+    # --- forwarders and children come and go ------------------------------------------------------
 
     def on_appeared(self, sender: Contact, message: Appeared) -> None:
         role = self._roles.by_topic.get(message.topic)
-        known = role is not None and role.forwarder is not None
-        reply = RoleReply(message.request, ACCEPTED if known else ABSENT)
-        self._talking.send(sender, reply)
-        if role is not None and role.forwarder is not None:
-            table = role.forwarder.place.table
+        forwarder = role.forwarder if role is not None else None
+        verdict = ACCEPTED if forwarder is not None else ABSENT
+        self._exchange.send(sender, RoleReply(message.request, verdict))
+        if role is not None and forwarder is not None:
             key = location(role.topic, sender.peer)
-            self._dht.meet(TOPICS, table, key, role.topic, sender)
-            self._changing.make_room_for(role, sender)
+            self._dht.meet(TOPICS, forwarder.place.table, key, role.topic, sender)
+            self._make_room(role, forwarder, sender)
+
+    def _make_room(self, role: Role, forwarder: Forwarder, newcomer: Contact) -> None:
+        """Send those children to a new forwarder that are closer to it."""
+        forwarder.release(newcomer.peer)
+        there = location(role.topic, newcomer.peer)
+        own = forwarder.place.table.own
+        for peer, child in list(forwarder.children.items()):
+            closer = rules.is_closer(location(role.topic, peer), there, own)
+            if closer and forwarder.send_off(peer):
+                moved = partial(_moved, forwarder, peer)
+                self._initiator.send_on(role, child.contact, [newcomer], moved)
 
     def on_vanished(self, sender: Contact, message: Vanished) -> None:
         role = self._roles.by_topic.get(message.topic)
-        if role is None:
-            return
-        role.view.pop(sender.peer, None)
-        if role.forwarder is not None:
-            role.forwarder.place.table.remove(location(role.topic, sender.peer))
-        elif role.child is not None:
-            rest = [one for one in role.child.alternatives if one.peer != sender.peer]
-            role.child.alternatives = rest
+        if role is not None:
+            role.forget_forwarder(sender.peer)
 
     def on_forget(self, sender: Contact, message: Forget) -> None:
         forwarder = self._roles.forwarding(message.topic)
         if forwarder is not None:
-            forwarder.children.pop(sender.peer, None)
-            forwarder.moving.pop(sender.peer, None)
+            forwarder.release(sender.peer)
+
+
+def _moved(forwarder: Forwarder, peer: PeerId, reply: RoleReply | None) -> None:
+    """A child that was sent on has answered, or cannot be reached."""
+    forwarder.moved(peer, gone=reply is None or reply.verdict != ABORTED)
