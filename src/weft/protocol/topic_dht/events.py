@@ -36,7 +36,7 @@ before it is found there. Where fingerprints differ they exchange what the other
 since those it is in charge of lack it too.
 
 Deviations: a receiver that does not forward any more hands its charge to its parent, if that one
-lies in it; if not, nobody does. The paper's heartbeats go from a root down its tree, and a member
+lies in it; if not, repair serves those members. The paper's heartbeats go from a root down its tree, and a member
 that misses them looks for its incoming link; here they go over links of all levels, from both ends:
 they need no tree that is whole, and say not only that a link works but whether anything got lost on
 it.
@@ -133,7 +133,7 @@ _DELEGATE = stream_of("topic_dht.delegate")
 _ROOTS = stream_of("topic_dht.roots")
 _PARTNERS = stream_of("topic_dht.partners")
 _CALL = stream_of("topic_dht.call")
-_WHO = stream_of("topic_dht.beat")
+_ONE = stream_of("topic_dht.beat")
 
 EventKey = tuple[PeerId, int, int]
 Links = dict[int, dict[int, Contact]]
@@ -265,12 +265,7 @@ class Events:
                 if entry.contact.peer not in member.watched:
                     self._ctx.send(entry.contact, Vanished(member.topic))
 
-    def _answer(self, member: Membership, outcome: Outcome, contact: Contact | None) -> None:
-        for token in member.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
-        member.tokens.clear()
-
-    # --- roles change -----------------------------------------------------------------------------
+    # --- roles and time ---------------------------------------------------------------------------
 
     def on_role(self, role: Role) -> None:
         """An operation of this peer's own has ended, perhaps with another role."""
@@ -298,6 +293,150 @@ class Events:
         if not member.entering:
             self._beat(member, came, fresh=True)
             self._send_waiting(member)
+
+    def run_cycle(self, due: Due) -> None:
+        for member in list(self.members.values()):
+            member.recent.purge(self._ctx.now)
+            self.settle(member)
+            self._beat_sometimes(member)
+            if member.subscribed:
+                due(member.topic)
+
+    def on_round(self, topic: Topic) -> None:
+        """Push-pull: call a random partner, for some rounds after the latest event."""
+        member = self.members.get(topic)
+        forwarder = self._roles.forwarding(topic)
+        if member is None or member.rounds_left <= 0:
+            return
+        member.rounds_left -= 1
+        if member.rounds_left:
+            self._ctx.set_timer(self._config.gossip_round_ms, ROUND, topic)
+        if forwarder is not None:
+            view = list(self._partners(topic, forwarder).values())
+            if view:
+                self._beat(member, [self._ctx.pick(_CALL, view)], fresh=True)
+
+    # --- messages and events ----------------------------------------------------------------------
+
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
+        """Spread an event of this peer's own, if it is subscribed."""
+        member = self.members.get(topic)
+        if member is None or not member.subscribed:
+            return False
+        if member.recent.admit(event, 0, None, self._ctx.now):
+            if not delivered:
+                deliver(self._ctx, topic, event, 0, None)
+            self._spread(member, event, 0, None)
+        return True
+
+    def on_cast(self, sender: Contact, message: Cast) -> None:
+        member = self._received(sender, message)
+        if member is None:
+            return
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)  # room for one more hop
+        self._take_in(member, event, hops, sender)
+        if member.recent.has_seen(event):
+            role = self._roles.by_topic.get(message.topic)
+            self._cast(member, role, message, hops, sender.peer)
+
+    def on_payload(self, sender: Contact, message: Payload) -> None:
+        """From a parent, or in gossip."""
+        member = self._received(sender, message)
+        if member is None:
+            return
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)
+        if self._take_in(member, event, hops, sender):
+            forwarder = self._roles.forwarding(message.topic)
+            if forwarder is not None:
+                if self._config.gossips:
+                    self._gossip(member, forwarder, event, hops, sender.peer)
+                self._hand_down(forwarder, event, hops, sender.peer)
+
+    def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
+        """A peer outside hands an event to the topic."""
+        event = message.event
+        self._ctx.counters["routed_received"] += 1
+        member = self.members.get(message.topic)
+        taken = False
+        if member is not None and member.subscribed and not member.entering and not message.again:
+            if self._take_in(member, event, 1, sender):
+                self._spread(member, event, 1, sender.peer)
+            taken = member.recent.has_seen(event)
+        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+        self._ctx.send(sender, result)
+
+    def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
+        member = self.members.get(message.topic)
+        if member is None or not member.subscribed:
+            self._ctx.send(sender, SeenReply(message.request, False))
+        else:
+            self._ctx.send(sender, SeenReply(message.request, True, member.recent.seen()))
+
+    def on_beat(self, sender: Contact, message: Beat) -> None:
+        member = self._member(sender, message.topic)
+        if member is None or member.entering:
+            return
+        settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
+        repairing.compare(
+            self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
+        )
+
+    def on_offer(self, sender: Contact, message: Offer) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None and not member.entering and member.subscribed:
+            member.differs = True
+            repairing.on_offer(self._ctx, member.recent, sender, message)
+
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None and not member.entering and member.subscribed:
+            repairing.ask_for(self._ctx, member.recent, sender, message)
+
+    def on_want(self, sender: Contact, message: Want) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None:
+            repairing.on_want(self._ctx, member.recent, sender, message)
+
+    def on_repair(self, sender: Contact, message: Repair) -> None:
+        member = self._member(sender, message.topic)
+        if member is None:
+            return
+        new = [event for event in message.events if self._is_new(member, event, 0, sender)]
+        self._ctx.counters["repaired"] += len(new)
+        self._ctx.counters["repairs_duplicate"] += len(message.events) - len(new)
+        self._announce(member, new, sender.peer)
+
+    def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
+        """The membership that an event is for, or None after refusing it."""
+        self._ctx.counters["payloads_received"] += 1
+        if message.topic not in self.members:
+            note_parasite(self._ctx, message.topic, message.event, sender.peer)
+        return self._member(sender, message.topic)
+
+    def _member(self, sender: Contact, topic: Topic) -> Membership | None:
+        """The membership that a message is about, or None after refusing it."""
+        member = self.members.get(topic)
+        if member is None:
+            self._ctx.counters["not_subscribed"] += 1
+            self._ctx.send(sender, Vanished(topic))
+            self._ctx.send(sender, Forget(topic))
+        return member
+
+    def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
+        """Whether an event is new, and to be passed on."""
+        if self._is_new(member, event, hops, sender):
+            return True
+        self._ctx.counters["duplicates"] += 1
+        trace_event(self._ctx, DUPLICATE_MESSAGE, member.topic, event, sender.peer, hops)
+        return False
+
+    def _is_new(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
+        subscribed = member.subscribed
+        return take_in(
+            self._ctx, member.topic, member.recent, event, hops, sender, subscribed, ask=sender
+        )
+
+    # --- how a subscription begins ----------------------------------------------------------------
 
     def _oracles(self, member: Membership) -> list[Contact]:
         """The members to be asked what was published before."""
@@ -340,12 +479,10 @@ class Events:
         for event in unsent:
             self._spread(member, event, 0, None)
 
-    def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
-        member = self.members.get(message.topic)
-        if member is None or not member.subscribed:
-            self._ctx.send(sender, SeenReply(message.request, False))
-        else:
-            self._ctx.send(sender, SeenReply(message.request, True, member.recent.seen()))
+    def _answer(self, member: Membership, outcome: Outcome, contact: Contact | None) -> None:
+        for token in member.tokens:
+            self._ctx.out.append(Answer(token, outcome, contact))
+        member.tokens.clear()
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -398,86 +535,7 @@ class Events:
                 target = own >> BITS << BITS | place
                 self._lookup.find(member.topic, target, lambda entries: None, FEW)
 
-    # --- events come in ---------------------------------------------------------------------------
-
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event of this peer's own, if it is subscribed."""
-        member = self.members.get(topic)
-        if member is None or not member.subscribed:
-            return False
-        if member.recent.admit(event, 0, None, self._ctx.now):
-            if not delivered:
-                deliver(self._ctx, topic, event, 0, None)
-            self._spread(member, event, 0, None)
-        return True
-
-    def on_cast(self, sender: Contact, message: Cast) -> None:
-        member = self._received(sender, message)
-        if member is None:
-            return
-        event, hops = message.event, min(message.hops, HOPS_MAX - 1)  # room for one more hop
-        self._take_in(member, event, hops, sender)
-        if member.recent.has_seen(event):
-            role = self._roles.by_topic.get(message.topic)
-            self._cast(member, role, message, hops, sender.peer)
-
-    def on_payload(self, sender: Contact, message: Payload) -> None:
-        """From a parent, or in gossip."""
-        member = self._received(sender, message)
-        if member is None:
-            return
-        event, hops = message.event, min(message.hops, HOPS_MAX - 1)
-        if self._take_in(member, event, hops, sender):
-            forwarder = self._roles.forwarding(message.topic)
-            if forwarder is not None:
-                if self._config.gossips:
-                    self._gossip(member, forwarder, event, hops, sender.peer)
-                self._hand_down(forwarder, event, hops, sender.peer)
-
-    def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        """A peer outside hands an event to the topic."""
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
-        member = self.members.get(message.topic)
-        taken = False
-        if member is not None and member.subscribed and not member.entering and not message.again:
-            if self._take_in(member, event, 1, sender):
-                self._spread(member, event, 1, sender.peer)
-            taken = member.recent.has_seen(event)
-        result = RouteResult(message.topic, event.incarnation, event.number, taken)
-        self._ctx.send(sender, result)
-
-    def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
-        """The membership that an event is for, or None after refusing it."""
-        self._ctx.counters["payloads_received"] += 1
-        if message.topic not in self.members:
-            note_parasite(self._ctx, message.topic, message.event, sender.peer)
-        return self._member(sender, message.topic)
-
-    def _member(self, sender: Contact, topic: Topic) -> Membership | None:
-        """The membership that a message is about, or None after refusing it."""
-        member = self.members.get(topic)
-        if member is None:
-            self._ctx.counters["not_subscribed"] += 1
-            self._ctx.send(sender, Vanished(topic))
-            self._ctx.send(sender, Forget(topic))
-        return member
-
-    def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
-        """Whether an event is new, and to be passed on."""
-        if self._is_new(member, event, hops, sender):
-            return True
-        self._ctx.counters["duplicates"] += 1
-        trace_event(self._ctx, DUPLICATE_MESSAGE, member.topic, event, sender.peer, hops)
-        return False
-
-    def _is_new(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
-        subscribed = member.subscribed
-        return take_in(
-            self._ctx, member.topic, member.recent, event, hops, sender, subscribed, ask=sender
-        )
-
-    # --- and go on --------------------------------------------------------------------------------
+    # --- schemes ----------------------------------------------------------------------------------
 
     def _spread(self, member: Membership, event: Event, hops: int, source: PeerId | None) -> None:
         """An event enters the topic here."""
@@ -592,29 +650,7 @@ class Events:
             return role.view
         return {entry.contact.peer: entry.contact for entry in forwarder.sound()}
 
-    def on_round(self, topic: Topic) -> None:
-        """Push-pull: call a random partner, for some rounds after the latest event."""
-        member = self.members.get(topic)
-        forwarder = self._roles.forwarding(topic)
-        if member is None or member.rounds_left <= 0:
-            return
-        member.rounds_left -= 1
-        if member.rounds_left:
-            self._ctx.set_timer(self._config.gossip_round_ms, ROUND, topic)
-        if forwarder is not None:
-            view = list(self._partners(topic, forwarder).values())
-            if view:
-                self._beat(member, [self._ctx.pick(_CALL, view)], fresh=True)
-
     # --- repair -----------------------------------------------------------------------------------
-
-    def run_cycle(self, due: Due) -> None:
-        for member in list(self.members.values()):
-            member.recent.purge(self._ctx.now)
-            self.settle(member)
-            self._beat_sometimes(member)
-            if member.subscribed:
-                due(member.topic)
 
     def _beat_sometimes(self, member: Membership) -> None:
         """Beat over all links if something was seen since the last time, else over one of them:
@@ -631,7 +667,7 @@ class Events:
             member.differs = False
             others = list({**around, **self._alternatives(member)}.values())
             if others:
-                self._beat(member, [self._ctx.pick(_WHO, others)], fresh=False)
+                self._beat(member, [self._ctx.pick(_ONE, others)], fresh=False)
 
     def _alternatives(self, member: Membership) -> dict[PeerId, Contact]:
         """Of a child: its parent may not have what it lacks, having come later."""
@@ -643,40 +679,6 @@ class Events:
         message = Beat(member.topic, member.recent.fingerprint(), fresh)
         for contact in contacts:
             self._ctx.send(contact, message)
-
-    def on_beat(self, sender: Contact, message: Beat) -> None:
-        member = self._member(sender, message.topic)
-        if member is None or member.entering:
-            return
-        settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
-        repairing.compare(
-            self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
-        )
-
-    def on_offer(self, sender: Contact, message: Offer) -> None:
-        member = self._member(sender, message.topic)
-        if member is not None and not member.entering and member.subscribed:
-            member.differs = True
-            repairing.on_offer(self._ctx, member.recent, sender, message)
-
-    def on_ihave(self, sender: Contact, message: IHave) -> None:
-        member = self._member(sender, message.topic)
-        if member is not None and not member.entering and member.subscribed:
-            repairing.ask_for(self._ctx, member.recent, sender, message)
-
-    def on_want(self, sender: Contact, message: Want) -> None:
-        member = self._member(sender, message.topic)
-        if member is not None:
-            repairing.on_want(self._ctx, member.recent, sender, message)
-
-    def on_repair(self, sender: Contact, message: Repair) -> None:
-        member = self._member(sender, message.topic)
-        if member is None:
-            return
-        new = [event for event in message.events if self._is_new(member, event, 0, sender)]
-        self._ctx.counters["repaired"] += len(new)
-        self._ctx.counters["repairs_duplicate"] += len(message.events) - len(new)
-        self._announce(member, new, sender.peer)
 
     def _announce(self, member: Membership, events: list[Event], source: PeerId) -> None:
         if not events:

@@ -61,8 +61,13 @@ from weft.protocol.topic_dht.roles import (
 from weft.rules import roles as rules
 from weft.rules.draw import below, stream_of
 
+# --- timers ---------------------------------------------------------------------------------------
+
 RETRY = "topic_dht.retry"
-"""The timer of the next attempt."""
+"""Of the next attempt."""
+
+# --- state ----------------------------------------------------------------------------------------
+
 _PAUSE = stream_of("topic_dht.retry")
 _SLOWER_MAX = 3
 """guess: doublings of the pause before the next attempt; an overloaded peer must not be hurried."""
@@ -94,7 +99,7 @@ class Initiator:
         self._config = config
         self._ended = ended
 
-    # --- subscribing and unsubscribing ------------------------------------------------------------
+    # --- what the user, the clock and others ask for ----------------------------------------------
 
     def subscribe(self, topics: Sequence[Topic]) -> None:
         wanted = [self._roles.want(topic) for topic in topics]
@@ -107,6 +112,110 @@ class Initiator:
             role = self._roles.unwant(topic)
             if role is not None:
                 self.settle_down(role)
+
+    def on_retry(self, topic: Topic, serial: int) -> None:
+        role = self._roles.by_topic.get(topic)
+        if role is None or role.retry != serial or role.operation:
+            return
+        if role.wanted and not role.is_placed:
+            self._enter([role])
+        else:
+            self._follow_invitation(role)
+            self.settle_down(role)
+
+    def on_invite(self, sender: Contact, message: Invite) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        if role is not None and role.wanted:
+            role.invite(sender, message.operation, self._ctx.now + self._config.lease_ms)
+            self._follow_invitation(role)
+
+    def on_rejoin(self, sender: Contact, message: Rejoin) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        mine = role is not None and (
+            role.operation or (role.child is not None and role.child.parent.peer == sender.peer)
+        )
+        if role is None or role.forwarder is not None or not mine:
+            self._exchange.send(sender, RoleReply(message.request, ACCEPTED))
+            return
+        role.owe(sender, message.request)
+        if not role.operation:
+            others = role.child.alternatives if role.child is not None else []
+            self._join(role, self._begin(role), [*message.forwarders, *others])
+
+    # --- begin, end, what then --------------------------------------------------------------------
+
+    def _begin(self, role: Role) -> int:
+        return role.begin(self._ctx.next_serial(), self._ctx.now)
+
+    def end(self, role: Role, serial: int) -> None:
+        if role.operation != serial:
+            return
+        acks = role.end()
+        parent = role.child.parent.peer if role.child is not None else None
+        for asker, request in acks:
+            verdict = ABORTED if asker.peer == parent else ACCEPTED
+            self._exchange.send(asker, RoleReply(request, verdict))
+        self.settle_down(role)
+        self._follow_invitation(role)
+        self._ended(role)
+
+    def settle_down(self, role: Role) -> None:
+        """Nothing is under way (if so): is there anything left to do?"""
+        if role.operation:
+            return
+        if role.wanted:
+            if role.is_placed:
+                self._shed(role)
+            else:
+                self._later(role)
+        elif role.forwarder is not None:
+            if role.is_busy(self._ctx.now):
+                self._later(role)
+            else:
+                self._leave(role)
+        else:
+            if role.child is not None:
+                self._exchange.send(role.child.parent, Forget(role.topic))
+            self._roles.drop(role)
+            self._ended(role)
+
+    def _later(self, role: Role) -> None:
+        serial = self._ctx.next_serial()
+        pause = self._config.retry_ms << min(role.next_try(serial), _SLOWER_MAX)
+        after = pause // 2 + below(self._ctx.bits(_PAUSE), pause) + 1
+        self._ctx.set_timer(after, RETRY, role.topic, serial)
+
+    def _shed(self, role: Role) -> None:
+        """Too many children: one of them shall split; it is asked again until it has."""
+        forwarder = role.forwarder
+        if forwarder is None:
+            return
+        if rules.is_overfull(len(forwarder.children), self._config.k):
+            self._later(role)
+            if not role.is_busy(self._ctx.now):
+                chosen = forwarder.pick_child(rules.split_target)
+                self._exchange.send(chosen.contact, Invite(role.topic, SPLIT))
+
+    def _follow_invitation(self, role: Role) -> None:
+        """Initiate what this peer was asked for, now or as soon as nothing else is under way."""
+        now = self._ctx.now
+        invitation = role.take_invitation(now)
+        if invitation is None:
+            if role.invitation is not None:
+                self._later(role)
+            return
+        if role.operation or not role.wanted or now >= invitation.until_ms:
+            return
+        sender, operation = invitation.sender, invitation.operation
+        child = role.child is not None and role.child.parent.peer == sender.peer
+        if operation == SPLIT and child:
+            self.split(role, sender)
+        elif operation == REPLACE and child:
+            self.replace(role, sender)
+        elif operation == MAKECHILD and role.forwarder is not None:
+            self.makechild(role, sender)
+
+    # --- which role to take -----------------------------------------------------------------------
 
     def _enter(self, batch: list[Role]) -> None:
         """Choose which role to take in each topic, and take it."""
@@ -167,70 +276,6 @@ class Initiator:
             else:
                 self._join_at(role, serial, gates[role.topic])
 
-    # --- begin, end, what then --------------------------------------------------------------------
-
-    def _begin(self, role: Role) -> int:
-        return role.begin(self._ctx.next_serial(), self._ctx.now)
-
-    def end(self, role: Role, serial: int) -> None:
-        if role.operation != serial:
-            return
-        acks = role.end()
-        parent = role.child.parent.peer if role.child is not None else None
-        for asker, request in acks:
-            verdict = ABORTED if asker.peer == parent else ACCEPTED
-            self._exchange.send(asker, RoleReply(request, verdict))
-        self.settle_down(role)
-        self._follow_invitation(role)
-        self._ended(role)
-
-    def settle_down(self, role: Role) -> None:
-        """Nothing is under way (if so): is there anything left to do?"""
-        if role.operation:
-            return
-        if role.wanted:
-            if role.is_placed:
-                self._shed(role)
-            else:
-                self._later(role)
-        elif role.forwarder is not None:
-            if role.is_busy(self._ctx.now):
-                self._later(role)
-            else:
-                self._leave(role)
-        else:
-            if role.child is not None:
-                self._exchange.send(role.child.parent, Forget(role.topic))
-            self._roles.drop(role)
-            self._ended(role)
-
-    def _later(self, role: Role) -> None:
-        serial = self._ctx.next_serial()
-        pause = self._config.retry_ms << min(role.next_try(serial), _SLOWER_MAX)
-        after = pause // 2 + below(self._ctx.bits(_PAUSE), pause) + 1
-        self._ctx.set_timer(after, RETRY, role.topic, serial)
-
-    def on_retry(self, topic: Topic, serial: int) -> None:
-        role = self._roles.by_topic.get(topic)
-        if role is None or role.retry != serial or role.operation:
-            return
-        if role.wanted and not role.is_placed:
-            self._enter([role])
-        else:
-            self._follow_invitation(role)
-            self.settle_down(role)
-
-    def _shed(self, role: Role) -> None:
-        """Too many children: one of them shall split; it is asked again until it has."""
-        forwarder = role.forwarder
-        if forwarder is None:
-            return
-        if rules.is_overfull(len(forwarder.children), self._config.k):
-            self._later(role)
-            if not role.is_busy(self._ctx.now):
-                chosen = forwarder.pick_child(rules.split_target)
-                self._exchange.send(chosen.contact, Invite(role.topic, SPLIT))
-
     # --- join -------------------------------------------------------------------------------------
 
     def _join(self, role: Role, serial: int, gates: Sequence[Contact]) -> None:
@@ -275,19 +320,6 @@ class Initiator:
         left = role.become_child(parent, others, most, self._ctx.now)
         if left is not None:
             self._exchange.send(left, Forget(role.topic))
-
-    def on_rejoin(self, sender: Contact, message: Rejoin) -> None:
-        role = self._roles.by_topic.get(message.topic)
-        mine = role is not None and (
-            role.operation or (role.child is not None and role.child.parent.peer == sender.peer)
-        )
-        if role is None or role.forwarder is not None or not mine:
-            self._exchange.send(sender, RoleReply(message.request, ACCEPTED))
-            return
-        role.owe(sender, message.request)
-        if not role.operation:
-            others = role.child.alternatives if role.child is not None else []
-            self._join(role, self._begin(role), [*message.forwarders, *others])
 
     # --- split, replace, makechild ----------------------------------------------------------------
 
@@ -334,7 +366,7 @@ class Initiator:
                     accepted(reply, numbers[0])
                     return
                 self._ctx.counters["topic_dht_aborted"] += 1
-            # Whatever it was, it is given up: if it was accepted, nobody shall wait for it.
+            # The operation is given up; if the other side accepted it, it shall not wait for it.
             self._exchange.send(at, RoleDone(role.topic, numbers[0], False))
             self.end(role, serial)
 
@@ -345,31 +377,6 @@ class Initiator:
         return RoleRequest(
             number, role.topic, operation, load.locations, load.topics, work=load.work
         )
-
-    def on_invite(self, sender: Contact, message: Invite) -> None:
-        role = self._roles.by_topic.get(message.topic)
-        if role is not None and role.wanted:
-            role.invite(sender, message.operation, self._ctx.now + self._config.lease_ms)
-            self._follow_invitation(role)
-
-    def _follow_invitation(self, role: Role) -> None:
-        """Initiate what this peer was asked for, now or as soon as nothing else is under way."""
-        now = self._ctx.now
-        invitation = role.take_invitation(now)
-        if invitation is None:
-            if role.invitation is not None:
-                self._later(role)
-            return
-        if role.operation or not role.wanted or now >= invitation.until_ms:
-            return
-        sender, operation = invitation.sender, invitation.operation
-        child = role.child is not None and role.child.parent.peer == sender.peer
-        if operation == SPLIT and child:
-            self.split(role, sender)
-        elif operation == REPLACE and child:
-            self.replace(role, sender)
-        elif operation == MAKECHILD and role.forwarder is not None:
-            self.makechild(role, sender)
 
     # --- leave ------------------------------------------------------------------------------------
 

@@ -55,6 +55,8 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.rules import roles as rules
 
+# --- state ----------------------------------------------------------------------------------------
+
 
 class Responder:
     """What one peer answers others' operations. The initiator is asked to see to what is left to
@@ -76,7 +78,7 @@ class Responder:
         self._initiator = initiator
         self._config = config
 
-    # --- requests ---------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def on_request(self, sender: Contact, message: RoleRequest) -> None:
         role = self._roles.by_topic.get(message.topic)
@@ -97,6 +99,38 @@ class Responder:
                 self._ctx.counters["topic_dht_aborts"] += 1
             self._answer(sender, message, verdict, hints)
             self._initiator.settle_down(role)
+
+    def on_done(self, sender: Contact, message: RoleDone) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        lock = role.unlock(sender.peer, message.request) if role is not None else None
+        if role is None or lock is None:
+            return
+        if message.done and lock.operation == REPLACE and role.forwarder is not None:
+            self._initiator.give_way(role, sender)
+        else:
+            self._initiator.settle_down(role)
+
+    def on_appeared(self, sender: Contact, message: Appeared) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        forwarder = role.forwarder if role is not None else None
+        verdict = ACCEPTED if forwarder is not None else ABSENT
+        self._exchange.send(sender, RoleReply(message.request, verdict))
+        if role is not None and forwarder is not None:
+            key = location(role.topic, sender.peer)
+            self._dht.meet(TOPICS, forwarder.place.table, key, role.topic, sender)
+            self._make_room(role, forwarder, sender)
+
+    def on_vanished(self, sender: Contact, message: Vanished) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        if role is not None:
+            role.forget_forwarder(sender.peer)
+
+    def on_forget(self, sender: Contact, message: Forget) -> None:
+        forwarder = self._roles.forwarding(message.topic)
+        if forwarder is not None:
+            forwarder.release(sender.peer)
+
+    # --- may it be, and what follows --------------------------------------------------------------
 
     def _judge(
         self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest
@@ -155,28 +189,6 @@ class Responder:
         )
         self._exchange.send(to, reply)
 
-    def on_done(self, sender: Contact, message: RoleDone) -> None:
-        role = self._roles.by_topic.get(message.topic)
-        lock = role.unlock(sender.peer, message.request) if role is not None else None
-        if role is None or lock is None:
-            return
-        if message.done and lock.operation == REPLACE and role.forwarder is not None:
-            self._initiator.give_way(role, sender)
-        else:
-            self._initiator.settle_down(role)
-
-    # --- forwarders and children come and go ------------------------------------------------------
-
-    def on_appeared(self, sender: Contact, message: Appeared) -> None:
-        role = self._roles.by_topic.get(message.topic)
-        forwarder = role.forwarder if role is not None else None
-        verdict = ACCEPTED if forwarder is not None else ABSENT
-        self._exchange.send(sender, RoleReply(message.request, verdict))
-        if role is not None and forwarder is not None:
-            key = location(role.topic, sender.peer)
-            self._dht.meet(TOPICS, forwarder.place.table, key, role.topic, sender)
-            self._make_room(role, forwarder, sender)
-
     def _make_room(self, role: Role, forwarder: Forwarder, newcomer: Contact) -> None:
         """Send those children to a new forwarder that are closer to it."""
         forwarder.release(newcomer.peer)
@@ -187,16 +199,6 @@ class Responder:
             if closer and forwarder.send_off(peer):
                 moved = partial(_moved, forwarder, peer)
                 self._initiator.send_on(role, child.contact, [newcomer], moved)
-
-    def on_vanished(self, sender: Contact, message: Vanished) -> None:
-        role = self._roles.by_topic.get(message.topic)
-        if role is not None:
-            role.forget_forwarder(sender.peer)
-
-    def on_forget(self, sender: Contact, message: Forget) -> None:
-        forwarder = self._roles.forwarding(message.topic)
-        if forwarder is not None:
-            forwarder.release(sender.peer)
 
 
 def _moved(forwarder: Forwarder, peer: PeerId, reply: RoleReply | None) -> None:

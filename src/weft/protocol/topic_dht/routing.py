@@ -78,6 +78,8 @@ TopicDhtMessage: TypeAlias = Union[RoleMessage, RoleReply, Cast, SeenRequest, Se
 PERIOD = "topic_dht.period"
 LOOK_AROUND = "topic_dht.look_around"
 
+# --- state ----------------------------------------------------------------------------------------
+
 _PHASE = stream_of("topic_dht.phase")
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and taking a place in the lobby."""

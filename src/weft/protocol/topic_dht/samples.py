@@ -37,6 +37,8 @@ from weft.rules import roles as rules
 from weft.rules.draw import absorb, below, chance, stream_of
 from weft.rules.prefix import BITS, common_prefix
 
+# --- state ----------------------------------------------------------------------------------------
+
 _TARGET = stream_of("topic_dht.random")
 _SEAT = stream_of("topic_dht.seat")
 _ROUND = stream_of("topic_dht.round")
@@ -61,7 +63,7 @@ class Samples:
         self._config = config
         self._rounds = 0
 
-    # --- one random member ------------------------------------------------------------------------
+    # --- what other layers and the clock ask for --------------------------------------------------
 
     def draw(self, topic: Topic, then: Drawn) -> None:
         """A random subscriber of a topic in which this peer has a role; None if none was found."""
@@ -70,6 +72,42 @@ class Samples:
             then(None)
         else:
             self._draw(role, then, self._config.draws_max)
+
+    def random_target(self, topic: Topic) -> int:
+        """A random place in a topic."""
+        key = self._ctx.next_key(_TARGET)
+        low = 0
+        for word in range(BITS // 64):
+            low = low << 64 | absorb(key, word)
+        return self._roles.own(topic) >> BITS << BITS | low
+
+    def on_period(self, role: Role) -> None:
+        """One round of Algorithm 2, where there is gossip."""
+        config = self._config
+        if not config.gossips or role.forwarder is None or not role.wanted:
+            return
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            role.regions.unsettle()
+        if not role.view:
+            self.fill_view(role)
+        elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
+            self._see_some(role, config.view_fanout)
+
+    def fill_view(self, role: Role) -> None:
+        """Begin with all forwarders where there are few, else with some random ones."""
+        most = self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            if len(entries) < most:
+                for entry in entries:
+                    self._see(role, entry.contact)
+            else:
+                self._see_some(role, self._config.view_max)
+
+        self._lookup.find(role.topic, self.random_target(role.topic), found, most)
+
+    # --- one random member ------------------------------------------------------------------------
 
     def _draw(self, role: Role, then: Drawn, left: int, seats: bool = True) -> None:
         """`seats`: children may be drawn, too."""
@@ -133,41 +171,7 @@ class Samples:
                 answered,
             )
 
-    def random_target(self, topic: Topic) -> int:
-        """A random place in a topic."""
-        key = self._ctx.next_key(_TARGET)
-        low = 0
-        for word in range(BITS // 64):
-            low = low << 64 | absorb(key, word)
-        return self._roles.own(topic) >> BITS << BITS | low
-
     # --- views ------------------------------------------------------------------------------------
-
-    def on_period(self, role: Role) -> None:
-        """One round of Algorithm 2, where there is gossip."""
-        config = self._config
-        if not config.gossips or role.forwarder is None or not role.wanted:
-            return
-        self._rounds += 1
-        if self._rounds % _ANEW_EVERY == 0:
-            role.regions.unsettle()
-        if not role.view:
-            self.fill_view(role)
-        elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
-            self._see_some(role, config.view_fanout)
-
-    def fill_view(self, role: Role) -> None:
-        """Begin with all forwarders where there are few, else with some random ones."""
-        most = self._ctx.config.dht.k
-
-        def found(entries: list[Entry]) -> None:
-            if len(entries) < most:
-                for entry in entries:
-                    self._see(role, entry.contact)
-            else:
-                self._see_some(role, self._config.view_max)
-
-        self._lookup.find(role.topic, self.random_target(role.topic), found, most)
 
     def _see_some(self, role: Role, count: int) -> None:
         def drawn(member: Contact | None) -> None:

@@ -7,7 +7,8 @@ child among its children and says so (`IsChild`).
 
 So after a finite number of periods without further changes every child is at its closest forwarder,
 whatever state it began in: an operation that is not over after two leases is given up, a lock ends
-with its lease, and a child that was not confirmed for some periods and finds nobody enters anew.
+with its lease, and a child that was not confirmed for some periods and finds no forwarder enters
+anew.
 
 Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
 of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
@@ -63,6 +64,8 @@ class IsChild(Message, frozen=True, tag=90):
     work: Count = 0  # subscribers that the sender serves, in all topics
 
 
+# --- state ----------------------------------------------------------------------------------------
+
 _ROUTER = stream_of("topic_dht.router")
 
 
@@ -112,20 +115,6 @@ class Stabilisation:
                 child.next_round()
                 self._seek_parent(role, child)
 
-    def _seek_parent(self, role: Role, child: Child) -> None:
-        def found(entries: list[Entry]) -> None:
-            if entries:
-                self._exchange.send(entries[0].contact, IsParent(role.topic, self._roles.me))
-            elif role.child is child and self._is_lost(child):
-                role.orphan()
-                self._initiator.settle_down(role)
-
-        self._lookup.find_closest(role.topic, found, child.known())
-
-    def _is_lost(self, child: Child) -> bool:
-        """No forwarder has said for long to be this one's parent."""
-        return child.confirmed_ms < self._ctx.now - self._config.silence_ms
-
     # --- messages ---------------------------------------------------------------------------------
 
     def on_route_parent(self, sender: Contact, message: RouteParent) -> None:
@@ -147,20 +136,6 @@ class Stabilisation:
     def on_is_parent(self, sender: Contact, message: IsParent) -> None:
         self._adopt(message)
 
-    def _adopt(self, message: IsParent) -> None:
-        role, child = self._roles.by_topic.get(message.topic), message.child
-        forwarder = role.forwarder if role is not None else None
-        if role is None or forwarder is None or child.peer == self._roles.me.peer:
-            return
-        if child.peer not in forwarder.children and len(forwarder.children) >= CHILDREN_MAX:
-            return
-        forwarder.adopt(child, self._ctx.now)
-        gates = forwarder.gates(self._config.alternatives_max)
-        load = self._roles.load(message.topic)
-        told = IsChild(message.topic, gates, load.topics, load.children, load.work)
-        self._exchange.send(child, told)
-        self._initiator.settle_down(role)
-
     def on_is_child(self, sender: Contact, message: IsChild) -> None:
         role = self._roles.by_topic.get(message.topic)
         child = role.child if role is not None else None
@@ -175,6 +150,36 @@ class Stabilisation:
         else:
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
+
+    # --- finding a parent, being one, taking its place --------------------------------------------
+
+    def _seek_parent(self, role: Role, child: Child) -> None:
+        def found(entries: list[Entry]) -> None:
+            if entries:
+                self._exchange.send(entries[0].contact, IsParent(role.topic, self._roles.me))
+            elif role.child is child and self._is_lost(child):
+                role.orphan()
+                self._initiator.settle_down(role)
+
+        self._lookup.find_closest(role.topic, found, child.known())
+
+    def _is_lost(self, child: Child) -> bool:
+        """No forwarder has said for long to be this one's parent."""
+        return child.confirmed_ms < self._ctx.now - self._config.silence_ms
+
+    def _adopt(self, message: IsParent) -> None:
+        role, child = self._roles.by_topic.get(message.topic), message.child
+        forwarder = role.forwarder if role is not None else None
+        if role is None or forwarder is None or child.peer == self._roles.me.peer:
+            return
+        if child.peer not in forwarder.children and len(forwarder.children) >= CHILDREN_MAX:
+            return
+        forwarder.adopt(child, self._ctx.now)
+        gates = forwarder.gates(self._config.alternatives_max)
+        load = self._roles.load(message.topic)
+        told = IsChild(message.topic, gates, load.topics, load.children, load.work)
+        self._exchange.send(child, told)
+        self._initiator.settle_down(role)
 
     def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
         """Take over from a parent that does more than its share; one at a time, since each counts
