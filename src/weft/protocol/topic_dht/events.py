@@ -36,10 +36,10 @@ before it is found there. Where fingerprints differ they exchange what the other
 since those it is in charge of lack it too.
 
 Deviations: a receiver that does not forward any more hands its charge to its parent, if that one
-lies in it; if not, repair serves those members. The paper's heartbeats go from a root down its tree, and a member
-that misses them looks for its incoming link; here they go over links of all levels, from both ends:
-they need no tree that is whole, and say not only that a link works but whether anything got lost on
-it.
+lies in it; if not, repair serves those members. The paper's heartbeats go from a root down its
+tree, and a member that misses them looks for its incoming link; here they go over links of all
+levels, from both ends: they need no tree that is whole, and say not only that a link works but
+whether anything got lost on it.
 """
 
 from __future__ import annotations
