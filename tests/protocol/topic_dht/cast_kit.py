@@ -29,7 +29,7 @@ TREES = SCHEMES[:2]
 
 
 class Watched(World):
-    """A world that remembers who sent casts to whom."""
+    """A world that remembers the sender and the receiver of every cast."""
 
     casts: list[tuple[PeerId, PeerId, Cast]]
 
@@ -78,7 +78,7 @@ class Field(SmallWorld):
         return routing
 
     def busy(self) -> None:
-        """Everybody forwards a topic of its own, so that who joins another one is a child."""
+        """Everybody forwards a topic of its own, so that a peer that joins another one is a child."""
         for node in self.nodes:
             self.world.subscribe(node, Topic(f"/own/{node.index}"))
         self.run(5_000)
