@@ -78,7 +78,7 @@ class Field(SmallWorld):
         return routing
 
     def busy(self) -> None:
-        """Everybody forwards a topic of its own, so that a peer that joins another one is a child."""
+        """Everybody forwards a topic of its own, so that a peer is a child in the next one."""
         for node in self.nodes:
             self.world.subscribe(node, Topic(f"/own/{node.index}"))
         self.run(5_000)
