@@ -30,7 +30,7 @@ from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
 from weft.lab.tadht import fail
 from weft.lab.tadht.world import Net, topic_of
-from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.roles import Config as Settings
 
 PERIODS_MAX = 30
 _K = Settings().k

@@ -14,7 +14,6 @@ import msgspec
 
 from weft.ids import PeerId, peer_text
 from weft.protocol import messages as m
-from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import (
@@ -35,6 +34,7 @@ from weft.protocol.records import (
 )
 from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.topic_dht.events import Cast
 from weft.protocol.wire import Message, Payload
 
 FIELDS = {

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from weft.demo.swarm import Swarm, Worker
-from weft.protocol.topic_dht.settings import Scheme
+from weft.protocol.topic_dht.roles import Scheme
 
 TOPICS = ("/news", "/music", "/games")
 PATIENCE_S = 120.0

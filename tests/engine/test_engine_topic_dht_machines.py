@@ -16,8 +16,8 @@ from weft.engine.topic_dht.roles import (
     subscribed,
 )
 from weft.lab.tadht.world import Net, topic_of
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import location, position
+from weft.protocol.topic_dht.roles import Config as TopicSettings
+from weft.protocol.topic_dht.roles import location, position
 from weft.sim.topic_dht import Run, Settings
 from weft.sim.world import World
 

@@ -12,7 +12,8 @@ from swarm_kit import together
 import weft
 from weft.net.config import Network
 from weft.protocol import config as protocol
-from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.roles import Config as Settings
+from weft.protocol.topic_dht.roles import Scheme
 
 T = "/t"
 

@@ -33,20 +33,14 @@ from weft.protocol.messages_dht import (
 )
 from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
 from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
-from weft.protocol.messages_topic_dht import (
-    Appeared,
-    Rejoin,
-    RoleReply,
-    RoleRequest,
-    SeenReply,
-    SeenRequest,
-)
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Want
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.tree import IHave
+from weft.protocol.topic_dht.events import SeenReply, SeenRequest
+from weft.protocol.topic_dht.roles import Appeared, Rejoin, RoleReply, RoleRequest
 from weft.protocol.wire import Span
 from weft.rules.prefix import as_bytes, block_key, location_of
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from weft.ids import Topic
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import location
+from weft.protocol.topic_dht.roles import Config as TopicSettings
+from weft.protocol.topic_dht.roles import location
 from weft.rules.roles import location_view_bound
 from weft.sim.checkers.topic_dht import Seat, check_topic
 from weft.sim.network import Conditions

@@ -20,7 +20,7 @@ from weft.protocol.tera.access_points import Config as Tera
 from weft.protocol.tera.links import Config as Links
 from weft.protocol.tera.size import Config as Size
 from weft.protocol.tera.stan import Config as Stan
-from weft.protocol.topic_dht.settings import Settings as TopicDht
+from weft.protocol.topic_dht.roles import Config as TopicDht
 from weft.rules.hierarchy import parse_root
 
 Routing: TypeAlias = Literal["tera", "flood", "pulsarcast", "topic-dht"]

@@ -26,7 +26,6 @@ from weft.protocol.messages_dht import DhtMessage
 from weft.protocol.messages_history import HistoryMessage
 from weft.protocol.messages_pulsar import PulsarMessage
 from weft.protocol.messages_stan import StanMessage
-from weft.protocol.messages_topic_dht import Cast, TopicDhtMessage
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy
@@ -34,6 +33,8 @@ from weft.protocol.tera.links import LinkList, LinkRelease, LinkReply, LinkReque
 from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.routing import TopicDhtMessage
 from weft.protocol.twins import Again
 from weft.protocol.wire import Message, Payload
 

@@ -13,8 +13,8 @@ from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import Handlers, Routing
 from weft.protocol.tera import refusing as tera_refusing
 from weft.protocol.tera.tera import Tera
-from weft.protocol.topic_dht import refusing as topic_dht_refusing
-from weft.protocol.topic_dht.routed import TopicRouting
+from weft.protocol.topic_dht import routing as topic_dht
+from weft.protocol.topic_dht.routing import TopicRouting
 
 
 def make(ctx: Context, general: Cyclon, liveness: Liveness, dht: Kademlia | None) -> Routing:
@@ -33,7 +33,7 @@ def handlers(ctx: Context, routing: Routing) -> Handlers:
     return {
         **tera_refusing.refusals(ctx),
         **pulsar_refusing.refusals(ctx),
-        **topic_dht_refusing.refusals(ctx),
+        **topic_dht.refusals(ctx),
         **flooding.refusals(ctx),
         **routing.handlers(),
     }

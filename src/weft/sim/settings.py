@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from weft.protocol import seam
 from weft.protocol.config import Config, Dissemination, History, Routing
-from weft.protocol.topic_dht import settings as topic_dht
+from weft.protocol.topic_dht import roles as topic_dht
 from weft.sim.faults import Timeline
 from weft.sim.workload import HIERARCHY
 
@@ -53,7 +53,7 @@ class Settings:
         """The scheme asked for, or the usual one; None where there is no choice."""
         usual: dict[Routing, AnyScheme] = {
             "tera": Dissemination().scheme,
-            "topic-dht": topic_dht.Settings().scheme,
+            "topic-dht": topic_dht.Config().scheme,
         }
         return self.scheme or usual.get(self.routing)
 

@@ -22,10 +22,10 @@ from weft.protocol.context import Context
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.messages_dht import FindRequest
-from weft.protocol.topic_dht import topic_dht
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import LOBBY, TOPICS
-from weft.protocol.topic_dht.topic_dht import TopicDht
+from weft.protocol.routing import Handlers
+from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
+from weft.protocol.topic_dht.roles import Config as TopicSettings
+from weft.protocol.topic_dht.routing import TopicDht
 from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
 from weft.sim.checkers.topic_dht import Found, check
@@ -45,11 +45,13 @@ class Alone:
         self.ctx = Context(me, seed, config)
         self._contacts: list[Contact] = []
         self.dht = Kademlia(self.ctx, lambda: self._contacts)
-        self.topics = TopicDht(self.ctx, self.dht, settings)
-        self._handlers = {
+        self.topics = TopicDht(self.ctx, self.dht, settings, ended=lambda role: None)
+        self._handlers: Handlers = {
             **kademlia.handlers(self.ctx, self.dht),
-            **topic_dht.handlers(self.topics),
+            **self.topics.handlers(),
+            RoleReply: self.dht.calls.on_reply,
         }
+        self._timers = self.topics.timers()
 
     def handle(self, fact: seam.Input, now: seam.Millis) -> list[seam.Effect]:
         ctx = self.ctx
@@ -60,10 +62,7 @@ class Alone:
         elif isinstance(fact, seam.Received):
             self._handlers[type(fact.message)](fact.sender, fact.message)
         elif isinstance(fact, seam.TimerFired):
-            if fact.timer.kind in topic_dht.TIMERS:
-                self.topics.on_timer(fact.timer)
-            else:
-                self.dht.on_timer(fact.timer)
+            self._timers.get(fact.timer.kind, self.dht.on_timer)(fact.timer)
         elif isinstance(fact, seam.PeerLost):
             self.dht.on_peer_lost(fact.peer)
             self.topics.on_peer_lost(fact.peer)
@@ -149,7 +148,7 @@ class Run:
             for topic in topics:
                 self.wanted.setdefault(node.contact.peer, {})[topic] = None
             machine.ctx.now = self.world.now_ms
-            machine.topics.subscribe(topics)
+            machine.topics.initiator.subscribe(topics)
             self.flush(index)
 
     def unsubscribe(self, index: int, topics: Sequence[Topic]) -> None:
@@ -158,7 +157,7 @@ class Run:
             for topic in topics:
                 self.wanted.get(node.contact.peer, {}).pop(topic, None)
             machine.ctx.now = self.world.now_ms
-            machine.topics.unsubscribe(topics)
+            machine.topics.initiator.unsubscribe(topics)
             self.flush(index)
 
     def flush(self, index: int) -> None:

@@ -7,12 +7,12 @@ from small_world import SmallWorld, T
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config, Cyclon, History
-from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.membership import Membership
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.topic_dht.roles import Scheme
+from weft.protocol.topic_dht.routing import TopicRouting
 from weft.protocol.wire import Payload
 from weft.sim.checkers.topic_dht import check_world
 from weft.sim.network import Conditions, Latency, Network
@@ -29,7 +29,7 @@ TREES = SCHEMES[:2]
 
 
 class Watched(World):
-    """A world that remembers who sent casts to whom."""
+    """A world that remembers the sender and the receiver of every cast."""
 
     casts: list[tuple[PeerId, PeerId, Cast]]
 
@@ -51,7 +51,7 @@ class Field(SmallWorld):
     def __init__(
         self,
         peers: int,
-        settings: Settings,
+        settings: TopicConfig,
         *,
         seed: int = 1,
         loss_percent: int = 0,
@@ -78,13 +78,10 @@ class Field(SmallWorld):
         return routing
 
     def busy(self) -> None:
-        """Everybody forwards a topic of its own, so that who joins another one is a child."""
+        """Everybody forwards a topic of its own, so that a peer is a child in the next one."""
         for node in self.nodes:
             self.world.subscribe(node, Topic(f"/own/{node.index}"))
         self.run(5_000)
-
-    def member(self, number: int) -> Membership:
-        return self.routing(number)._members[T]
 
     def forwarders(self) -> list[int]:
         return [n for n in self.alive if self.routing(n).topics.roles.forwarding(T) is not None]

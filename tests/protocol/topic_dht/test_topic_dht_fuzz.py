@@ -19,11 +19,11 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.messages_topic_dht import CHILDREN_MAX, Appeared, TopicDhtMessage
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.roles import CHILDREN_MAX, Appeared, Scheme
+from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.topic_dht.routing import TopicDhtMessage, TopicRouting
 from weft.protocol.wire import Payload
 
 A, B = Topic("/a"), Topic("/b")
@@ -32,7 +32,7 @@ CONFIGS = {
         TINY,
         routing="topic-dht",
         dht=c.Dht(k=4, spare=2, alpha=2),
-        topic_dht=Settings(
+        topic_dht=TopicConfig(
             scheme=scheme,
             children_max=2,
             alternatives_max=2,
@@ -68,10 +68,10 @@ def check_roles(rig: Rig) -> None:
             assert len(role.forwarder.children) <= CHILDREN_MAX
         if role.child is not None:
             assert len(role.child.alternatives) <= settings.alternatives_max
-        assert topic in routing._members or not role.wanted
-    for member in routing._members.values():
+        assert topic in routing.events.members or not role.wanted
+    for member in routing.events.members.values():
         assert all(len(level) <= settings.links_per_level for level in member.links.values())
-        assert len(member._served) <= rig.peer.config.dissemination.recent_events_max
+        assert len(member.served) <= rig.peer.config.dissemination.recent_events_max
 
 
 @pytest.mark.parametrize("kind", [*OWN, Payload, Repair], ids=lambda kind: kind.__name__)

@@ -4,10 +4,11 @@ own already, so that joining `/a` makes children."""
 from __future__ import annotations
 
 from weft.ids import Contact, Topic
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import location
-from weft.protocol.topic_dht.state import Role
-from weft.protocol.topic_dht.topic_dht import TopicDht
+from weft.protocol import seam
+from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.topic_dht.roles import Role, location
+from weft.protocol.topic_dht.routing import TopicDht
+from weft.protocol.wire import Message
 from weft.sim.topic_dht import Run, Settings
 
 A = Topic("/a")
@@ -18,7 +19,7 @@ class Group:
     """Algorithm 1 never runs here: what is right is right by the operations alone."""
 
     def __init__(self, size: int, k: int = 60, seed: int = 1) -> None:
-        never = TopicSettings(children_max=k, period_ms=10**9, view_percent=0)
+        never = TopicConfig(children_max=k, period_ms=10**9, view_percent=0)
         self.size = size
         self.run = Run(Settings(seed=seed, peers=size, topics=never))
         self.run.start()
@@ -69,8 +70,14 @@ class Group:
 
     def do(self, peer: int, operation: str, other: int) -> None:
         """Initiate an operation, without waiting for it."""
-        getattr(self.machine(peer).operating, operation)(self.role(peer), self.contact(other))
+        getattr(self.machine(peer).initiator, operation)(self.role(peer), self.contact(other))
         self.run.flush(peer)
+
+    def hear(self, peer: int, sender: int, message: Message) -> None:
+        machine, now = self.run.machine(peer), self.run.world.now_ms
+        assert machine is not None
+        effects = machine.handle(seam.Received(self.contact(sender), message), now)
+        self.run.world.carry_out(self.run.world.nodes[peer], effects)
 
     def done(self, peer: int, operation: str, other: int) -> None:
         self.do(peer, operation, other)

@@ -24,7 +24,7 @@ from weft.engine.topic_dht.events import Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.tadht.world import Net, topic_of
-from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.checkers.topic_dht import check_topic, seats_of
 from weft.sim.network import Conditions
 

@@ -14,7 +14,7 @@ from weft.engine.experiments.common import Columns, Params, Point, Size
 from weft.ids import Topic
 from weft.lab.tadht.parasite import WAYS
 from weft.lab.tadht.world import SUBSCRIBE_MS, Net
-from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.roles import Config as Settings
 from weft.rules.hierarchy import above
 from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions

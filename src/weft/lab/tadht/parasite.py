@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
 from weft.lab.tadht.world import Net, Spread, topic_of
-from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.network import Conditions
 
 SEEDS = {"quick": 1, "full": 1}

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from weft.engine.experiments.common import Columns, Params, Point, Size
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import location, position
+from weft.protocol.topic_dht.roles import Config as TopicSettings
+from weft.protocol.topic_dht.roles import location, position
 from weft.rules.draw import absorb
 from weft.rules.prefix import BITS
 from weft.rules.roles import closest_forwarder
@@ -96,7 +96,7 @@ def _draw(net: Run, peer: int, count: int) -> Counter[bytes]:
     while len(drawn) < count:
         wanted = min(count, len(drawn) + _AT_ONCE)
         for _ in range(wanted - len(drawn)):
-            machine.topics.draw(_TOPIC, drawn.append)
+            machine.topics.samples.draw(_TOPIC, drawn.append)
         net.flush(peer)
         while len(drawn) < wanted:
             net.run(50)

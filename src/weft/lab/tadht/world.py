@@ -16,11 +16,11 @@ from weft.engine.data.workload import Memberships, topic_name
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config
-from weft.protocol.messages_topic_dht import Cast
 from weft.protocol.peer import Peer
 from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.settings import Settings
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Config as Settings
+from weft.protocol.topic_dht.routing import TopicRouting
 from weft.protocol.wire import Event, Message
 from weft.rules.treecast import ROOT_CHARGE
 from weft.sim.checkers.topic_dht import Found, check

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol.context import Context
-from weft.protocol.messages_dht import FindReply, ProbeReply, StoreReply, StoreValue
-from weft.protocol.messages_topic_dht import RoleReply, SeenReply
+from weft.protocol.messages_dht import StoreValue
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Message
 
@@ -23,7 +22,12 @@ TIMER = "dht.call"
 _LARGE_BYTES = 16 << 10
 """guess: larger values are not sent twice."""
 
-Reply = FindReply | StoreReply | ProbeReply | RoleReply | SeenReply
+
+class Reply(Protocol):
+    """An answer, of any layer, says which request it belongs to."""
+
+    @property
+    def request(self) -> int: ...
 
 
 class Call(Protocol):

@@ -1,117 +1,386 @@
-"""Finding forwarders: into a topic from outside, and inside a topic.
+"""The topic-aware DHT as the routing of a peer: all its layers put together.
 
-From outside the way leads over whoever lies closest to the topic, from the lobby on; it ends at the
-first forwarder of the topic. Inside, only forwarders of the topic are asked (`within` its prefix):
-no parasite messages (Lemma 4.1).
+`TopicDht` is the DHT by itself, which sees to it that a subscriber is forwarder or child
+(`roles.py` and what changes them): the simulator plays it alone, too. `TopicRouting` adds events
+(`events.py`) and is what a peer asks of its routing (`protocol/routing.py`). A peer outside of a
+topic hands an event to the forwarder closest to a random place, which becomes its root.
+
+Messages about roles go to the layer that handles them, and then links are chosen anew, since what
+was said may have changed the forwarders that a member knows. A peer that routes otherwise answers
+the questions among them by saying that it is in no topic (`refusals`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, Union
 
-from weft.ids import Contact, Topic
-from weft.protocol.context import Context
-from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.question import Outcome, Question
-from weft.protocol.kademlia.searches import Search
+from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
+from weft.protocol.context import Context, LinkUp, LookupDone
+from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
-from weft.protocol.messages_dht import FindReply, Neighbour
-from weft.protocol.topic_dht.space import LOBBY, TOPIC_BITS, TOPICS
-from weft.protocol.topic_dht.state import Roles
-from weft.rules.draw import stream_of
-from weft.rules.prefix import common_prefix
+from weft.protocol.publishing import RouteEvent
+from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.routing import Due, Handlers, Routing, Timers
+from weft.protocol.seam import Scheme, Timer
+from weft.protocol.taking import note_parasite
+from weft.protocol.tera.links import LinkList
+from weft.protocol.tera.tree import IHave
+from weft.protocol.topic_dht.events import (
+    ROUND,
+    Beat,
+    Cast,
+    Events,
+    Membership,
+    SeenReply,
+    SeenRequest,
+)
+from weft.protocol.topic_dht.initiator import RETRY, Ended, Initiator
+from weft.protocol.topic_dht.lookup import Exchange, Lookup
+from weft.protocol.topic_dht.responder import Responder
+from weft.protocol.topic_dht.roles import (
+    ABSENT,
+    Appeared,
+    Config,
+    Forget,
+    Invite,
+    Rejoin,
+    Role,
+    RoleDone,
+    RoleReply,
+    RoleRequest,
+    Roles,
+    Vanished,
+)
+from weft.protocol.topic_dht.samples import Samples
+from weft.protocol.topic_dht.stabilisation import IsChild, IsParent, RouteParent, Stabilisation
+from weft.protocol.wire import Event, Payload
+from weft.rules.draw import below, stream_of
 
-_RANGE = stream_of("topic_dht.range")
-FEW = 4
-"""guess: so many of the closest are sought where only the closest is wanted; more than one, since
-the closest of those that are known may be gone."""
+# --- messages -------------------------------------------------------------------------------------
 
-Found = Callable[[list[Entry]], None]
+RoleMessage: TypeAlias = Union[
+    RoleRequest,
+    RoleDone,
+    Invite,
+    Appeared,
+    Vanished,
+    Rejoin,
+    Forget,
+    RouteParent,
+    IsParent,
+    IsChild,
+]
+TopicDhtMessage: TypeAlias = Union[RoleMessage, RoleReply, Cast, SeenRequest, SeenReply, Beat]
+
+# --- timers ---------------------------------------------------------------------------------------
+
+PERIOD = "topic_dht.period"
+LOOK_AROUND = "topic_dht.look_around"
+
+# --- state ----------------------------------------------------------------------------------------
+
+_PHASE = stream_of("topic_dht.phase")
+_ENTER_MS = 500
+"""guess: between knowing the first neighbour and taking a place in the lobby."""
+_FIND_TIMES = 2
+"""guess: lookups before a topic is taken to have no subscriber; one may have lost its way."""
 
 
-class Routing:
-    """See the module's text."""
+class TopicDht:
+    """The topic-aware DHT of one peer by itself. `ended` is told when an operation has ended."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, config: Config, ended: Ended) -> None:
         self._ctx = ctx
         self._dht = dht
-        self._roles = roles
-        self.lobby = dht.settle(TOPICS, LOBBY, refreshed=False)
-
-    def enter(self, topic: Topic, target: int, then: Found, count: int = FEW) -> None:
-        """Find the closest forwarders from outside the topic."""
-        gates: list[Contact] = []
-
-        def seen(entry: Entry, reply: FindReply) -> bool:
-            if entry.role == topic:
-                gates.append(entry.contact)
-            return bool(gates)
-
-        def ended(outcome: Outcome) -> None:
-            if gates:
-                self.find(topic, target, then, count, gates)
-            else:
-                then([])
-
-        question = Question(TOPICS, target, sender_role=LOBBY)
-        search = Search(question, (self.lobby.table,), ended, seen, False, self._everybody())
-        if not self._dht.searches.start(search):
-            then([])
-
-    def find(
-        self,
-        topic: Topic,
-        target: int,
-        then: Found,
-        count: int = FEW,
-        others: Iterable[Contact] = (),
-    ) -> None:
-        """Find the closest forwarders among those of the topic, this peer excepted."""
-        forwarder = self._roles.forwarding(topic)
-        role = topic if forwarder is not None else LOBBY
-        tables = (forwarder.place.table,) if forwarder is not None else ()
-        question = Question(TOPICS, target, sender_role=role, within=TOPIC_BITS, count=count)
-        gates = tuple(Neighbour(one, topic) for one in others)
-
-        def ended(outcome: Outcome) -> None:
-            then(outcome.closest)
-
-        if not self._dht.searches.start(Search(question, tables, ended, None, False, gates)):
-            then([])
-
-    def announce(self, place: Place, again: bool = False) -> None:
-        """Look an own location up through the lobby, as a newcomer would: those around learn of
-        it, and parts of a topic that do not know each other meet. Then look into the ranges of
-        other topics, so that who comes by on the way to them is shown the way: into all of them
-        at first, later (`again`) into one at a time, and not so wide."""
-        count = FEW if again else 0
-        question = Question(TOPICS, place.table.own, sender_role=place.role, count=count)
-        near = tuple(
-            Neighbour(entry.contact, entry.role)
-            for entry in self.lobby.table.closest(place.table.own, self._ctx.config.dht.k)
+        self.config = config
+        self.roles = Roles(ctx.me, dht, config)
+        exchange = Exchange(ctx, dht.calls)
+        self.lookup = Lookup(ctx, dht, self.roles, config)
+        self.initiator = Initiator(ctx, self.roles, self.lookup, exchange, config, ended)
+        self._responder = Responder(ctx, dht, self.roles, exchange, self.initiator, config)
+        self._stabilisation = Stabilisation(
+            ctx, self.roles, self.lookup, exchange, self.initiator, config
         )
-        tables = (place.table,)
-        everybody = (*near, *self._everybody())
+        self.samples = Samples(ctx, self.roles, self.lookup, exchange, config)
+        self._periods = 0
 
-        def found(outcome: Outcome) -> None:
-            ranges: Sequence[int] = self._ranges(place)
-            if again and ranges:
-                ranges = [self._ctx.pick(_RANGE, ranges)]
-            for bucket in ranges:
-                self._dht.look_into(place, bucket, FEW)
+    def handlers(self) -> Handlers:
+        """Where the messages about roles go (`RoleMessage`)."""
+        return {
+            RoleRequest: self._responder.on_request,
+            RoleDone: self._responder.on_done,
+            Appeared: self._responder.on_appeared,
+            Vanished: self._responder.on_vanished,
+            Forget: self._responder.on_forget,
+            Invite: self.initiator.on_invite,
+            Rejoin: self.initiator.on_rejoin,
+            RouteParent: self._stabilisation.on_route_parent,
+            IsParent: self._stabilisation.on_is_parent,
+            IsChild: self._stabilisation.on_is_child,
+        }
 
-        self._dht.searches.start(Search(question, tables, found, None, True, everybody))
+    def timers(self) -> Timers:
+        return {
+            RETRY: lambda timer: self.initiator.on_retry(timer.topic, timer.serial),
+            PERIOD: self._on_period,
+            LOOK_AROUND: lambda timer: self.lookup.announce_lobby(),
+        }
 
-    def _ranges(self, place: Place) -> range:
-        """The buckets of a place in which other topics may lie: up to the deepest one known.
-        Beyond it and up to the own topic there is nobody, in some two hundred empty ranges."""
-        own, bits = place.table.own, place.space.bits
-        shared = (common_prefix(own, entry.key, bits) for entry in place.table)
-        return range(2 + max((one for one in shared if one < TOPIC_BITS), default=-2))
+    def start(self) -> None:
+        phase = below(self._ctx.bits(_PHASE), self.config.period_ms) + 1
+        self._ctx.set_timer(phase, PERIOD, GENERAL)
+        self._ctx.set_timer(below(self._ctx.bits(_PHASE), _ENTER_MS) + 1, LOOK_AROUND, GENERAL)
 
-    def _everybody(self) -> tuple[Neighbour, ...]:
-        return tuple(Neighbour(contact, LOBBY) for contact in self._dht.known())
+    def on_peer_lost(self, peer: PeerId) -> None:
+        self._stabilisation.on_peer_lost(peer)
+
+    def _on_period(self, timer: Timer) -> None:
+        self._ctx.set_timer(self.config.period_ms, PERIOD, GENERAL)
+        self._periods += 1
+        for role in list(self.roles.by_topic.values()):
+            self._stabilisation.on_period(role)
+            self.samples.on_period(role)
+            self.lookup.refresh(role, self._periods)
+        self.lookup.refresh_lobby(self._periods)
+
+    def status(self) -> dict[str, object]:
+        load = self.roles.load()
+        children = [
+            len(role.forwarder.children)
+            for role in self.roles.by_topic.values()
+            if role.forwarder is not None
+        ]
+        return {
+            "topics": load.topics,
+            "locations": load.locations,
+            "children": sum(children),
+            "children_most": max(children, default=0),
+        }
 
 
-def _nothing(outcome: Outcome) -> None:
-    """The tables have learned from it already."""
+class TopicRouting(Routing):
+    """The topic-aware DHT, and events over it."""
+
+    def __init__(self, ctx: Context, dht: Kademlia) -> None:
+        super().__init__(ctx)
+        self._dht = dht
+        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
+        self.config = ctx.config.topic_dht
+        self.topics = TopicDht(ctx, dht, self.config, self._on_role)
+        self._role_handlers = self.topics.handlers()
+        self._roles = self.topics.roles
+        self.events = Events(
+            ctx, self._roles, self.topics.lookup, self.topics.samples, dht.calls, self.config
+        )
+
+    def handlers(self) -> Handlers:
+        events = self.events
+        return {
+            **dict.fromkeys(self._role_handlers, self._on_role_message),
+            RoleReply: self._dht.calls.on_reply,
+            Cast: events.on_cast,
+            Payload: events.on_payload,
+            RouteEvent: events.on_route_event,
+            Beat: events.on_beat,
+            Offer: events.on_offer,
+            Want: events.on_want,
+            Repair: events.on_repair,
+            IHave: events.on_ihave,
+            SeenRequest: events.on_seen_request,
+            SeenReply: self._dht.calls.on_reply,
+            LinkList: _ignore,  # links need not stand at both ends
+        }
+
+    def timers(self) -> Timers:
+        return {
+            **self.topics.timers(),
+            ROUND: lambda timer: self.events.on_round(timer.topic),
+        }
+
+    def _on_role_message(self, sender: Contact, message: RoleMessage) -> None:
+        self._role_handlers[type(message)](sender, message)
+        member = self.events.members.get(message.topic)
+        if member is not None:
+            self.events.settle(member)
+
+    def _on_role(self, role: Role) -> None:
+        self.events.on_role(role)
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> list[Topic]:
+        return [topic for topic, member in self.events.members.items() if member.subscribed]
+
+    def is_subscribed(self, topic: Topic) -> bool:
+        member = self.events.members.get(topic)
+        return member is not None and member.subscribed
+
+    def scheme_problem(self, topic: Topic, scheme: Scheme | None) -> str:
+        """The scheme is the network's, not a subscription's: all members know which of them pass
+        events on."""
+        why = super().scheme_problem(topic, scheme)
+        return why and f"{why}: the setting protocol.topic_dht.scheme does, at all peers"
+
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
+        if not self.events.enter(token, topic):
+            return
+        if hopeful:
+            self._postponed[topic] = None
+        else:
+            self._take_part(topic)
+
+    def _take_part(self, topic: Topic) -> None:
+        self.topics.initiator.subscribe([topic])
+        role = self._roles.by_topic.get(topic)
+        if role is not None and not role.operation:  # it was about to be given up
+            self.events.on_role(role)
+
+    def unsubscribe(self, token: int, topic: Topic) -> None:
+        member = self.events.leave(token, topic)
+        if member is not None:
+            self._postponed.pop(topic, None)
+            self.topics.initiator.unsubscribe([topic])
+            if topic not in self._roles.by_topic:
+                self.events.drop(member)
+
+    def close(self) -> None:
+        self.events.close()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
+        return self.events.publish(topic, event, delivered)
+
+    def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
+        """Find a forwarder: the root of an event from outside, so at a random place."""
+        number = self._ctx.next_serial()
+        self._look_for(number, topic, tuple(avoid), _FIND_TIMES)
+        return number
+
+    def _look_for(self, number: int, topic: Topic, avoid: Sequence[PeerId], left: int) -> None:
+        def found(entries: list[Entry]) -> None:
+            contacts = [entry.contact for entry in entries if entry.contact.peer not in avoid]
+            if contacts or left <= 1:
+                self._ctx.tell(LookupDone(number, topic, tuple(contacts)))
+            else:
+                self._look_for(number, topic, avoid, left - 1)
+
+        self.topics.lookup.enter(topic, self.topics.samples.random_target(topic), found)
+
+    # --- time and losses --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.topics.start()
+
+    def on_entered(self) -> None:
+        self.topics.lookup.look_around()
+        postponed, self._postponed = self._postponed, {}
+        for topic in postponed:
+            self._take_part(topic)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        near = [member for member in self.events.members.values() if peer in member.watched]
+        for role in self._roles.by_topic.values():
+            role.lose(peer)
+        self.topics.on_peer_lost(peer)
+        for member in near:
+            self.events.settle(member)
+
+    def on_link_up(self, signal: LinkUp) -> bool:
+        return self.is_subscribed(signal.topic)  # a linked peer is subscribed, too
+
+    def run_cycle(self, cycle: int, due: Due) -> None:
+        self.events.run_cycle(due)
+
+    # --- looking at it ----------------------------------------------------------------------------
+
+    def members(self, topic: Topic) -> list[Contact]:
+        member = self.events.members.get(topic)
+        role = self._roles.by_topic.get(topic)
+        if member is None or role is None:
+            return []
+        known = self.events.around(member)
+        if role.child is not None:
+            known.update((one.peer, one) for one in role.child.known())
+        if role.forwarder is not None:
+            known.update((one.contact.peer, one.contact) for one in role.forwarder.neighbours())
+        return list(known.values())
+
+    def alone(self, topic: Topic) -> bool:
+        member = self.events.members.get(topic)
+        return member is not None and not member.entering and not self.members(topic)
+
+    def links(self) -> dict[Topic, list[PeerId]]:
+        return {topic: list(member.watched) for topic, member in self.events.members.items()}
+
+    def link_counts(self) -> dict[str, int]:
+        linked = [peer for peers in self.links().values() for peer in peers]
+        return {**super().link_counts(), "logical": len(linked), "physical": len(set(linked))}
+
+    def status(self) -> dict[str, object]:
+        topics = {topic: self._status(member) for topic, member in self.events.members.items()}
+        return {
+            "links": self.link_counts(),
+            "topic_dht": {"scheme": self.config.scheme, **self.topics.status()},
+            "topics": {topic: topics[topic] for topic in self.subscribed},
+            "routing": topics,
+        }
+
+    def _status(self, member: Membership) -> dict[str, object]:
+        role = self._roles.by_topic.get(member.topic)
+        forwards = role is not None and role.forwarder is not None
+        names = [peer_text(one.peer) for one in role.family()] if role is not None else []
+        others = [one for one in self.events.members.values() if one is not member]
+        shared = [peer for peer in member.watched if any(peer in one.watched for one in others)]
+        return {
+            "scheme": self.config.scheme,
+            "members_estimate": None,
+            "logical_links": len(member.watched),
+            "shared_links": len(shared),
+            "subscribed": member.subscribed,
+            "forwards": forwards,
+            "parent": "" if forwards or not names else names[0],
+            "children": names if forwards else [],
+            "links": [peer_text(peer) for peer in member.linked()],
+            "recent_events": len(member.recent),
+        }
+
+
+# --- peers that route otherwise -------------------------------------------------------------------
+
+
+def refusals(ctx: Context) -> Handlers:
+    """What a peer that routes otherwise says to messages of the topic-aware DHT."""
+
+    def absent(sender: Contact, message: RoleRequest | Appeared | Rejoin) -> None:
+        ctx.send(sender, RoleReply(message.request, ABSENT))
+
+    def vanished(sender: Contact, message: RouteParent | Beat | Cast) -> None:
+        ctx.send(sender, Vanished(message.topic))
+
+    def parasite(sender: Contact, message: Cast) -> None:
+        ctx.counters["not_subscribed"] += 1
+        note_parasite(ctx, message.topic, message.event, sender.peer)
+        vanished(sender, message)
+
+    def forget(sender: Contact, message: IsChild) -> None:
+        ctx.send(sender, Forget(message.topic))
+
+    def unseen(sender: Contact, message: SeenRequest) -> None:
+        ctx.send(sender, SeenReply(message.request, False))
+
+    ignored = (RoleReply, RoleDone, Invite, Vanished, Forget, IsParent, SeenReply)
+    return {
+        **dict.fromkeys(ignored, _ignore),
+        **dict.fromkeys((RoleRequest, Appeared, Rejoin), absent),
+        **dict.fromkeys((RouteParent, Beat), vanished),
+        IsChild: forget,
+        Cast: parasite,
+        SeenRequest: unseen,
+    }
+
+
+def _ignore(sender: Contact, message: object) -> None:
+    """An answer to what this peer never asked, or news that it has no use for."""

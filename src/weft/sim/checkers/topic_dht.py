@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from weft.ids import PeerId, Topic, peer_short
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.space import location
-from weft.protocol.topic_dht.topic_dht import TopicDht
+from weft.protocol.topic_dht.roles import location
+from weft.protocol.topic_dht.routing import TopicDht, TopicRouting
 from weft.rules.roles import closest_forwarder
 from weft.sim.world import World
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from protocol_kit import T, contact, sent
 from topic_dht_kit import A, Group
+from topic_dht_rig import child_of_2, place
 
 from weft.ids import Topic
-from weft.protocol.messages_topic_dht import SPLIT
-from weft.protocol.topic_dht.state import Lock
+from weft.protocol.messages_dht import FindReply, FindRequest
+from weft.protocol.topic_dht.roles import (
+    ABORTED,
+    JOIN,
+    MAKECHILD,
+    SPLIT,
+    Invite,
+    Rejoin,
+    RoleReply,
+    RoleRequest,
+)
 
 
 @pytest.fixture
@@ -48,22 +59,27 @@ def test_split_with_one_that_does_not_forward_changes_nothing(group: Group) -> N
     assert group.forwarders() == [0]
 
 
-def test_a_join_at_the_wrong_forwarder_is_sent_on(group: Group) -> None:
-    split_some(group, 5, 7, 2)
-    child = group.children()[0]
-    operating, role = group.machine(child).operating, group.role(child)
-    right = group.parent(child)
-    wrong = next(one for one in group.forwarders() if one != right)
-    operating._join_at(role, operating.begin(role), group.contact(wrong))
-    group.run.flush(child)
-    group.rest()
-    group.right()
-    assert group.parent(child) == right
+def test_a_join_at_the_wrong_forwarder_is_sent_on() -> None:
+    """Peer 1 joins the forwarder that a lookup found, and is told of closer and closer ones."""
+    rig = child_of_2()
+    far, near, nearest = sorted((3, 4, 5), key=lambda one: place(one) ^ place(1), reverse=True)
+    asked = rig.hear(2, Rejoin(9, T, [contact(far)])) + rig.wait(1)
+    for to, question in sent(asked, FindRequest):
+        reply = FindReply(question.request, member=to == far)
+        asked = asked + rig.hear(to, reply)
+    for at, hint in ((far, near), (near, nearest)):
+        [request] = [one for to, one in sent(asked, RoleRequest) if to == at]
+        assert request.operation == JOIN
+        asked = rig.hear(at, RoleReply(request.request, ABORTED, [contact(hint)]))
+    [(to, request)] = sent(asked, RoleRequest)
+    assert to == nearest
+    farther = rig.hear(to, RoleReply(request.request, ABORTED, [contact(far)]))
+    assert sent(farther, RoleRequest) == []  # that one is not closer: it gives up for now
 
 
 def test_a_child_knows_its_parent_and_others(group: Group) -> None:
     split_some(group, 5, 7, 2)
-    limit = group.machine(0).settings.alternatives_max
+    limit = group.machine(0).config.alternatives_max
     late = Topic("/late")
     group.run.unsubscribe(11, [A])
     group.rest()
@@ -116,8 +132,11 @@ def test_makechild_of_one_that_is_not_the_closest_is_aborted(group: Group) -> No
     assert group.forwarders() == [0, 5, 7]
 
 
-def test_reassign_swaps_child_and_forwarder(group: Group) -> None:
-    group.done(5, "reassign", 0)
+def test_a_forwarder_follows_an_invitation_to_become_a_child(group: Group) -> None:
+    split_some(group, 5)
+    group.hear(0, 5, Invite(A, MAKECHILD))
+    group.rest()
+    group.right()
     assert group.forwarders() == [5] and group.parent(0) == 5
 
 
@@ -181,9 +200,8 @@ def test_all_at_once_ends_well(group: Group) -> None:
 
 
 def test_an_operation_that_is_never_closed_ends_with_its_lease(group: Group) -> None:
-    lease = group.machine(0).settings.lease_ms
-    role, now = group.role(0), group.run.world.now_ms
-    role.lock = Lock(group.contact(5).peer, 1, SPLIT, now + lease)
+    lease = group.machine(0).config.lease_ms
+    group.hear(0, 5, RoleRequest(1, A, SPLIT))
     group.do(7, "split", 0)
     group.run.run(1_000)
     assert group.forwarders() == [0]

@@ -4,78 +4,26 @@ from __future__ import annotations
 
 import pytest
 from protocol_kit import Rig, T, answers, contact, delivered, event, sent, span, told
+from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, routing
 
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.config import Config
 from weft.protocol.cyclon import LeaveNotice
-from weft.protocol.messages_topic_dht import (
-    ABORTED,
-    ABSENT,
-    ACCEPTED,
-    JOIN,
-    REPLACE,
-    Appeared,
-    Beat,
-    Cast,
-    Forget,
-    IsChild,
-    RoleDone,
-    RoleReply,
-    RoleRequest,
-    SeenReply,
-    SeenRequest,
-    Vanished,
-)
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.tree import IHave
-from weft.protocol.topic_dht.routed import TopicRouting
-from weft.protocol.topic_dht.settings import Scheme, Settings
-from weft.protocol.topic_dht.space import location, position
+from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
+from weft.protocol.topic_dht.roles import (
+    ABSENT,
+    JOIN,
+    Appeared,
+    Forget,
+    RoleReply,
+    RoleRequest,
+    Vanished,
+)
 from weft.protocol.wire import Payload
-from weft.rules.prefix import BITS, common_prefix
-from weft.rules.roles import Load
-
-OTHERS = (2, 3, 4, 5, 6, 7)
-
-
-def config(scheme: Scheme = "forward-treecast", **changes: object) -> Config:
-    settings = Settings(scheme=scheme, **changes)  # type: ignore[arg-type]
-    return Config(routing="topic-dht", topic_dht=settings)
-
-
-def forwarder(scheme: Scheme = "forward-treecast", **changes: object) -> Rig:
-    """The first subscriber, which has heard of other forwarders since."""
-    rig = Rig(1, config(scheme, **changes))
-    assert answers(rig.subscribe()) == [(1, "instantiated")]
-    for request, other in enumerate(OTHERS, 1):
-        rig.hear(other, Appeared(request, T))
-    return rig
-
-
-def parent(children: tuple[int, ...] = (8, 9), **changes: object) -> Rig:
-    """A forwarder with children, which lie closer to it than to the others."""
-    rig = Rig(1, config(**changes))  # type: ignore[arg-type]
-    rig.subscribe()
-    for request, child in enumerate(children, 1):
-        rig.hear(child, RoleRequest(request, T, JOIN, 1, 2))
-    return rig
-
-
-def place(number: int) -> int:
-    return position(location(T, contact(number).peer))
-
-
-def level(number: int, other: int = 1) -> int:
-    return common_prefix(place(number), place(other), BITS)
-
-
-def routing(rig: Rig) -> TopicRouting:
-    assert isinstance(rig.peer.routing, TopicRouting)
-    return rig.peer.routing
-
 
 # --- trees ----------------------------------------------------------------------------------------
 
@@ -275,47 +223,6 @@ def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
         contact(n).peer for n in OTHERS
     }
     assert {contact(n).peer for n in told(effects, LeaveNotice)} >= linked
-
-
-def child_of_2() -> Rig:
-    rig = Rig(1, config())
-    machine = routing(rig)
-    rig.subscribe()
-    role = machine.topics.roles.by_topic[T]
-    machine.topics.changing.step_down(role, [contact(2)], lambda: None)
-    machine.topics.operating.become_child(role, contact(2), [contact(3)])
-    rig.wait(1)
-    return rig
-
-
-def test_a_child_takes_over_from_a_parent_that_does_more_than_its_share() -> None:
-    rig = child_of_2()
-    fair = IsChild(T, [], topics=2, children=3, work=8)
-    assert sent(rig.hear(2, fair), RoleRequest) == []
-    unfair = IsChild(T, [], topics=2, children=3, work=13)
-    [(to, request)] = sent(rig.hear(2, unfair), RoleRequest)
-    assert (to, request.operation, request.topics, request.work) == (2, REPLACE, 1, 0)
-    again = rig.hear(2, unfair)
-    assert sent(again, RoleRequest) == []  # one at a time
-    effects = rig.hear(2, RoleReply(request.request, ACCEPTED)) + rig.wait(9_000)
-    assert RoleDone(T, request.request, True) in [done for _, done in sent(effects, RoleDone)]
-    assert routing(rig).topics.roles.forwarding(T) is not None
-
-
-@pytest.mark.parametrize(("work", "verdict"), [(4, ACCEPTED), (5, ABORTED)])
-def test_a_parent_looks_for_itself_whether_it_does_more_than_its_share(
-    work: int, verdict: int
-) -> None:
-    rig = parent()
-    rig.hear(7, RoleRequest(8, T, JOIN))
-    rig.subscribe(Topic("/other"), token=2)
-    rig.wait(60_000)
-    for request, child in enumerate((8, 9, 7), 20):
-        rig.hear(child, RoleRequest(request, T, JOIN))
-    assert routing(rig).topics.roles.load(T) == Load(2, 2, 3, 5)
-    ask = RoleRequest(40, T, REPLACE, locations=9, topics=18, work=work)
-    [(_, reply)] = sent(rig.hear(8, ask), RoleReply)
-    assert reply.verdict == verdict
 
 
 def test_a_child_hands_its_event_to_its_parent() -> None:

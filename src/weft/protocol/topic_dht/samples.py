@@ -1,14 +1,17 @@
-"""Random routing (Lemma 4.7) and views of random members kept by it (Algorithm 2).
+"""Random members: random routing (Baehni and others 2004, Lemma 4.7), and views of random members
+kept by it (Algorithm 2, Section 5.1).
 
 A member is drawn in two steps: a forwarder from a random region of the topic (`rules.Region`),
 then a seat with it, its own or a child's. An empty seat means to draw anew. Every subscriber is
 equally likely while no forwarder has more than k children and no region as many as `dht.k` members.
-How large regions are is settled before, from how densely some random places are settled.
+How large regions are is settled before, from how densely some random places are settled, and again
+from time to time; a region that turns out too full makes all of them smaller.
 
 Views are kept by forwarders, of forwarders: those gossip, and where everybody forwards these are
-all members.
+all members. A view begins with all forwarders where one lookup finds them all, else with some
+random ones; in a share of the periods some random ones come in, and the oldest go.
 
-Deviation: the paper takes whoever is closest to a random value, which favours those with empty
+Deviation: the paper takes the forwarder closest to a random value, which favours those with empty
 space around them (`rules.closest_weights`).
 """
 
@@ -19,16 +22,22 @@ from collections.abc import Callable
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.table import Entry
-from weft.protocol.messages_topic_dht import SEAT, RoleReply, RoleRequest
-from weft.protocol.topic_dht.routing import Routing
-from weft.protocol.topic_dht.serving import Serving
-from weft.protocol.topic_dht.settings import Settings
-from weft.protocol.topic_dht.space import TOPIC_BITS, TOPICS
-from weft.protocol.topic_dht.state import Role, Roles
-from weft.protocol.topic_dht.talking import Talking
+from weft.protocol.topic_dht.lookup import Exchange, Lookup
+from weft.protocol.topic_dht.roles import (
+    SEAT,
+    TOPIC_BITS,
+    TOPICS,
+    Config,
+    Role,
+    RoleReply,
+    RoleRequest,
+    Roles,
+)
 from weft.rules import roles as rules
 from weft.rules.draw import absorb, below, chance, stream_of
 from weft.rules.prefix import BITS, common_prefix
+
+# --- state ----------------------------------------------------------------------------------------
 
 _TARGET = stream_of("topic_dht.random")
 _SEAT = stream_of("topic_dht.seat")
@@ -41,27 +50,20 @@ _ANEW_EVERY = 64
 Drawn = Callable[[Contact | None], None]
 
 
-class Sampling:
-    """See the module's text."""
+class Samples:
+    """Random members of one peer's topics."""
 
     def __init__(
-        self,
-        ctx: Context,
-        roles: Roles,
-        routing: Routing,
-        talking: Talking,
-        serving: Serving,
-        settings: Settings,
+        self, ctx: Context, roles: Roles, lookup: Lookup, exchange: Exchange, config: Config
     ) -> None:
         self._ctx = ctx
         self._roles = roles
-        self._routing = routing
-        self._talking = talking
-        self._serving = serving
-        self._settings = settings
+        self._lookup = lookup
+        self._exchange = exchange
+        self._config = config
         self._rounds = 0
 
-    # --- one random member ------------------------------------------------------------------------
+    # --- what other layers and the clock ask for --------------------------------------------------
 
     def draw(self, topic: Topic, then: Drawn) -> None:
         """A random subscriber of a topic in which this peer has a role; None if none was found."""
@@ -69,7 +71,43 @@ class Sampling:
         if role is None:
             then(None)
         else:
-            self._draw(role, then, self._settings.draws_max)
+            self._draw(role, then, self._config.draws_max)
+
+    def random_target(self, topic: Topic) -> int:
+        """A random place in a topic."""
+        key = self._ctx.next_key(_TARGET)
+        low = 0
+        for word in range(BITS // 64):
+            low = low << 64 | absorb(key, word)
+        return self._roles.own(topic) >> BITS << BITS | low
+
+    def on_period(self, role: Role) -> None:
+        """One round of Algorithm 2, where there is gossip."""
+        config = self._config
+        if not config.gossips or role.forwarder is None or not role.wanted:
+            return
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            role.regions.unsettle()
+        if not role.view:
+            self.fill_view(role)
+        elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
+            self._see_some(role, config.view_fanout)
+
+    def fill_view(self, role: Role) -> None:
+        """Begin with all forwarders where there are few, else with some random ones."""
+        most = self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            if len(entries) < most:
+                for entry in entries:
+                    self._see(role, entry.contact)
+            else:
+                self._see_some(role, self._config.view_max)
+
+        self._lookup.find(role.topic, self.random_target(role.topic), found, most)
+
+    # --- one random member ------------------------------------------------------------------------
 
     def _draw(self, role: Role, then: Drawn, left: int, seats: bool = True) -> None:
         """`seats`: children may be drawn, too."""
@@ -84,12 +122,13 @@ class Sampling:
                 everybody = [spots[key] for key in sorted(spots)]
                 chosen = self._ctx.pick(_SEAT, everybody) if everybody else None
                 self._sit(role, chosen, then, left - 1, seats)
-            elif role.region_bits is None:
-                self._calibrate(role, target, list(spots))
+            elif role.regions.bits is None:
+                estimate = rules.forwarders_estimate(target, list(spots), BITS)
+                role.regions.learn(estimate, _ESTIMATES, most)
                 self._draw(role, then, left - 1, seats)
             else:
                 self._add_self(role, spots)
-                depth = TOPIC_BITS + role.region_bits
+                depth = TOPIC_BITS + role.regions.bits
                 inside = [k for k in spots if common_prefix(k, target, TOPICS.bits) >= depth]
                 region = rules.Region(tuple(spots[key] for key in sorted(inside)), most)
                 if region.is_whole:
@@ -97,28 +136,20 @@ class Sampling:
                     self._sit(role, chosen, then, left - 1, seats)
                 else:
                     self._ctx.counters["topic_dht_regions_full"] += 1
-                    role.region_bits += 1
+                    role.regions.halve()
                     self._draw(role, then, left - 1, seats)
 
         gates = role.child.known() if role.child is not None else []
-        self._routing.find(role.topic, target, found, most, gates)
+        self._lookup.find(role.topic, target, found, most, gates)
 
     def _add_self(self, role: Role, spots: dict[int, Contact]) -> None:
         """A lookup finds only others."""
         if role.forwarder is not None:
             spots[role.forwarder.place.table.own] = self._roles.me
 
-    def _calibrate(self, role: Role, target: int, found: list[int]) -> None:
-        """Learn how many forwarders there are before any region is used."""
-        role.estimates.append(rules.forwarders_estimate(target, found, BITS))
-        if len(role.estimates) >= _ESTIMATES:
-            mean = sum(role.estimates) / len(role.estimates)
-            role.region_bits = rules.region_bits(mean, self._ctx.config.dht.k)
-            role.estimates.clear()
-
     def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int, seats: bool) -> None:
         """Draw a seat with a forwarder; without `seats` it has only its own."""
-        seat = below(self._ctx.bits(_SEAT), self._settings.k + 1)
+        seat = below(self._ctx.bits(_SEAT), self._config.k + 1)
 
         def seated(member: Contact | None) -> None:
             if member is None:
@@ -132,48 +163,15 @@ class Sampling:
         if chosen is None or not seats:
             seated(chosen)
         elif chosen.peer == self._roles.me.peer:
-            seated(self._serving.seat(role.topic, seat))
+            seated(self._roles.seat(role.topic, seat))
         else:
-            self._talking.ask(
+            self._exchange.ask(
                 chosen,
                 lambda number: RoleRequest(number, role.topic, SEAT, seat=seat),
                 answered,
             )
 
-    def random_target(self, topic: Topic) -> int:
-        key = self._ctx.next_key(_TARGET)
-        low = 0
-        for word in range(BITS // 64):
-            low = low << 64 | absorb(key, word)
-        return self._roles.own(topic) >> BITS << BITS | low
-
     # --- views ------------------------------------------------------------------------------------
-
-    def on_period(self, role: Role) -> None:
-        """One round of Algorithm 2, for who gossips."""
-        settings = self._settings
-        if not settings.gossips or role.forwarder is None or not role.wanted:
-            return
-        self._rounds += 1
-        if self._rounds % _ANEW_EVERY == 0:
-            role.region_bits = None
-        if not role.view:
-            self.fill_view(role)
-        elif chance(self._ctx.bits(_ROUND), settings.view_percent, 100):
-            self._see_some(role, settings.view_fanout)
-
-    def fill_view(self, role: Role) -> None:
-        """Begin with all forwarders where there are few, else with some random ones."""
-        most = self._ctx.config.dht.k
-
-        def found(entries: list[Entry]) -> None:
-            if len(entries) < most:
-                for entry in entries:
-                    self._see(role, entry.contact)
-            else:
-                self._see_some(role, self._settings.view_max)
-
-        self._routing.find(role.topic, self.random_target(role.topic), found, most)
 
     def _see_some(self, role: Role, count: int) -> None:
         def drawn(member: Contact | None) -> None:
@@ -181,12 +179,8 @@ class Sampling:
                 self._see(role, member)
 
         for _ in range(count):
-            self._draw(role, drawn, self._settings.draws_max, seats=False)
+            self._draw(role, drawn, self._config.draws_max, seats=False)
 
     def _see(self, role: Role, member: Contact) -> None:
-        if member.peer == self._roles.me.peer:
-            return
-        role.view.pop(member.peer, None)
-        role.view[member.peer] = member
-        if len(role.view) > self._settings.view_max:
-            del role.view[next(iter(role.view))]
+        if member.peer != self._roles.me.peer:
+            role.view.renew(member.peer, member)

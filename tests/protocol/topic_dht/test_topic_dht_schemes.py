@@ -8,8 +8,9 @@ from functools import lru_cache
 import pytest
 from cast_kit import SCHEMES, TREES, Field, T
 
-from weft.protocol.messages_topic_dht import Cast
-from weft.protocol.topic_dht.settings import Scheme, Settings
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.topic_dht.roles import Scheme
 from weft.rules.treecast import FEW, fanout
 from weft.sim.checkers import deliveries
 from weft.sim.dice import Dice
@@ -21,7 +22,7 @@ schemes = pytest.mark.parametrize("scheme", SCHEMES)
 
 def grown(scheme: Scheme, *, seed: int = 1, history: bool = False, **changes: object) -> Field:
     """A topic that all but three peers are in, as forwarders and children if there may be any."""
-    settings = Settings(scheme=scheme, children_max=3, **changes)  # type: ignore[arg-type]
+    settings = TopicConfig(scheme=scheme, children_max=3, **changes)  # type: ignore[arg-type]
     field = Field(PEERS, settings, seed=seed, history=history)
     if not settings.everybody_forwards:
         field.busy()
@@ -118,7 +119,7 @@ def test_who_begins_does_not_get_the_past_nor_the_same_again(scheme: Scheme) -> 
 
 
 def test_nobody_there() -> None:
-    field = Field(5, Settings())
+    field = Field(5, TopicConfig())
     field.publish(1)
     field.run(10_000)
     [publication] = field.world.record.publications.values()
@@ -181,7 +182,7 @@ def test_lost_roots_lose_nothing() -> None:
 
 @pytest.mark.parametrize(("scheme", "seed"), [(one, n) for n, one in enumerate(SCHEMES, 1)])
 def test_subscriptions_come_and_go_while_events_flow(scheme: Scheme, seed: int) -> None:
-    field = Field(PEERS, Settings(scheme=scheme, children_max=3), seed=seed)
+    field = Field(PEERS, TopicConfig(scheme=scheme, children_max=3), seed=seed)
     if scheme.startswith("forward"):
         field.busy()
     field.lose(3)

@@ -9,7 +9,7 @@ import pytest
 
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
+from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.sim.topic_dht import Run, Settings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "rules"))
@@ -23,7 +23,7 @@ MEMBERS, STRANGERS, DRAWS = 24, 12, 960
 @pytest.fixture(scope="module")
 def run() -> Run:
     """Twenty-four subscribers of one topic, forwarders and children, among strangers."""
-    settings = TopicSettings(children_max=2, period_ms=10**9, view_percent=0)
+    settings = TopicConfig(children_max=2, period_ms=10**9, view_percent=0)
     few = Dht(enabled=True, k=6)  # so that the topic has several regions
     one = Run(Settings(seed=3, peers=MEMBERS + STRANGERS, topics=settings, dht=few))
     one.start()
@@ -45,7 +45,7 @@ def draw(run: Run, peer: int, count: int) -> list[Contact]:
     while len(drawn) < count:
         before = len(drawn)
         for _ in range(40):
-            machine.topics.draw(T, drawn.append)
+            machine.topics.samples.draw(T, drawn.append)
         run.flush(peer)
         while len(drawn) < before + 40:
             run.run(50)
@@ -76,23 +76,26 @@ def test_every_subscriber_is_equally_likely_and_no_stranger_is_asked(run: Run) -
     assert run.world.inside > 5_000 and run.world.parasites == 0
 
 
-def test_the_bound_on_draws_ends_a_draw_in_vain(run: Run) -> None:
-    forwarders, _ = roles(run)
-    machine = run.machine(forwarders[0])
+def test_the_bound_on_draws_ends_a_draw_in_vain() -> None:
+    run = Run(Settings(seed=3, peers=4, topics=TopicConfig(draws_max=1)))
+    run.start()
+    for peer in range(4):
+        run.subscribe(peer, [T])
+    run.run(20_000)
+    machine = run.machine(0)
     assert machine is not None
     drawn: list[Contact | None] = []
-    sampling, role = machine.topics.sampling, machine.topics.roles.by_topic[T]
-    sampling._draw(role, drawn.append, 1)
-    run.flush(forwarders[0])
+    machine.topics.samples.draw(T, drawn.append)
+    run.flush(0)
     run.run(10_000)
     assert drawn == [None]
-    machine.topics.draw(Topic("/nowhere"), drawn.append)
+    machine.topics.samples.draw(Topic("/nowhere"), drawn.append)
     assert drawn == [None, None]
 
 
 def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
     """Algorithm 2, among more forwarders than one lookup finds."""
-    settings = TopicSettings(scheme="full-gossip", period_ms=2_000, view_max=5, view_percent=50)
+    settings = TopicConfig(scheme="full-gossip", period_ms=2_000, view_max=5, view_percent=50)
     run = Run(Settings(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6)))
     run.start()
     for peer in range(10):
@@ -114,7 +117,7 @@ def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
 
 
 def test_children_and_trees_keep_no_views() -> None:
-    settings = TopicSettings(scheme="forward-treecast", period_ms=2_000)
+    settings = TopicConfig(scheme="forward-treecast", period_ms=2_000)
     run = Run(Settings(seed=2, peers=5, topics=settings))
     run.start()
     for peer in range(5):

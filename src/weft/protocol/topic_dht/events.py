@@ -1,0 +1,690 @@
+"""How a topic's events reach its subscribers: links, the four schemes, and repair (Baehni and
+others 2004, Sections 5.1, 5.2 and 6). Roles lie below this layer, which only reads them.
+
+*A subscription begins* with a role, and with what was published before it. A new subscriber does
+not want events of the past (history brings them where they are wanted), so it asks its parent or a
+forwarder near it what there has been (`SeenRequest`). Only then it is subscribed and compares with
+others; what reached it meanwhile has been delivered already. A membership outlives the
+subscription until the role is given up: a leaving forwarder still passes on what it gets.
+
+*Links.* The level-i links of a forwarder, by which trees go (`rules/treecast.py`), are some of the
+forwarders that its routing table has in that bucket: for each of a few places of that half, drawn
+once and for all, the one closest to it. So they depend on which forwarders are there and not on
+which came first (else the first ones would do most of the work), they change only when a closer one
+comes or they are lost, and they lead to the same peers in all topics that are shared with them.
+Repair works from both ends, as the paper has it: a newcomer makes itself known to those that only
+it can serve as a link of that level (`roles.affected`: they are told by `Appeared`), and a new
+forwarder that has no link on a level routes to that level's place. Parent, children and links are
+watched (`protocol/liveness.py`): a silent one is pinged.
+
+*Schemes.* TreeCast: the publisher is the root of a tree over the forwarders, and puts other
+forwarders in charge of parts of it (`Cast`). Gossip: a forwarder that gets an event for the first
+time tells some members of its view (`Payload`). In the full schemes every subscriber is a
+forwarder; in the others a forwarder hands each event to its children, and a child that publishes
+hands its event to its parent. So a tree takes N−1 payload messages for N subscribers, however it
+is rooted, and one more if the publisher is none of them.
+
+With more than one root, an event goes out by as many trees at once; each is passed on by itself,
+and applications are handed the event once. f lost roots of f + 1 lose nothing, since each is a leaf
+of the other trees (`treecast.delegates`). Other members may be inside of all trees, which the paper
+overlooks: a member below a lost one in all of them is served by repair.
+
+*Repair.* Linked members say from time to time what they have seen (`Beat`, a fingerprint), more
+often while there are events, and at once over a link that is new: whatever was lost with the link
+before it is found there. Where fingerprints differ they exchange what the other lacks
+(`protocol/repairing.py`); a member that got something in that way announces it to all around it,
+since those it is in charge of lack it too.
+
+Deviations: a receiver that does not forward any more hands its charge to its parent, if that one
+lies in it; if not, repair serves those members. The paper's heartbeats go from a root down its
+tree, and a member that misses them looks for its incoming link; here they go over links of all
+levels, from both ends: they need no tree that is whole, and say not only that a link works but
+whether anything got lost on it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from weft.bounded import BoundedDict
+from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
+from weft.protocol import repairing
+from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.kademlia.calls import Calls
+from weft.protocol.past import Past
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import Offer, Recent, Repair, Want
+from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
+from weft.protocol.routing import Due
+from weft.protocol.seam import Answer, Outcome
+from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
+from weft.protocol.tera.tree import IHave
+from weft.protocol.topic_dht.lookup import FEW, Asking, Lookup
+from weft.protocol.topic_dht.roles import (
+    TOLD_MAX,
+    Config,
+    Forget,
+    Forwarder,
+    Role,
+    Roles,
+    Vanished,
+    location,
+    position,
+)
+from weft.protocol.topic_dht.samples import Samples
+from weft.protocol.wire import HOPS_MAX, Counter, Event, Hops, Message, Payload, Span, Spans
+from weft.rules import treecast
+from weft.rules.draw import stream_of
+from weft.rules.prefix import BITS
+from weft.rules.treecast import ROOTS_MAX
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class Cast(Message, frozen=True, tag=91):
+    """An event, for all members that share the receiver's first `charge` bits."""
+
+    topic: WireTopic
+    event: Event
+    hops: Hops
+    charge: Annotated[int, Meta(ge=0, le=BITS)]
+    tree: Annotated[int, Meta(ge=0, le=ROOTS_MAX - 1)] = 0  # of the trees it goes out by
+    roots: Annotated[list[WirePeerId], Meta(max_length=ROOTS_MAX)] = []  # of several trees
+
+
+class SeenRequest(Message, frozen=True, tag=92):
+    """What was published in the topic so far?"""
+
+    request: Counter
+    topic: WireTopic
+
+
+class SeenReply(Message, frozen=True, tag=93):
+    request: Counter
+    member: bool  # False: the asked peer is not subscribed
+    seen: Spans = []
+
+
+class Beat(Message, frozen=True, tag=94):
+    """The sender has a link to the receiver and has seen events with this fingerprint."""
+
+    topic: WireTopic
+    recent: Counter  # as in OverlayNews
+    fresh: bool = False  # a new link: nothing is on its way over it, so compare at once
+
+
+# --- timers ---------------------------------------------------------------------------------------
+
+ROUND = "topic_dht.round"
+"""Of the calls that follow a push."""
+
+# --- state ----------------------------------------------------------------------------------------
+
+_ASKED_MAX = 3
+"""guess: members asked in turn what there has been."""
+_UNSENT_MAX = 256
+"""guess: events kept until there is a role."""
+_QUIET_EVERY = 4
+"""guess: cycles from one beat to the next while there are no events."""
+_KEEP = stream_of("topic_dht.links")
+_DELEGATE = stream_of("topic_dht.delegate")
+_ROOTS = stream_of("topic_dht.roots")
+_PARTNERS = stream_of("topic_dht.partners")
+_CALL = stream_of("topic_dht.call")
+_ONE = stream_of("topic_dht.beat")
+
+EventKey = tuple[PeerId, int, int]
+Links = dict[int, dict[int, Contact]]
+"""By level, by position of the member it leads to."""
+
+
+class Membership:
+    """What a subscriber remembers of one topic's events and of the links they come and go by."""
+
+    __slots__ = (
+        "asking",
+        "beaten",
+        "differs",
+        "entering",
+        "forwards",
+        "links",
+        "quiet_cycles",
+        "recent",
+        "rounds_left",
+        "served",
+        "subscribed",
+        "tokens",
+        "topic",
+        "unsent",
+        "watched",
+    )
+
+    def __init__(self, topic: Topic, recent: Recent, served_max: int) -> None:
+        self.topic = topic
+        self.recent = recent
+        self.subscribed = True
+        self.entering = True  # no role yet, or not known what was published before
+        self.asking = False  # what was published before
+        self.forwards = False  # and has looked for links
+        self.tokens: list[int] = []  # of subscriptions to be answered
+        self.unsent: list[Event] = []  # own events that wait for a role
+        self.links: Links = {}  # of a forwarder
+        self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know
+        self.beaten = 0  # the fingerprint at the last beat
+        self.quiet_cycles = 0  # since something was seen
+        self.differs = False  # another member has seen something else
+        self.rounds_left = 0  # calls still to be made after the latest event (push-pull)
+        self.served: BoundedDict[EventKey, int] = BoundedDict(served_max)  # by which trees, as bits
+
+    def serve(self, event: Event, tree: int) -> tuple[bool, bool]:
+        """Note that an event is passed on by a tree: whether that is new, and whether it is the
+        first tree at all."""
+        key = (event.publisher, event.incarnation, event.number)
+        before = self.served.get(key, 0)
+        if before >> tree & 1:
+            return False, False
+        self.served[key] = before | 1 << tree
+        return True, not before
+
+    def linked(self) -> dict[PeerId, Contact]:
+        """All that the links lead to."""
+        return {one.peer: one for level in self.links.values() for one in level.values()}
+
+
+class Events:
+    """The memberships of one peer, and the events of its topics."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        roles: Roles,
+        lookup: Lookup,
+        samples: Samples,
+        calls: Calls,
+        config: Config,
+    ) -> None:
+        self._ctx = ctx
+        self._roles = roles
+        self._lookup = lookup
+        self._samples = samples
+        self._calls = calls
+        self._config = config
+        self._past = Past(ctx.config.dissemination)
+        self.members: dict[Topic, Membership] = {}
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    def enter(self, token: int, topic: Topic) -> bool:
+        """A user subscribes; False if it is answered already, or will be with those before it."""
+        ctx, member = self._ctx, self.members.get(topic)
+        if member is not None and member.subscribed:
+            if member.tokens:
+                member.tokens.append(token)
+            else:
+                ctx.out.append(Answer(token, "already"))
+            return False
+        if member is None:
+            most = ctx.config.dissemination.recent_events_max
+            member = self.members[topic] = Membership(topic, self._past.recall(topic), most)
+        member.subscribed = member.entering = True
+        member.asking = False  # one that was about to leave has missed what came meanwhile
+        member.tokens.append(token)
+        ctx.trace(JOIN, {"topic": topic})
+        return True
+
+    def leave(self, token: int, topic: Topic) -> Membership | None:
+        """A user unsubscribes; returns what remains until the role is given up, too."""
+        ctx, member = self._ctx, self.members.get(topic)
+        if member is None or not member.subscribed:
+            ctx.out.append(Answer(token, "already"))
+            return None
+        member.subscribed = False
+        self._answer(member, "left", None)
+        ctx.trace(LEAVE, {"topic": topic})
+        ctx.out.append(Answer(token, "left"))
+        return member
+
+    def drop(self, member: Membership) -> None:
+        """The role is given up."""
+        if self.members.pop(member.topic, None) is not None:
+            for peer in member.watched:
+                self._ctx.tell(LinkDown(member.topic, peer))
+            member.watched.clear()
+            self._past.remember(member.topic, member.recent, self._ctx.now)
+
+    def close(self) -> None:
+        """The peers it is linked to hear of it by the peer's goodbye, others by this."""
+        for member in self.members.values():
+            self._answer(member, "left", None)
+            if member.subscribed:
+                self._ctx.trace(LEAVE, {"topic": member.topic})
+            forwarder = self._roles.forwarding(member.topic)
+            for entry in forwarder.neighbours()[:TOLD_MAX] if forwarder is not None else ():
+                if entry.contact.peer not in member.watched:
+                    self._ctx.send(entry.contact, Vanished(member.topic))
+
+    # --- roles and time ---------------------------------------------------------------------------
+
+    def on_role(self, role: Role) -> None:
+        """An operation of this peer's own has ended, perhaps with another role."""
+        member = self.members.get(role.topic)
+        if member is None:
+            return
+        if role.topic not in self._roles.by_topic and not member.subscribed:
+            self.drop(member)
+            return
+        self.settle(member)
+        if role.is_placed and member.entering and member.subscribed and not member.asking:
+            member.asking = True
+            self._ask_seen(member, self._oracles(member))
+
+    def settle(self, member: Membership) -> None:
+        """Choose links; what was lost with those before them is found over new ones."""
+        came = self._choose_links(member)
+        role = self._roles.by_topic.get(member.topic)
+        forwards = role is not None and role.forwarder is not None
+        if role is not None and forwards and not member.forwards:
+            self._seek_links(member)
+            if self._config.gossips:
+                self._samples.fill_view(role)
+        member.forwards = forwards
+        if not member.entering:
+            self._beat(member, came, fresh=True)
+            self._send_waiting(member)
+
+    def run_cycle(self, due: Due) -> None:
+        for member in list(self.members.values()):
+            member.recent.purge(self._ctx.now)
+            self.settle(member)
+            self._beat_sometimes(member)
+            if member.subscribed:
+                due(member.topic)
+
+    def on_round(self, topic: Topic) -> None:
+        """Push-pull: call a random partner, for some rounds after the latest event."""
+        member = self.members.get(topic)
+        forwarder = self._roles.forwarding(topic)
+        if member is None or member.rounds_left <= 0:
+            return
+        member.rounds_left -= 1
+        if member.rounds_left:
+            self._ctx.set_timer(self._config.gossip_round_ms, ROUND, topic)
+        if forwarder is not None:
+            view = list(self._partners(topic, forwarder).values())
+            if view:
+                self._beat(member, [self._ctx.pick(_CALL, view)], fresh=True)
+
+    # --- messages and events ----------------------------------------------------------------------
+
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
+        """Spread an event of this peer's own, if it is subscribed."""
+        member = self.members.get(topic)
+        if member is None or not member.subscribed:
+            return False
+        if member.recent.admit(event, 0, None, self._ctx.now):
+            if not delivered:
+                deliver(self._ctx, topic, event, 0, None)
+            self._spread(member, event, 0, None)
+        return True
+
+    def on_cast(self, sender: Contact, message: Cast) -> None:
+        member = self._received(sender, message)
+        if member is None:
+            return
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)  # room for one more hop
+        self._take_in(member, event, hops, sender)
+        if member.recent.has_seen(event):
+            role = self._roles.by_topic.get(message.topic)
+            self._cast(member, role, message, hops, sender.peer)
+
+    def on_payload(self, sender: Contact, message: Payload) -> None:
+        """From a parent, or in gossip."""
+        member = self._received(sender, message)
+        if member is None:
+            return
+        event, hops = message.event, min(message.hops, HOPS_MAX - 1)
+        if self._take_in(member, event, hops, sender):
+            forwarder = self._roles.forwarding(message.topic)
+            if forwarder is not None:
+                if self._config.gossips:
+                    self._gossip(member, forwarder, event, hops, sender.peer)
+                self._hand_down(forwarder, event, hops, sender.peer)
+
+    def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
+        """A peer outside hands an event to the topic."""
+        event = message.event
+        self._ctx.counters["routed_received"] += 1
+        member = self.members.get(message.topic)
+        taken = False
+        if member is not None and member.subscribed and not member.entering and not message.again:
+            if self._take_in(member, event, 1, sender):
+                self._spread(member, event, 1, sender.peer)
+            taken = member.recent.has_seen(event)
+        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+        self._ctx.send(sender, result)
+
+    def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
+        member = self.members.get(message.topic)
+        if member is None or not member.subscribed:
+            self._ctx.send(sender, SeenReply(message.request, False))
+        else:
+            self._ctx.send(sender, SeenReply(message.request, True, member.recent.seen()))
+
+    def on_beat(self, sender: Contact, message: Beat) -> None:
+        member = self._member(sender, message.topic)
+        if member is None or member.entering:
+            return
+        settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
+        repairing.compare(
+            self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
+        )
+
+    def on_offer(self, sender: Contact, message: Offer) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None and not member.entering and member.subscribed:
+            member.differs = True
+            repairing.on_offer(self._ctx, member.recent, sender, message)
+
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None and not member.entering and member.subscribed:
+            repairing.ask_for(self._ctx, member.recent, sender, message)
+
+    def on_want(self, sender: Contact, message: Want) -> None:
+        member = self._member(sender, message.topic)
+        if member is not None:
+            repairing.on_want(self._ctx, member.recent, sender, message)
+
+    def on_repair(self, sender: Contact, message: Repair) -> None:
+        member = self._member(sender, message.topic)
+        if member is None:
+            return
+        new = [event for event in message.events if self._is_new(member, event, 0, sender)]
+        self._ctx.counters["repaired"] += len(new)
+        self._ctx.counters["repairs_duplicate"] += len(message.events) - len(new)
+        self._announce(member, new, sender.peer)
+
+    def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
+        """The membership that an event is for, or None after refusing it."""
+        self._ctx.counters["payloads_received"] += 1
+        if message.topic not in self.members:
+            note_parasite(self._ctx, message.topic, message.event, sender.peer)
+        return self._member(sender, message.topic)
+
+    def _member(self, sender: Contact, topic: Topic) -> Membership | None:
+        """The membership that a message is about, or None after refusing it."""
+        member = self.members.get(topic)
+        if member is None:
+            self._ctx.counters["not_subscribed"] += 1
+            self._ctx.send(sender, Vanished(topic))
+            self._ctx.send(sender, Forget(topic))
+        return member
+
+    def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
+        """Whether an event is new, and to be passed on."""
+        if self._is_new(member, event, hops, sender):
+            return True
+        self._ctx.counters["duplicates"] += 1
+        trace_event(self._ctx, DUPLICATE_MESSAGE, member.topic, event, sender.peer, hops)
+        return False
+
+    def _is_new(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
+        subscribed = member.subscribed
+        return take_in(
+            self._ctx, member.topic, member.recent, event, hops, sender, subscribed, ask=sender
+        )
+
+    # --- how a subscription begins ----------------------------------------------------------------
+
+    def _oracles(self, member: Membership) -> list[Contact]:
+        """The members to be asked what was published before."""
+        role = self._roles.by_topic.get(member.topic)
+        if role is not None and role.child is not None:
+            return role.child.known()[:_ASKED_MAX]
+        if role is None or role.forwarder is None:
+            return []
+        own = role.forwarder.place.table.own
+        near = sorted(role.forwarder.sound(), key=lambda entry: entry.key ^ own)
+        return [entry.contact for entry in near[:_ASKED_MAX]]
+
+    def _ask_seen(self, member: Membership, candidates: list[Contact]) -> None:
+        if not candidates:
+            self._begin(member, None)
+            return
+        first, *others = candidates
+
+        def answered(reply: SeenReply | None) -> None:
+            if not member.entering:
+                return
+            if reply is None or not reply.member:
+                self._ask_seen(member, others)
+                return
+            member.recent.skip_to(reply.seen, self._ctx.now)
+            self._begin(member, first)
+
+        asking = Asking(SeenReply, answered)
+        self._calls.ask(first, lambda number: SeenRequest(number, member.topic), asking)
+
+    def _begin(self, member: Membership, contact: Contact | None) -> None:
+        """The subscription stands; without a contact there seems to be no other member."""
+        member.asking = member.entering = False
+        self._answer(member, "joined" if contact is not None else "instantiated", contact)
+        self._beat(member, list(self.around(member).values()), fresh=True)
+        self._send_waiting(member)
+
+    def _send_waiting(self, member: Membership) -> None:
+        unsent, member.unsent = member.unsent, []
+        for event in unsent:
+            self._spread(member, event, 0, None)
+
+    def _answer(self, member: Membership, outcome: Outcome, contact: Contact | None) -> None:
+        for token in member.tokens:
+            self._ctx.out.append(Answer(token, outcome, contact))
+        member.tokens.clear()
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def _choose_links(self, member: Membership) -> list[Contact]:
+        """Choose links where some are gone or lacking. Returns the peers that are linked from now
+        on and were not, children excepted: they see to it themselves."""
+        forwarder = self._roles.forwarding(member.topic)
+        member.links = self._links_of(forwarder) if forwarder is not None else {}
+        came = self._watch(member)
+        children = forwarder.children if forwarder is not None else ()
+        return [one for one in came if one.peer not in children]
+
+    def _links_of(self, forwarder: Forwarder) -> Links:
+        own = position(forwarder.place.table.own)
+        known = {position(entry.key): entry.contact for entry in forwarder.sound()}
+        count, key = self._config.links_per_level, self._ctx.key(_KEEP, 0)
+        chosen: Links = {}
+        for level, there in treecast.levels(own, known, BITS).items():
+            kept = treecast.kept_links(own, level, there, (), count, key, BITS)
+            chosen[level] = {one: known[one] for one in kept}
+        return chosen
+
+    def _watch(self, member: Membership) -> list[Contact]:
+        """Tell upper layers which links came and went; returns those that came."""
+        now = self.around(member)
+        for peer in [peer for peer in member.watched if peer not in now]:
+            del member.watched[peer]
+            self._ctx.tell(LinkDown(member.topic, peer))
+        came = [contact for peer, contact in now.items() if peer not in member.watched]
+        for contact in came:
+            member.watched[contact.peer] = None
+            self._ctx.tell(LinkUp(member.topic, contact, 0))
+        return came
+
+    def around(self, member: Membership) -> dict[PeerId, Contact]:
+        """Links, parent, children."""
+        found = member.linked()
+        role = self._roles.by_topic.get(member.topic)
+        if role is not None:
+            found.update({one.peer: one for one in role.family()})
+        return found
+
+    def _seek_links(self, member: Membership) -> None:
+        """A new forwarder looks for links on all levels that have none. Its table learns of the
+        forwarders that are found; `settle` chooses among them the next time."""
+        own = self._roles.own(member.topic)
+        for level in range(max(member.links, default=0)):
+            if level not in member.links:
+                place = treecast.link_target(position(own), level, BITS)
+                target = own >> BITS << BITS | place
+                self._lookup.find(member.topic, target, lambda entries: None, FEW)
+
+    # --- schemes ----------------------------------------------------------------------------------
+
+    def _spread(self, member: Membership, event: Event, hops: int, source: PeerId | None) -> None:
+        """An event enters the topic here."""
+        role = self._roles.by_topic.get(member.topic)
+        if role is None or not role.is_placed:
+            if len(member.unsent) < _UNSENT_MAX:
+                member.unsent.append(event)
+        elif not self._config.gossips:
+            self._root(member, role, event, hops, source)
+        elif role.forwarder is not None:
+            self._gossip(member, role.forwarder, event, hops, source)
+            self._hand_down(role.forwarder, event, hops, source)
+        elif role.child is not None:
+            self._ctx.send(role.child.parent, Payload(member.topic, event, hops + 1))
+
+    def _root(
+        self, member: Membership, role: Role, event: Event, hops: int, source: PeerId | None
+    ) -> None:
+        """Cast an event from here; with several roots, have others cast it as well."""
+        others = self._other_roots(member, role)
+        names: list[PeerId] = []
+        if others:
+            first = role.child.parent if role.child is not None else self._ctx.me
+            names = [first.peer, *(one.peer for one in others)]
+        for tree, root in enumerate(others, 1):
+            cast = Cast(member.topic, event, hops + 1, treecast.ROOT_CHARGE, tree, names)
+            self._ctx.send(root, cast)
+        own = Cast(member.topic, event, hops, treecast.ROOT_CHARGE, 0, names)
+        self._cast(member, role, own, hops, source)
+
+    def _other_roots(self, member: Membership, role: Role) -> list[Contact]:
+        count = self._config.roots - 1
+        if not count:
+            return []
+        if role.forwarder is not None:
+            contacts = [entry.contact for entry in role.forwarder.sound()]
+        else:
+            contacts = role.child.known()[1:] if role.child is not None else []
+        known = {position(location(member.topic, one.peer)): one for one in contacts}
+        key = self._ctx.next_key(_ROOTS)
+        return [known[one] for one in treecast.other_roots(list(known), count, key, BITS)]
+
+    def _cast(
+        self,
+        member: Membership,
+        role: Role | None,
+        message: Cast,
+        hops: int,
+        source: PeerId | None,
+    ) -> None:
+        """Pass an event on to all members that this one is in charge of."""
+        topic, event = message.topic, message.event
+        new, first = member.serve(event, message.tree)
+        if role is None or not new:
+            return
+        forwarder, child = role.forwarder, role.child
+        if forwarder is not None:
+            for to, charge in self._delegates(member, forwarder, message):
+                onward = Cast(topic, event, hops + 1, charge, message.tree, message.roots)
+                self._ctx.send(to, onward)
+            if first:
+                self._hand_down(forwarder, event, hops, source)
+        elif child is not None and child.parent.peer != source:
+            own = position(self._roles.own(topic))
+            there = position(location(topic, child.parent.peer))
+            if treecast.is_in_charge(own, message.charge, there, BITS):
+                up = Cast(topic, event, hops + 1, message.charge, message.tree, message.roots)
+                self._ctx.send(child.parent, up)
+
+    def _delegates(
+        self, member: Membership, forwarder: Forwarder, message: Cast
+    ) -> list[tuple[Contact, int]]:
+        own, key = position(forwarder.place.table.own), self._ctx.next_key(_DELEGATE)
+        links = {level: list(there) for level, there in member.links.items()}
+        roots = [position(location(member.topic, peer)) for peer in message.roots]
+        chosen = treecast.delegates(own, message.charge, links, key, BITS, roots)
+        return [(member.links[charge - 1][place], charge) for place, charge in chosen]
+
+    def _hand_down(
+        self, forwarder: Forwarder, event: Event, hops: int, source: PeerId | None
+    ) -> None:
+        """To the children, which pass nothing on."""
+        message = Payload(forwarder.place.role, event, hops + 1)
+        for peer, child in forwarder.children.items():
+            if peer not in (source, event.publisher):
+                self._ctx.send(child.contact, message)
+
+    def _gossip(
+        self,
+        member: Membership,
+        forwarder: Forwarder,
+        event: Event,
+        hops: int,
+        source: PeerId | None,
+    ) -> None:
+        view = self._partners(member.topic, forwarder)
+        members = forwarder.size_estimate(self._ctx.config.dht.k)
+        count = treecast.fanout(members, self._config.gossip_mode)
+        without = [one for one in view if one in (source, event.publisher)]
+        key = self._ctx.next_key(_PARTNERS)
+        for peer in treecast.partners(list(view), count, key, without):
+            self._ctx.send(view[peer], Payload(member.topic, event, hops + 1))
+        if self._config.gossip_mode == "push-pull":
+            if not member.rounds_left:
+                self._ctx.set_timer(self._config.gossip_round_ms, ROUND, member.topic)
+            member.rounds_left = treecast.pull_rounds(members)
+
+    def _partners(self, topic: Topic, forwarder: Forwarder) -> dict[PeerId, Contact]:
+        """The peers that a forwarder gossips with: its view, or before it has one its table."""
+        role = self._roles.by_topic.get(topic)
+        if role is not None and role.view:
+            return role.view
+        return {entry.contact.peer: entry.contact for entry in forwarder.sound()}
+
+    # --- repair -----------------------------------------------------------------------------------
+
+    def _beat_sometimes(self, member: Membership) -> None:
+        """Beat over all links if something was seen since the last time, else over one of them:
+        now and then, or as long as another member has seen something else."""
+        if member.entering:
+            return
+        around, fingerprint = self.around(member), member.recent.fingerprint()
+        if fingerprint != member.beaten:
+            member.beaten, member.quiet_cycles = fingerprint, 0
+            self._beat(member, list(around.values()), fresh=False)
+            return
+        member.quiet_cycles += 1
+        if member.differs or member.quiet_cycles % _QUIET_EVERY == 0:
+            member.differs = False
+            others = list({**around, **self._alternatives(member)}.values())
+            if others:
+                self._beat(member, [self._ctx.pick(_ONE, others)], fresh=False)
+
+    def _alternatives(self, member: Membership) -> dict[PeerId, Contact]:
+        """Of a child: its parent may not have what it lacks, having come later."""
+        role = self._roles.by_topic.get(member.topic)
+        child = role.child if role is not None else None
+        return {one.peer: one for one in child.alternatives} if child is not None else {}
+
+    def _beat(self, member: Membership, contacts: list[Contact], fresh: bool) -> None:
+        message = Beat(member.topic, member.recent.fingerprint(), fresh)
+        for contact in contacts:
+            self._ctx.send(contact, message)
+
+    def _announce(self, member: Membership, events: list[Event], source: PeerId) -> None:
+        if not events:
+            return
+        spans = [Span(one.publisher, one.incarnation, one.number, one.number) for one in events]
+        message = IHave(member.topic, spans)
+        for peer, contact in self.around(member).items():
+            if peer != source:
+                self._ctx.send(contact, message)

@@ -1,0 +1,235 @@
+"""How a peer reaches forwarders: it finds them, is found by them, and speaks with them.
+
+*Finding.* From outside a topic the way leads over the peers that lie closest to the topic, from
+the lobby on; it ends at the first forwarder of the topic (`enter`). Inside, only forwarders of the
+topic are asked, by lookups `within` its prefix (`find`): no parasite messages (Baehni and others
+2004, Lemma 4.1).
+
+*Being found.* A peer looks its own locations up (`announce`), the lobby's and one per topic that it
+forwards: at first, when there are new neighbours, and every few periods, less often while its
+tables stay as they are (`Pace`).
+
+*Speaking.* `Exchange` counts and sends the messages about roles. A request waits for its answer
+among the DHT's own calls, so it is repeated, and ends exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from weft.ids import Contact, Topic
+from weft.protocol.context import Context
+from weft.protocol.kademlia.calls import Calls, Reply
+from weft.protocol.kademlia.kademlia import Kademlia, Place
+from weft.protocol.kademlia.question import Outcome, Question
+from weft.protocol.kademlia.searches import Search
+from weft.protocol.kademlia.table import Entry
+from weft.protocol.messages_dht import FindReply, Neighbour
+from weft.protocol.topic_dht.roles import (
+    LOBBY,
+    TOPIC_BITS,
+    TOPICS,
+    Config,
+    Pace,
+    Role,
+    RoleReply,
+    Roles,
+)
+from weft.protocol.wire import Message
+from weft.rules.draw import stream_of
+from weft.rules.prefix import common_prefix
+
+FEW = 4
+"""guess: so many of the closest are sought where only the closest is wanted; more than one, since
+the closest of those that are known may be gone."""
+_RANGE = stream_of("topic_dht.range")
+
+R = TypeVar("R", bound=Message)
+Found = Callable[[list[Entry]], None]
+"""Told of the forwarders that were found, closest first."""
+Answered = Callable[[RoleReply | None], None]
+"""Told of the answer, or None if there was none."""
+
+
+# --- finding, and being found ---------------------------------------------------------------------
+
+
+class Lookup:
+    """Lookups of one peer for forwarders."""
+
+    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, config: Config) -> None:
+        self._ctx = ctx
+        self._dht = dht
+        self._roles = roles
+        self._config = config
+        self._lobby = dht.settle(TOPICS, LOBBY, refreshed=False)
+        self._lobby_pace = Pace()
+
+    def enter(self, topic: Topic, target: int, then: Found) -> None:
+        """Find the closest forwarders from outside the topic."""
+        gates: list[Contact] = []
+
+        def seen(entry: Entry, reply: FindReply) -> bool:
+            if entry.role == topic:
+                gates.append(entry.contact)
+            return bool(gates)
+
+        def ended(outcome: Outcome) -> None:
+            if gates:
+                self.find(topic, target, then, FEW, gates)
+            else:
+                then([])
+
+        question = Question(TOPICS, target, sender_role=LOBBY)
+        search = Search(question, (self._lobby.table,), ended, seen, False, self._everybody())
+        if not self._dht.searches.start(search):
+            then([])
+
+    def find(
+        self,
+        topic: Topic,
+        target: int,
+        then: Found,
+        count: int = FEW,
+        others: Iterable[Contact] = (),
+    ) -> None:
+        """Find the closest forwarders among those of the topic, this peer excepted."""
+        forwarder = self._roles.forwarding(topic)
+        role = topic if forwarder is not None else LOBBY
+        tables = (forwarder.place.table,) if forwarder is not None else ()
+        question = Question(TOPICS, target, sender_role=role, within=TOPIC_BITS, count=count)
+        gates = tuple(Neighbour(one, topic) for one in others)
+
+        def ended(outcome: Outcome) -> None:
+            then(outcome.closest)
+
+        if not self._dht.searches.start(Search(question, tables, ended, None, False, gates)):
+            then([])
+
+    def find_closest(self, topic: Topic, then: Found, gates: Sequence[Contact]) -> None:
+        """Find the forwarders closest to this peer: from those that it knows, and if these are
+        gone, from outside."""
+        own = self._roles.own(topic)
+
+        def found(entries: list[Entry]) -> None:
+            if entries:
+                then(entries)
+            else:
+                self.enter(topic, own, then)
+
+        self.find(topic, own, found, FEW, gates)
+
+    def announce(self, place: Place, again: bool = False) -> None:
+        """Look an own location up through the lobby, as a newcomer would: the peers around it
+        learn of it, and parts of a topic that do not know each other meet. Then look into the
+        ranges of other topics, so that lookups for these that come by are shown the way: into all
+        of them at first, later (`again`) into one at a time, and not so wide."""
+        count = FEW if again else 0
+        question = Question(TOPICS, place.table.own, sender_role=place.role, count=count)
+        near = tuple(
+            Neighbour(entry.contact, entry.role)
+            for entry in self._lobby.table.closest(place.table.own, self._ctx.config.dht.k)
+        )
+        tables = (place.table,)
+        everybody = (*near, *self._everybody())
+
+        def found(outcome: Outcome) -> None:
+            ranges: Sequence[int] = _ranges(place)
+            if again and ranges:
+                ranges = [self._ctx.pick(_RANGE, ranges)]
+            for bucket in ranges:
+                self._dht.look_into(place, bucket, FEW)
+
+        self._dht.searches.start(Search(question, tables, found, None, True, everybody))
+
+    def announce_lobby(self) -> None:
+        self.announce(self._lobby)
+
+    def look_around(self) -> None:
+        """There are (new) neighbours: be known to them, and meet other parts of one's topics."""
+        self._lobby_pace.restart()
+        self.announce_lobby()
+        for role in self._roles.by_topic.values():
+            if role.forwarder is not None:
+                role.pace.restart()
+                self.announce(role.forwarder.place, again=True)
+
+    def refresh(self, role: Role, period: int) -> None:
+        """Keep the table of a forwarder in touch with the topic, and with what is around it."""
+        forwarder, every = role.forwarder, self._config.refresh_periods
+        if forwarder is not None and role.pace.is_due(period, every, forwarder.fingerprint()):
+            own = forwarder.place.table.own
+            self.find(role.topic, own, lambda entries: None, self._ctx.config.dht.k)
+            self.announce(forwarder.place, again=True)
+
+    def refresh_lobby(self, period: int) -> None:
+        if self._lobby_pace.is_due(period, self._config.refresh_periods, 1):
+            self.announce(self._lobby, again=True)
+
+    def _everybody(self) -> tuple[Neighbour, ...]:
+        return tuple(Neighbour(contact, LOBBY) for contact in self._dht.known())
+
+
+def _ranges(place: Place) -> range:
+    """The buckets of a place in which other topics may lie: up to the deepest one known. Beyond
+    it and up to the own topic there is nobody, in some two hundred empty ranges."""
+    own, bits = place.table.own, place.space.bits
+    shared = (common_prefix(own, entry.key, bits) for entry in place.table)
+    return range(2 + max((one for one in shared if one < TOPIC_BITS), default=-2))
+
+
+# --- speaking -------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """What one peer says about roles, and the answers that it waits for."""
+
+    def __init__(self, ctx: Context, calls: Calls) -> None:
+        self._ctx = ctx
+        self._calls = calls
+
+    def send(self, to: Contact, message: Message) -> None:
+        self._ctx.counters["topic_dht_messages"] += 1
+        self._ctx.send(to, message)
+
+    def ask(self, to: Contact, make: Callable[[int], Message], then: Answered) -> None:
+        """Send the message that `make` makes for a request's number; it is repeated while it is
+        not answered, so the receiver may get it twice."""
+        self._ctx.counters["topic_dht_messages"] += 1
+        self._calls.ask(to, make, Asking(RoleReply, then))
+
+
+class Asking(Generic[R]):
+    """A request that waits for an answer of one kind; `then` is told of it, or None."""
+
+    __slots__ = ("_then", "expects")
+
+    def __init__(self, expects: type[R], then: Callable[[R | None], None]) -> None:
+        self.expects = expects
+        self._then = then
+
+    def answered(self, reply: Reply) -> None:
+        assert isinstance(reply, self.expects)
+        self._then(reply)
+
+    def slow(self) -> None:
+        pass
+
+    def failed(self) -> None:
+        self._then(None)
+
+
+def after_all(count: int, then: Callable[[], None]) -> Callable[..., None]:
+    """To be called so many times, with anything; after the last call (or at once) `then` is."""
+    waiting = count
+    if not waiting:
+        then()
+
+    def one(*_: object) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            then()
+
+    return one

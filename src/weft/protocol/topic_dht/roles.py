@@ -1,0 +1,657 @@
+"""Roles in topics: where a peer lies, what it is there, and what it remembers of it.
+
+A peer lies at hash(topic) ∘ hash(peer) in every topic that it forwards (Baehni and others 2004,
+Section 4.1). In a topic it is a *forwarder*, with a location, a routing table R_p(v) and children
+C_p(v), or a *child* of the forwarder closest to it, with some other forwarders F_p(v) in reserve
+(Section 4.2). L_p are the locations of a peer, T_p the topics that it is subscribed to.
+
+`Role` is all that a peer remembers of one topic; `Roles` holds one per topic. Other layers read
+them and call their transitions; this module alone writes them:
+
+| transition | called by the layer, and when |
+| --- | --- |
+| `Roles.want`, `unwant`, `drop` | initiator: the user subscribes, unsubscribes, all is given up |
+| `Role.begin`, `end`, `pass_on` | initiator: an own operation is under way, over, another peer's |
+| `Roles.take_location`, `give_location` | initiator: the peer starts and stops forwarding |
+| `Role.become_child`, `orphan` | initiator, stabilisation: it has a parent, or none any more |
+| `Role.lock_for`, `unlock`, `expire` | responder: another peer's operation begins, ends, is late |
+| `Forwarder.adopt`, `release`, `moved` | responder, stabilisation: children come and go |
+
+Invariants: a peer is never forwarder and child of one topic; `operation` and `lock` belong to at
+most one operation each, so at most one of this peer's own and one of another peer's is under way
+per topic.
+
+An operation between two peers, op(p, q, t), is a `RoleRequest` of the initiator p, answered by a
+`RoleReply`, and closed by a `RoleDone` if it takes several steps. A peer that changes the set of
+forwarders tells the forwarders around it (`Appeared`, `Vanished`) and sends its children on
+(`Rejoin`).
+
+Deviation: every peer also lies in the *lobby*, the empty topic. From there it routes to topics in
+which it has no location yet, and neighbours of the general overlay, whose topics are unknown, are
+found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from msgspec import Meta
+
+from weft.bounded import BoundedDict
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
+from weft.protocol.kademlia.kademlia import Kademlia, Place
+from weft.protocol.kademlia.space import Space
+from weft.protocol.kademlia.table import Entry
+from weft.protocol.seam import Millis
+from weft.protocol.wire import Counter, Message
+from weft.rules import prefix
+from weft.rules import roles as rules
+from weft.rules.treecast import ROOTS_MAX, Mode
+
+# --- messages -------------------------------------------------------------------------------------
+
+CONTACTS_MAX = 32
+"""guess: forwarders named in one message."""
+CHILDREN_MAX = 64
+"""guess: bound on k, the children of a forwarder."""
+TOLD_MAX = 64
+"""guess: forwarders that are told of one that leaves; the others notice when they ask it."""
+
+Contacts: TypeAlias = Annotated[list[Contact], Meta(max_length=CONTACTS_MAX)]
+Operation: TypeAlias = Annotated[int, Meta(ge=0, le=5)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 32)]
+
+LOOK = 0
+"""How many children, locations and topics have you?"""
+JOIN = 1
+SPLIT = 2
+REPLACE = 3
+MAKECHILD = 4
+SEAT = 5
+"""Which member has seat `seat` with you? The first is your own, the others are your children's."""
+
+Verdict: TypeAlias = Annotated[int, Meta(ge=0, le=3)]
+ACCEPTED = 0
+ABORTED = 1
+"""The operation's assumption does not hold (any more)."""
+BUSY = 2
+"""Another operation is under way."""
+ABSENT = 3
+"""The asked peer does not forward this topic."""
+
+
+class RoleRequest(Message, frozen=True, tag=80):
+    """op(p, q, t): the sender is p, the receiver q."""
+
+    request: Counter
+    topic: WireTopic
+    operation: Operation
+    locations: Count = 0  # |L_p| of the sender
+    topics: Count = 0  # |T_p| of the sender
+    seat: Count = 0  # with SEAT
+    work: Count = 0  # subscribers that the sender serves, in all topics
+
+
+class RoleReply(Message, frozen=True, tag=81):
+    request: Counter
+    verdict: Verdict
+    forwarders: Contacts = []  # neighbours of the receiver in the topic; aborted: a closer one
+    children: Count = 0  # |C_q|
+    locations: Count = 0  # |L_q|
+    topics: Count = 0  # |T_q|
+    member: Contact | None = None  # with SEAT: the member that has it
+
+
+class RoleDone(Message, frozen=True, tag=82):
+    """The initiator is through with the operation, or gives it up."""
+
+    topic: WireTopic
+    request: Counter
+    done: bool
+
+
+class Invite(Message, frozen=True, tag=83):
+    """The sender, a forwarder, asks for this operation to be initiated with it."""
+
+    topic: WireTopic
+    operation: Operation
+
+
+class Appeared(Message, frozen=True, tag=84):
+    """The sender forwards the topic from now on; children closer to it are to be sent to it."""
+
+    request: Counter
+    topic: WireTopic
+
+
+class Vanished(Message, frozen=True, tag=85):
+    """The sender does not forward the topic any more."""
+
+    topic: WireTopic
+
+
+class Rejoin(Message, frozen=True, tag=86):
+    """To a child: find your closest forwarder anew; these may be it."""
+
+    request: Counter
+    topic: WireTopic
+    forwarders: Contacts = []
+
+
+class Forget(Message, frozen=True, tag=87):
+    """The sender is not the receiver's child (any more)."""
+
+    topic: WireTopic
+
+
+# --- config ---------------------------------------------------------------------------------------
+
+Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
+"""How events spread in a topic, the same at all peers of a network: in the full ones every
+subscriber has a location and takes part, in the others only forwarders do, each for its children.
+"""
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_SWITCHES = ("scheme", "gossip_mode", "view_percent")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The paper names k, l, K and f and gives no values."""
+
+    children_max: int = 8  # guess: k, per topic
+    alternatives_max: int = 4  # guess: l of Algorithm 1, forwarders known to a child
+    period_ms: Millis = 10_000  # guess: of Algorithms 1 and 2
+    silent_periods: int = 3  # guess: then a parent takes a child for gone
+    refresh_periods: int = 3  # guess: from one refresh of a forwarder's table to the next
+    lease_ms: Millis = 15_000  # guess: an operation not closed by then is taken for given up
+    retry_ms: Millis = 500  # guess: an aborted operation is tried again after about so long
+    view_max: int = 20  # guess: l of Algorithm 2
+    view_fanout: int = 4  # guess: K
+    view_percent: int = 25  # guess: f; 0: no views are kept
+    draws_max: int = 128  # guess: seats drawn for one random member; about ten are usual
+    scheme: Scheme = "forward-treecast"  # guess: the fewest messages and the least state
+    links_per_level: int = 4  # measured: see rules/treecast.py; 1 in the paper
+    roots: int = 1  # paper: f + 1 trees, of which f may be lost with their roots
+    gossip_mode: Mode = "push"  # paper names both
+    gossip_round_ms: Millis = 1_000  # guess: push-pull calls a member so often after an event
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name not in _SWITCHES and value < 1:
+                raise ValueError(f"topic_dht.{name} must be at least 1")
+        for name, known in (("scheme", SCHEMES), ("gossip_mode", get_args(Mode))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"topic_dht.{name}: one of {', '.join(known)}")
+        if self.roots > ROOTS_MAX:
+            raise ValueError(f"topic_dht.roots must be at most {ROOTS_MAX}")
+        if self.links_per_level > CONTACTS_MAX:
+            raise ValueError(f"topic_dht.links_per_level must be at most {CONTACTS_MAX}")
+        if self.children_max >= CHILDREN_MAX:
+            raise ValueError(f"topic_dht.children_max must be less than {CHILDREN_MAX}")
+        if self.alternatives_max > CONTACTS_MAX:
+            raise ValueError(f"topic_dht.alternatives_max must be at most {CONTACTS_MAX}")
+        if not 0 <= self.view_percent <= 100:
+            raise ValueError("topic_dht.view_percent must be 0 to 100")
+
+    @property
+    def everybody_forwards(self) -> bool:
+        return self.scheme.startswith("full-")
+
+    @property
+    def gossips(self) -> bool:
+        return self.scheme.endswith("-gossip")
+
+    @property
+    def k(self) -> int:
+        """The most children of a forwarder."""
+        return 0 if self.everybody_forwards else self.children_max
+
+    @property
+    def silence_ms(self) -> Millis:
+        """A parent or a child that was not heard of for so long is taken for gone."""
+        return self.silent_periods * self.period_ms
+
+
+# --- where a peer lies ----------------------------------------------------------------------------
+
+LOBBY = GENERAL
+TOPIC_BITS = prefix.BITS
+"""Locations that share so many leading bits are of one topic."""
+_REMEMBERED = 16_384
+"""guess"""
+
+
+@lru_cache(_REMEMBERED)
+def location(topic: Topic, peer: PeerId) -> int:
+    return prefix.joined(topic.encode(), peer)
+
+
+def position(location: int) -> int:
+    """The place inside a topic of one of its locations: hash(peer)."""
+    return location & ((1 << prefix.BITS) - 1)
+
+
+TOPICS = Space(1, 2 * prefix.BITS, location)
+
+
+# --- state: what a peer is in a topic -------------------------------------------------------------
+
+
+@dataclass
+class ChildEntry:
+    """A child as its parent knows it."""
+
+    contact: Contact
+    heard_ms: Millis
+
+
+@dataclass
+class Forwarder:
+    """The peer has a location in the topic: `place` is R_p(v), `children` C_p(v)."""
+
+    place: Place
+    children: dict[PeerId, ChildEntry] = field(default_factory=dict)
+    moving: dict[PeerId, None] = field(default_factory=dict)  # children told to go elsewhere
+
+    def adopt(self, child: Contact, now: Millis) -> None:
+        self.moving.pop(child.peer, None)
+        self.children[child.peer] = ChildEntry(child, now)
+
+    def release(self, peer: PeerId) -> None:
+        """A peer is no child any more, if it was one."""
+        self.children.pop(peer, None)
+        self.moving.pop(peer, None)
+
+    def release_silent(self, since: Millis) -> None:
+        """Release the children that were not heard of since then."""
+        for peer, child in list(self.children.items()):
+            if child.heard_ms < since:
+                self.release(peer)
+
+    def send_off(self, peer: PeerId) -> bool:
+        """Note that a child is told to go elsewhere; False if it was told already."""
+        if peer in self.moving:
+            return False
+        self.moving[peer] = None
+        return True
+
+    def moved(self, peer: PeerId, gone: bool) -> None:
+        """A child that was told to go elsewhere has answered. It may have come back meanwhile, or
+        gone by itself; then the answer says nothing new."""
+        if peer in self.moving:
+            del self.moving[peer]
+            if gone:
+                self.children.pop(peer, None)
+
+    def neighbours(self) -> list[Entry]:
+        """Other forwarders of the topic in the table, closest first; some may be gone."""
+        table = self.place.table
+        topic = self.place.role
+        return [one for one in table.closest(table.own, len(table)) if one.role == topic]
+
+    def gates(self, most: int) -> list[Contact]:
+        """The closest of the neighbours, for a child's F."""
+        return [one.contact for one in self.neighbours()[:most]]
+
+    def sound(self) -> list[Entry]:
+        """Other forwarders of the topic in the table that answered last."""
+        topic = self.place.role
+        return [one for one in self.place.table if one.role == topic and not one.failures]
+
+    def fingerprint(self) -> int:
+        """Changes with the forwarders in the table."""
+        found = 0
+        for entry in self.sound():
+            found ^= entry.key
+        return found
+
+    def size_estimate(self, bucket_size: int) -> int:
+        """How many forwarders the topic has: counted where the table has room for all, else from
+        how far away the closest ones are."""
+        keys = [position(entry.key) for entry in self.sound()]
+        if len(keys) < bucket_size:
+            return len(keys) + 1
+        own = position(self.place.table.own)
+        near = sorted(one ^ own for one in keys)[:bucket_size]
+        return max(len(keys) + 1, round(len(near) * 2.0**prefix.BITS / near[-1]))
+
+    def closer(self, peer: PeerId) -> Entry | None:
+        """A forwarder known to be closer to a peer than this one, that peer itself excepted."""
+        table, topic = self.place.table, self.place.role
+        target = location(topic, peer)
+        for entry in table.closest(target, 2, sound=True):
+            closer = rules.is_closer(target, entry.key, table.own)
+            if entry.key != target and entry.role == topic and closer:
+                return entry
+        return None
+
+    def pick_child(self, rule: Callable[[int, Sequence[int]], int]) -> ChildEntry:
+        """The child that a rule picks from the own location and those of all children."""
+        spots = {location(self.place.role, peer): peer for peer in self.children}
+        return self.children[spots[rule(self.place.table.own, list(spots))]]
+
+
+@dataclass
+class Child:
+    """The peer hangs on `parent`; `alternatives` is F_p(v)."""
+
+    parent: Contact
+    alternatives: list[Contact]
+    confirmed_ms: Millis
+    updated: bool = True  # the paper's recupdate
+
+    def known(self) -> list[Contact]:
+        others = [one for one in self.alternatives if one.peer != self.parent.peer]
+        return [self.parent, *others]
+
+    def next_round(self) -> bool:
+        """A round of Algorithm 1 begins: whether the last one brought an answer."""
+        updated, self.updated = self.updated, False
+        return updated
+
+    def answered(self) -> None:
+        """A forwarder has said in this round that it is the parent."""
+        self.updated = True
+
+
+@dataclass(frozen=True)
+class Lock:
+    """An operation of another peer that this one accepted and that is not closed yet."""
+
+    peer: PeerId
+    request: int
+    operation: int
+    until_ms: Millis
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """An operation that this peer was asked to initiate and could not yet."""
+
+    sender: Contact
+    operation: int
+    until_ms: Millis
+
+
+class Regions:
+    """How large the regions of a topic are that random members are drawn from (`samples.py`)."""
+
+    __slots__ = ("_estimates", "bits")
+
+    def __init__(self) -> None:
+        self.bits: int | None = None  # of a region's prefix inside the topic; None: not settled
+        self._estimates: list[float] = []  # of how many forwarders there are
+
+    def learn(self, estimate: float, needed: int, most: int) -> None:
+        """Settle the size once so many estimates of the forwarders are there; `most` is how many
+        of them a lookup finds."""
+        self._estimates.append(estimate)
+        if len(self._estimates) >= needed:
+            mean = sum(self._estimates) / len(self._estimates)
+            self.bits = rules.region_bits(mean, most)
+            self._estimates.clear()
+
+    def halve(self) -> None:
+        """A region held more forwarders than a lookup finds."""
+        if self.bits is not None:
+            self.bits += 1
+
+    def unsettle(self) -> None:
+        """The topic may have grown or shrunk."""
+        self.bits = None
+
+
+_EAGER = 2
+"""guess: times that a table is looked after at the usual pace although nothing changes."""
+_SLOWEST = 3
+"""guess: halvings of that pace."""
+
+
+class Pace:
+    """When a table is looked after: every so many periods, and less and less often while nothing
+    changes in it."""
+
+    __slots__ = ("_last", "_quiet", "_state")
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._last = 0
+        self._quiet = 0
+        self._state = 0
+
+    def is_due(self, period: int, every: int, state: int) -> bool:
+        """`state` is a fingerprint of what the table holds; 0, of an empty one, is not to be left
+        so."""
+        if state != self._state or not state:
+            self._state, self._quiet = state, 0
+        slower = 1 << min(_SLOWEST, max(0, self._quiet - _EAGER))
+        if period - self._last < every * slower:
+            return False
+        self._last = period
+        self._quiet += 1
+        return True
+
+
+@dataclass
+class Role:
+    """One topic."""
+
+    topic: Topic
+    view: BoundedDict[PeerId, Contact]  # Algorithm 2, oldest first
+    wanted: bool = True  # subscribed
+    forwarder: Forwarder | None = None
+    child: Child | None = None
+    operation: int = 0  # serial of the own operation under way, 0: none
+    since_ms: Millis = 0  # when it began
+    retry: int = 0  # serial of the timer that tries again
+    tries: int = 0  # how often it was set since something ended well
+    lock: Lock | None = None
+    invitation: Invitation | None = None
+    acks: list[tuple[Contact, int]] = field(default_factory=list)  # they wait for this one's join
+    regions: Regions = field(default_factory=Regions)
+    pace: Pace = field(default_factory=Pace)  # of looking after the table
+
+    @property
+    def is_placed(self) -> bool:
+        return self.forwarder is not None or self.child is not None
+
+    def is_busy(self, now: Millis) -> bool:
+        """Whether others' operations have to wait."""
+        locked = self.lock is not None and self.lock.until_ms > now
+        return bool(self.operation) or locked or bool(self.forwarder and self.forwarder.moving)
+
+    def family(self) -> list[Contact]:
+        """Parent or children."""
+        if self.forwarder is not None:
+            return [one.contact for one in self.forwarder.children.values()]
+        return [self.child.parent] if self.child is not None else []
+
+    # --- own operations ---------------------------------------------------------------------------
+
+    def begin(self, serial: int, now: Millis) -> int:
+        self.operation = serial
+        self.since_ms = now
+        return serial
+
+    def end(self) -> list[tuple[Contact, int]]:
+        """The own operation is over; returns the requests that waited for it."""
+        self.operation = 0
+        if self.is_placed:
+            self.tries = 0
+        acks, self.acks = self.acks, []
+        return acks
+
+    def pass_on(self) -> None:
+        """What the own operation was to bring about, another peer's is to bring about now."""
+        self.operation = 0
+
+    def next_try(self, serial: int) -> int:
+        """A timer is set for another attempt; returns how many there were since something ended
+        well."""
+        self.retry = serial
+        self.tries += 1
+        return self.tries - 1
+
+    def owe(self, asker: Contact, request: int) -> None:
+        """A request is answered when the own operation ends."""
+        if (asker, request) not in self.acks:
+            self.acks.append((asker, request))
+
+    def invite(self, sender: Contact, operation: int, until_ms: Millis) -> None:
+        self.invitation = Invitation(sender, operation, until_ms)
+
+    def take_invitation(self, now: Millis) -> Invitation | None:
+        """The invitation, which is spent then; it stays while other operations are under way and
+        its time is not up."""
+        invitation = self.invitation
+        if invitation is None or (self.is_busy(now) and now < invitation.until_ms):
+            return None
+        self.invitation = None
+        return invitation
+
+    # --- others' operations -----------------------------------------------------------------------
+
+    def lock_for(self, peer: PeerId, request: int, operation: int, until_ms: Millis) -> None:
+        self.lock = Lock(peer, request, operation, until_ms)
+
+    def is_locked_for(self, peer: PeerId, request: int) -> bool:
+        return self.lock is not None and (self.lock.peer, self.lock.request) == (peer, request)
+
+    def unlock(self, peer: PeerId, request: int) -> Lock | None:
+        """The initiator closes its operation; returns None if another one has the lock."""
+        if not self.is_locked_for(peer, request):
+            return None
+        lock, self.lock = self.lock, None
+        return lock
+
+    def expire(self, now: Millis) -> None:
+        """A lock ends with its lease."""
+        if self.lock is not None and self.lock.until_ms <= now:
+            self.lock = None
+
+    # --- what the peer is -------------------------------------------------------------------------
+
+    def move_in(self, place: Place) -> Child | None:
+        """The peer forwards from a place; returns what it was as a child."""
+        old, self.child = self.child, None
+        self.forwarder = Forwarder(place)
+        return old
+
+    def move_out(self) -> Forwarder | None:
+        """The peer does not forward any more; returns what it was as a forwarder."""
+        forwarder, self.forwarder = self.forwarder, None
+        if forwarder is not None:
+            self.lock = None
+        return forwarder
+
+    def become_child(
+        self, parent: Contact, alternatives: Sequence[Contact], most: int, now: Millis
+    ) -> Contact | None:
+        """The peer hangs on `parent`; what it knew of other forwarders is kept where there is
+        room. Returns the parent that it had, if that was another one."""
+        old = self.child
+        others = list(alternatives)
+        if old is not None:
+            named = {one.peer for one in others} | {parent.peer}
+            others += [one for one in old.alternatives if one.peer not in named]
+        self.child = Child(parent, others[:most], now)
+        return old.parent if old is not None and old.parent.peer != parent.peer else None
+
+    def orphan(self) -> None:
+        self.child = None
+
+    def forget_forwarder(self, peer: PeerId) -> None:
+        """A peer has said that it does not forward the topic."""
+        self.view.pop(peer, None)
+        if self.forwarder is not None:
+            self.forwarder.place.table.remove(location(self.topic, peer))
+        elif self.child is not None:
+            rest = [one for one in self.child.alternatives if one.peer != peer]
+            self.child.alternatives = rest
+
+    def lose(self, peer: PeerId) -> None:
+        """A peer cannot be reached: it is of no use until it is heard from again."""
+        self.view.pop(peer, None)
+        if self.forwarder is None:
+            return
+        self.forwarder.release(peer)
+        table = self.forwarder.place.table
+        entry = table.get(location(self.topic, peer))
+        if entry is not None and not entry.failures:
+            table.failed(entry.key)
+
+
+class Roles:
+    """All topics of one peer, and where it lies in each."""
+
+    def __init__(self, me: Contact, dht: Kademlia, config: Config) -> None:
+        self.me = me
+        self.by_topic: dict[Topic, Role] = {}
+        self._dht = dht
+        self._config = config
+
+    def want(self, topic: Topic) -> Role | None:
+        """The peer is subscribed; returns the role if it is a new one."""
+        role = self.by_topic.get(topic)
+        if role is not None:
+            role.wanted = True
+            return None
+        role = self.by_topic[topic] = Role(topic, BoundedDict(self._config.view_max))
+        return role
+
+    def unwant(self, topic: Topic) -> Role | None:
+        """The peer is not subscribed any more; returns the role that is to be given up."""
+        role = self.by_topic.get(topic)
+        if role is not None:
+            role.wanted = False
+        return role
+
+    def drop(self, role: Role) -> None:
+        self.by_topic.pop(role.topic, None)
+
+    def take_location(self, role: Role) -> tuple[Place, Child | None]:
+        """Make this peer a forwarder: where it lies, and what it was as a child."""
+        place = self._dht.settle(TOPICS, role.topic, refreshed=False)
+        return place, role.move_in(place)
+
+    def give_location(self, role: Role) -> Forwarder | None:
+        """Stop forwarding: what this peer was as a forwarder, None if it was none."""
+        forwarder = role.move_out()
+        if forwarder is not None:
+            self._dht.quit(TOPICS, role.topic)
+        return forwarder
+
+    def load(self, topic: Topic | None = None) -> rules.Load:
+        """|L_p|, |T_p|, |C_p| in a topic, and what all of it amounts to."""
+        forwarded = [one.forwarder for one in self.by_topic.values() if one.forwarder is not None]
+        here = self.forwarding(topic) if topic is not None else None
+        return rules.Load(
+            len(forwarded),
+            sum(one.wanted for one in self.by_topic.values()),
+            len(here.children) if here is not None else 0,
+            sum(1 + len(one.children) for one in forwarded),
+        )
+
+    def forwarding(self, topic: Topic) -> Forwarder | None:
+        role = self.by_topic.get(topic)
+        return role.forwarder if role is not None else None
+
+    def seat(self, topic: Topic, seat: int) -> Contact | None:
+        """The member that has a seat here: this peer the first, its children the others."""
+        forwarder = self.forwarding(topic)
+        if forwarder is None:
+            return None
+        members = [self.me, *(one.contact for one in forwarder.children.values())]
+        return members[seat] if seat < len(members) else None
+
+    def own(self, topic: Topic) -> int:
+        return location(topic, self.me.peer)
+
+    def is_closer(self, topic: Topic, one: PeerId, other: PeerId) -> bool:
+        """Whether the first of two peers is closer to this one."""
+        return rules.is_closer(self.own(topic), location(topic, one), location(topic, other))
