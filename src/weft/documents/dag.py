@@ -211,7 +211,7 @@ class Stream:
         self._forgotten_top = self._top  # no event that only the store remembers is higher
         # Ordered, since a plain dict slows down when its front is taken repeatedly.
         self._heights = OrderedDict(self.heads)
-        self._waiting = WaitingRoom(waiting_max, waiting_bytes_max)
+        self.room = WaitingRoom(waiting_max, waiting_bytes_max)
         self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
         # Parents that released events name; no heads if they come after all.
         self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
@@ -219,15 +219,15 @@ class Stream:
     @property
     def waiting(self) -> int:
         """How many events wait for parents."""
-        return len(self._waiting)
+        return len(self.room)
 
     def missing(self) -> list[Cid]:
         """The parents that waiting events lack and that have not come themselves, oldest first."""
-        return [cid for cid in self._children if cid not in self._waiting]
+        return [cid for cid in self._children if cid not in self.room]
 
     def lowest_waiting(self) -> int:
         """The height of the lowest event that waits; 0 where none does."""
-        return self._waiting.lowest()
+        return self.room.lowest()
 
     def height(self, cid: Cid) -> int | None:
         """The height of a released event."""
@@ -237,9 +237,13 @@ class Stream:
     def knows(self, cid: Cid, height: int = 0) -> bool:
         """Whether an event has come, released or not. Given its height, the store need not be
         asked about what is higher than anything that is only there."""
-        if cid in self._waiting or cid in self._heights:
+        if cid in self.room or cid in self._heights:
             return True
         return not height > self._forgotten_top and self._lookup(cid) is not None
+
+    def prune(self, floor: Position) -> None:
+        """The store has dropped what lies at or below this: it is not taken in again."""
+        self.floor = max(self.floor, floor)
 
     def awaits(self, cid: Cid) -> bool:
         """Whether an event that was taken in names this one as its parent, and waits for it."""
@@ -279,11 +283,11 @@ class Stream:
 
     def _wait(self, event: Event, lacking: list[Cid]) -> Added:
         """Let an event wait for these parents, and the highest go where it must."""
-        has_room, gone = self._waiting.put(event, len(lacking))
+        has_room, gone = self.room.put(event, len(lacking))
         added = Added(None if has_room else Reason.NO_ROOM)
         if has_room:
             for parent in lacking:
-                if parent not in self._children and parent not in self._waiting:
+                if parent not in self._children and parent not in self.room:
                     added.missing.append(parent)
                 self._children.setdefault(parent, []).append(event.cid)
         for other in gone:
@@ -305,7 +309,7 @@ class Stream:
     def give_up(self, cid: Cid) -> Added:
         """Stop waiting for an event that nobody has any more; what waited for it is released."""
         added = Added()
-        if cid in self._children and cid not in self._waiting:
+        if cid in self._children and cid not in self.room:
             self._forgo(cid)
             self._settle([cid], added)
         return added
@@ -313,7 +317,7 @@ class Stream:
     def pass_over(self, cid: Cid) -> Added:
         """An event that came and is not wanted: nothing waits for it, now or later."""
         added = Added()
-        if cid not in self._waiting:
+        if cid not in self.room:
             self._forgo(cid)
             self._settle([cid], added)
         return added
@@ -327,7 +331,7 @@ class Stream:
         """Whether there is no room for an event, and some parent is surely lacking: nothing that
         came is just below it. Found without the store, for whoever is far behind is brought many
         such events."""
-        if event.height <= self._top + 1 or self._waiting.admits(event):
+        if event.height <= self._top + 1 or self.room.admits(event):
             return False
         return not any(self._is_gone(event, parent) for parent in event.parents)
 
@@ -336,7 +340,7 @@ class Stream:
 
     def _released_height(self, cid: Cid) -> int | None:
         """As `height`, without asking the store about what is known not to be there."""
-        return None if cid in self._children or cid in self._waiting else self.height(cid)
+        return None if cid in self._children or cid in self.room else self.height(cid)
 
     def _is_gone(self, event: Event, parent: Cid) -> bool:
         return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
@@ -357,10 +361,10 @@ class Stream:
             ready: list[Event] = []
             for cid in arrived:
                 for child in self._children.pop(cid, ()):
-                    waiting = self._waiting[child]
+                    waiting = self.room[child]
                     waiting.lacking -= 1
                     if not waiting.lacking:
-                        ready.append(self._waiting.take(child))
+                        ready.append(self.room.take(child))
             arrived = []
             for event in sorted(ready, key=position):
                 if self._has_wrong_height(event, complete=True):
@@ -376,7 +380,7 @@ class Stream:
         while doomed:
             gone = doomed.pop()
             for child in self._children.pop(gone, ()):
-                event = self._waiting.take(child)
+                event = self.room.take(child)
                 self._orphan(event)
                 added.dropped.append(event)
                 doomed.append(child)
