@@ -134,9 +134,9 @@ class Fetch:
         self._take_in = take_in
         self._give_up = give_up
         self._wants: dict[Cid, _Want] = {}
-        self._per_source: dict[PeerId, int] = {}
+        self.per_source: dict[PeerId, int] = {}
         self._idle: dict[Cid, None] = {}  # wants that no peer is being asked for
-        self._requests: dict[int, _Request] = {}
+        self.requests: dict[int, _Request] = {}
         self._paused: dict[Cid, None] = {}  # all were asked in vain
         self._again_armed = False
         self._round_trip = RoundTrip()
@@ -177,9 +177,9 @@ class Fetch:
         want = self._wants.pop(cid, None)
         if want is not None:
             if want.first is not None:
-                left = self._per_source.pop(want.first) - 1
+                left = self.per_source.pop(want.first) - 1
                 if left:
-                    self._per_source[want.first] = left
+                    self.per_source[want.first] = left
             self._idle.pop(cid, None)
             self._paused.pop(cid, None)
             self._fresh.pop(cid, None)
@@ -193,11 +193,11 @@ class Fetch:
     def on_blocks_reply(self, sender: Contact, message: BlocksReply) -> None:
         """Each block is checked as if this peer had not asked for it. What the answer has no room
         for may be asked of the same peer again."""
-        request = self._requests.get(message.request)
+        request = self.requests.get(message.request)
         if request is None or request.contact.peer != sender.peer:
             self._ctx.counters["history_unasked"] += 1
             return
-        del self._requests[message.request]
+        del self.requests[message.request]
         self._round_trip.note(self._ctx.now - request.asked_at)
         left = dict.fromkeys(request.cids)
         for block in message.blocks:
@@ -236,12 +236,12 @@ class Fetch:
         self._pump()
 
     def on_timeout(self, number: int) -> None:
-        request = self._requests.pop(number, None)
+        request = self.requests.pop(number, None)
         if request is not None:
             self._settle(request)
 
     def on_peer_lost(self, peer: PeerId) -> None:
-        lost = [n for n, request in self._requests.items() if request.contact.peer == peer]
+        lost = [n for n, request in self.requests.items() if request.contact.peer == peer]
         for number in lost:
             self.on_timeout(number)
 
@@ -253,13 +253,13 @@ class Fetch:
         """A new want, if there is room."""
         ctx, limits = self._ctx, self._ctx.config.history
         first = source.peer if source is not None else None
-        of_source = self._per_source.get(first, 0) if first is not None else 0
+        of_source = self.per_source.get(first, 0) if first is not None else 0
         if len(self._wants) >= limits.wants_max or of_source >= limits.wants_per_source_max:
             ctx.counters["history_wants_refused"] += 1
             return None
         want = self._wants[cid] = _Want(topic, ctx.now + limits.give_up_ms, first, hearsay)
         if first is not None:
-            self._per_source[first] = of_source + 1
+            self.per_source[first] = of_source + 1
         ctx.counters["history_gaps"] += not hearsay
         if patient:
             self._fresh[cid] = ctx.now + limits.patience_ms
@@ -276,7 +276,7 @@ class Fetch:
     def _pump(self) -> None:
         """Ask for idle blocks, those of one topic and source together."""
         limits = self._ctx.config.history
-        while self._idle and len(self._requests) < limits.requests_max:
+        while self._idle and len(self.requests) < limits.requests_max:
             first = next(iter(self._idle))
             contact = self._next_source(self._wants[first])
             if contact is None:
@@ -304,7 +304,7 @@ class Fetch:
         for cid in cids:
             del self._idle[cid]
             self._wants[cid].asked[contact.peer] = None
-        self._requests[number] = _Request(topic, contact, cids, ctx.now)
+        self.requests[number] = _Request(topic, contact, cids, ctx.now)
         ctx.send(contact, BlocksRequest(topic, number, cids))
         patience = self._round_trip.patience(ctx.config.history.request_timeout_ms)
         ctx.set_timer(patience, TIMEOUT, topic, number)
