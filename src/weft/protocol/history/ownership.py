@@ -71,7 +71,7 @@ from weft.protocol.seam import (
 )
 from weft.protocol.wire import Counter, Message
 from weft.rules.hierarchy import ROOT, above, is_below, root_in
-from weft.rules.prefix import TOPIC_RECORD
+from weft.rules.prefix import record_key
 from weft.store.interface import Store
 
 SEGMENT_MAX = 254
@@ -608,7 +608,7 @@ class Ownership:
         if self._dht is None or holders is None:
             then()
             return
-        key = bytes((TOPIC_RECORD,)) + records.name_of(topic, holders)
+        key = record_key(records.name_of(topic, holders))
 
         def on_record(answer: Answer) -> None:
             if answer.value is None:
@@ -645,7 +645,7 @@ class Ownership:
             return
         for key, value in (
             (block_key_of(version.cid), version.block),
-            (bytes((TOPIC_RECORD,)) + record.name, record.encoded),
+            (record_key(record.name), record.encoded),
         ):
             token = self._ctx.quietly(lambda answer: None)
             self._dht.operations.put(DhtPut(token, key, value))
