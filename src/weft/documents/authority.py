@@ -40,7 +40,7 @@ def judge_event(
     """
     if event.topic != topic:
         return Reason.WRONG_TOPIC
-    if event.link is None:  # nobody's topic, unless somebody owns it by now
+    if event.link is None:  # a topic without owners, unless it has some by now
         return Reason.NOT_ALLOWED if newest is not None and not vouched else None
     if linked is None:
         return Reason.UNKNOWN_TOPIC

@@ -323,8 +323,8 @@ class Stream:
 
     def _is_hopeless(self, event: Event) -> bool:
         """Whether there is no room for an event, and some parent is surely lacking: nothing that
-        came is just below it. Found without the store, for a peer that is far behind is brought many
-        such events."""
+        came is just below it. Found without the store, for a peer that is far behind is brought
+        many such events."""
         if event.height <= self._top + 1 or self.room.admits(event):
             return False
         return not any(self._is_gone(event, parent) for parent in event.parents)
@@ -405,8 +405,9 @@ class Stream:
 def not_before(
     heads: Iterable[Cid], downwards: Iterable[tuple[Cid, tuple[Cid, ...]]]
 ) -> Iterator[Cid]:
-    """What a reader that has everything up to `heads` may lack: of the events going down the order from
-    the highest of them, each with its parents, those that are neither heads nor their ancestors.
+    """What a reader that has everything up to `heads` may lack: of the events going down the order
+    from the highest of them, each with its parents, those that are neither heads nor their
+    ancestors.
 
     Ends after a long run of ancestors: branches are joined soon after they fork off.
     """

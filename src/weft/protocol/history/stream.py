@@ -66,7 +66,7 @@ from weft.store.reader import Since, stream_of
 HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
 SEEN_MAX = 256
-"""guess: publishers of whom a new subscriber is told what came before it."""
+"""guess: publishers about which a new subscriber is told what came before it."""
 
 
 class Head(Struct, frozen=True, array_like=True, gc=False):
