@@ -1,7 +1,7 @@
 """Why a block, an event or a record is not accepted.
 
-Every wrong way has a reason of its own, so that the peer that refuses can count it, trace it and tell.
-A reason is one word and stays the same for ever; the text beside it is for people.
+Every wrong way has a reason of its own, so that a peer can count, trace and tell what it refuses. A
+reason is one word and stays the same for ever; the text beside it is for people.
 """
 
 from __future__ import annotations
