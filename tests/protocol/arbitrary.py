@@ -23,6 +23,7 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
+from weft.protocol.history.ownership import REASON_MAX, SEGMENT_MAX
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_dht import (
     KEY_BYTES_MAX,
@@ -31,7 +32,6 @@ from weft.protocol.messages_dht import (
     FindRequest,
     Neighbour,
 )
-from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
 from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Want

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.history_kit import NOW_MS, SPORTS, event
 
 from weft.documents.descriptor import Event
-from weft.protocol.history.intake import routed
+from weft.protocol.history.stream import routed
 from weft.sim.checkers.history import check_complete_streams, check_order
 from weft.sim.checkers.state import PeerState, StreamState
 from weft.sim.record import Delivery, Record

@@ -51,7 +51,7 @@ def test_an_empty_store(store: Store) -> None:
     assert not Reader(store, SPORTS).pruned
     assert store.topics() == {}
     assert store.summary(SPORTS) == Summary(0, 0, START)
-    assert store.record(b"name") is None
+    assert store.records() == {}
     assert store.records() == {}
     assert store.prune(SPORTS, Retention(events=0), NOW_MS) == 0
     with pytest.raises(NotHeld):
@@ -93,8 +93,8 @@ def test_gaps_are_known_and_closed(store: Store) -> None:
 def test_what_is_given_up_is_not_missing_and_still_no_head_when_it_comes(store: Store) -> None:
     one, two = chain(2)
     put(store, two)
-    store.give_up(SPORTS, [one.cid, cid_of(b"unknown")])
-    store.give_up(Topic("/fruits"), [one.cid])
+    lost = ((SPORTS, one.cid), (SPORTS, cid_of(b"unknown")), (Topic("/fruits"), one.cid))
+    store.commit([Batch(NOW_MS, lost=lost)])
     assert store.missing(SPORTS) == []
     put(store, one)
     assert store.heads(SPORTS) == {two.cid: 2}
@@ -111,20 +111,15 @@ def test_topics_are_apart(store: Store) -> None:
     assert list(store.topics()) == [fruits, SPORTS]
 
 
-def test_versions_records_and_pins(store: Store) -> None:
+def test_versions_and_records(store: Store) -> None:
     version = topic()
     batch = Batch(NOW_MS, topics=(version,), records=((b"name", b"one"),))
     store.commit([batch, batch])
     store.commit([Batch(NOW_MS, records=((b"name", b"two"),))])
     assert store.get(version.cid) == version.block
     assert store.has(version.cid)
-    assert store.record(b"name") == b"two"
     assert store.records() == {b"name": b"two"}
     assert store.topics() == {}
-    store.pin([version.cid, version.cid])
-    assert store.pins() == [version.cid]
-    store.unpin([version.cid, cid_of(b"")])
-    assert store.pins() == []
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -238,17 +233,14 @@ def test_retention_by_age(store: Store) -> None:
     assert store.events(SPORTS) == events[9:]  # the head stays, however old
 
 
-def test_heads_and_pinned_events_stay(store: Store) -> None:
+def test_heads_stay(store: Store) -> None:
     events = forked()[:4]  # two heads
     put(store, *events)
-    store.pin([events[0].cid])
-    assert store.prune(SPORTS, Retention(events=0), NOW_MS) == 1
-    one, two, three, side = events
-    assert store.events(SPORTS) == sorted([one, three, side], key=position)
+    assert store.prune(SPORTS, Retention(events=0), NOW_MS) == 2
+    _, two, three, side = events
+    assert store.events(SPORTS) == sorted([three, side], key=position)
     assert not store.has(two.cid)
-    assert put(store, one) == ["known"]
-    store.unpin([one.cid])
-    assert store.prune(SPORTS, Retention(events=0), NOW_MS) == 1
+    assert put(store, side) == ["known"]
     assert set(store.heads(SPORTS)) == {three.cid, side.cid}
 
 
@@ -327,12 +319,9 @@ def test_sqlite_does_as_memory_does(seed: int, tmp_path: Path) -> None:
         batch = Batch(NOW_MS + 20_000, tuple(random.choices(events, k=3)))
         assert stores[0].commit([batch]) == stores[1].commit([batch])
         if random.random() < 0.2:
-            pinned = random.choices(events, k=2)
             retention = random.choice(
                 [Retention(events=9), Retention(bytes=5_000), Retention(age_ms=20_000)]
             )
-            for store in stores:
-                store.pin(cids(pinned))
             dropped = {store.prune(SPORTS, retention, NOW_MS + 50_000) for store in stores}
             assert len(dropped) == 1
         for question in questions:

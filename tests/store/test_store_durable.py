@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,13 +63,15 @@ async def test_when_the_store_is_full_its_waiters_are_told(tmp_path: Path) -> No
     store.close()
 
 
-async def test_a_sync_that_fails_stores_nothing(tmp_path: Path) -> None:
+async def test_a_sync_that_fails_stores_nothing(
+    tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     class BrokenDisk(SqliteStore):
         broken = True
 
         def settle(self) -> None:
             if self.broken:
-                self._writer.execute("ROLLBACK")  # what was staged is gone; COMMIT will fail
+                connections[0].execute("ROLLBACK")  # what was staged is gone; COMMIT will fail
             super().settle()
 
     store = BrokenDisk(tmp_path / "store.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -26,25 +27,27 @@ def test_the_check_has_teeth(tmp_path: Path) -> None:
     store = SqliteStore(path)
     events = some(30)
     store.commit([Batch(CREATED_MS, tuple(events))])
+    damage = sqlite3.connect(path, isolation_level=None)
     receipts = [event.cid for event in events]
     lost, end = kills.check(path, receipts, START)
     assert lost == 0
     assert end.height == 10
     assert kills.check(path, [*receipts, cid_of(b"never stored")], START)[0] == 1
-    store._writer.execute("DELETE FROM heads WHERE cid = ?", (events[-1].cid,))
+    damage.execute("DELETE FROM heads WHERE cid = ?", (events[-1].cid,))
     with pytest.raises(kills.Corrupt, match="lost a head"):
         kills.check(path, receipts, START)
-    store._writer.execute("INSERT INTO heads VALUES (1, ?, ?)", (events[-1].cid, 10))
-    store._writer.execute("INSERT INTO heads VALUES (1, ?, ?)", (events[5].cid, 2))
+    damage.execute("INSERT INTO heads VALUES (1, ?, ?)", (events[-1].cid, 10))
+    damage.execute("INSERT INTO heads VALUES (1, ?, ?)", (events[5].cid, 2))
     with pytest.raises(kills.Corrupt, match="a head that is none"):
         kills.check(path, receipts, START)
-    store._writer.execute("DELETE FROM heads WHERE cid = ?", (events[5].cid,))
-    store._writer.execute("DELETE FROM events WHERE cid = ?", (events[5].cid,))
+    damage.execute("DELETE FROM heads WHERE cid = ?", (events[5].cid,))
+    damage.execute("DELETE FROM events WHERE cid = ?", (events[5].cid,))
     with pytest.raises(StoreCorrupt, match="a wrong count"):
         kills.check(path, receipts, START)
     size = len(events[5].block)
-    store._writer.execute("UPDATE topics SET events = events - 1, bytes = bytes - ?", (size,))
+    damage.execute("UPDATE topics SET events = events - 1, bytes = bytes - ?", (size,))
     with pytest.raises(kills.Corrupt, match="lacks a parent"):
         kills.check(path, receipts, START)
     assert store.summary(TOPIC).events == 29
+    damage.close()
     store.close()

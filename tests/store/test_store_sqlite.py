@@ -9,7 +9,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,12 @@ def opened(path: Path, bytes_max: int | None = None) -> Iterator[SqliteStore]:
         store.close()
 
 
+def change(path: Path, statement: str) -> None:
+    """Somebody changes the file behind the store's back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "store.db"
@@ -56,10 +62,11 @@ def test_it_is_all_there_after_a_restart(path: Path) -> None:
         assert store.verify() == 5
 
 
-def test_a_commit_is_on_disk(path: Path) -> None:
-    with opened(path) as store:
-        assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+def test_a_commit_is_on_disk(path: Path, connections: list[sqlite3.Connection]) -> None:
+    with opened(path):
+        writer = connections[0]
+        assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert writer.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
 
 def test_nobody_sees_what_is_not_committed(path: Path) -> None:
@@ -164,8 +171,8 @@ def test_somebody_elses_database(path: Path) -> None:
 
 
 def test_a_store_of_a_newer_weft(path: Path) -> None:
-    with opened(path) as store:
-        store._writer.execute("PRAGMA user_version=99")
+    with opened(path):
+        change(path, "PRAGMA user_version=99")
     with pytest.raises(StoreError, match="newer weft"):
         SqliteStore(path)
 
@@ -196,7 +203,7 @@ def test_damage_is_found_out(path: Path) -> None:
 def test_contradictions_are_found_out(path: Path) -> None:
     with opened(path) as store:
         store.commit([Batch(NOW_MS, tuple(chain(3)))])
-        store._writer.execute("UPDATE topics SET events = 4")
+        change(path, "UPDATE topics SET events = 4")
         with pytest.raises(StoreCorrupt, match="a wrong count"):
             store.verify()
 

@@ -1,12 +1,14 @@
-"""Who may: publish in a topic, write its next version, hang a sub-topic under it.
+"""Who may publish in a topic, and who may ask for a sub-topic of it (paper 004, Section 4.5).
 
 Everything here judges documents that `descriptor` has already found whole and truly signed, and
 answers with a `Reason`, or None where all is well.
 
 Revoking a publisher must not undo history, and a revoked publisher must not slip new events in
-under an old version of the topic. So an event is judged by the version it links to, and one that
-nobody vouches for by the newest version as well. An accepted event vouches for its ancestors: their
-CIDs are in it, so what was history when the owners revoked stays history.
+under an old version of the topic. So an event is judged by the version it links to, and one that no
+other event vouches for by the newest version as well. An accepted event vouches for its ancestors:
+their CIDs are in it, so what was history when the owners revoked stays history.
+
+Which version is the newest, and whose word counts there, is `protocol/history/ownership.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def judge_event(
     """
     if event.topic != topic:
         return Reason.WRONG_TOPIC
-    if event.link is None:  # nobody's topic, unless somebody owns it by now
+    if event.link is None:  # a topic without owners, unless it has some by now
         return Reason.NOT_ALLOWED if newest is not None and not vouched else None
     if linked is None:
         return Reason.UNKNOWN_TOPIC
@@ -62,17 +64,6 @@ def judge_origin(event: Event, roots: Iterable[str], vouched: bool) -> Reason | 
     return None if fits else Reason.OUTSIDE_HIERARCHY
 
 
-def judge_version(version: TopicVersion, before: TopicVersion) -> Reason | None:
-    """Whether a topic version is the successor of `before`: same topic, by one of its owners.
-
-    Anyone may start a topic of their own from somebody else's (Section 4.5); that is a valid
-    document, but not a new version of the other's topic.
-    """
-    if version.name != before.name or version.parent != before.cid:
-        return Reason.WRONG_TOPIC
-    return None if version.author in before.owners else Reason.NOT_OWNER
-
-
 def sub_topic_segment(parent: Topic, name: Topic) -> str | None:
     """The key under `#` for a sub-topic, or None if the name does not extend the parent's path
     by one segment."""
@@ -82,19 +73,10 @@ def sub_topic_segment(parent: Topic, name: Topic) -> str | None:
 
 
 def judge_sub_topic_request(parent: TopicVersion, asker: PeerId, segment: str) -> Reason | None:
-    """Whether somebody who does not own a topic may ask for a sub-topic: whoever may publish in it
-    may, for one segment of a path that hangs there not yet."""
+    """Whether a peer that does not own a topic may ask for a sub-topic: a peer that may publish in
+    it may, for one segment of a path that does not hang there yet."""
     if sub_topic_segment(parent.name, Topic(f"{parent.name}/{segment}")) != segment or not segment:
         return Reason.OUTSIDE_PARENT
     if not may_publish(asker, parent):
         return Reason.NOT_ALLOWED
     return Reason.WRONG_TOPIC if segment in parent.sub_topics else None
-
-
-def judge_sub_topic(parent: TopicVersion, segment: str, child: TopicVersion) -> Reason | None:
-    """Whether what hangs under `#/<segment>` is the sub-topic of that name."""
-    if parent.sub_topics.get(segment) != child.cid:
-        return Reason.WRONG_TOPIC
-    if sub_topic_segment(parent.name, child.name) != segment:
-        return Reason.OUTSIDE_PARENT
-    return None

@@ -1,11 +1,11 @@
 """The stream of a topic as a DAG: its one order, its heads, its gaps (paper 004, 4.1 and 4.5).
 
-An event names as parents the heads its publisher knew: the events nobody had followed yet. Alone,
-a publisher makes a chain; several at once make branches, which the next event joins.
+An event names as parents the heads its publisher knew: the events that no other one followed yet.
+Alone, a publisher makes a chain; several at once make branches, which the next event joins.
 
 **The order** of a stream is by (height, CID). A parent is always lower than its child, so this is
-an order in which causes come before effects; it needs nothing but the events themselves; whoever
-holds the same events has the same order, whatever came when, and even if the beginning is pruned.
+an order in which causes come before effects; it needs nothing but the events themselves; peers that
+hold the same events have the same order, whatever came when, and even if the beginning is pruned.
 A late branch slips in no lower than where it forked off: what every later event descends from keeps
 its place for ever.
 
@@ -14,11 +14,11 @@ before its parents. Between branches two subscribers may see different orders wh
 reading the stream again (replay, `store.events`) gives both the same.
 
 A parent that is not known is a *gap*: the event waits, the gap is fetched, and what waited for it
-is released. A gap that nobody can fill (pruned everywhere) is given up, which releases, too.
+is released. A gap that no peer can fill (pruned everywhere) is given up, which releases, too.
 
 Invariants: `heads` are the released events that no released event names; heights of known parents
 are checked exactly, so a height can be trusted once the parents are there; waiting events are
-bounded, and the highest of them give way (`waiting.py`). Each event costs O(its parents), whenever
+bounded, and the highest of them give way (`WaitingRoom`). Each event costs O(its parents), whenever
 it comes.
 """
 
@@ -34,107 +34,12 @@ from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
 from weft.ids import Cid
 
-# --- waiting -----------------------------------------------------------------------------------
-#
-# Events of one stream that wait for parents: bounded, and the highest give way.
-#
-# A stream is completed from below: what is lowest is released first, and what is high can be had
-# again once everything before it is there. So where all places are taken, an event that is lower
-# than the highest one takes its place, and only what is higher than all of them finds none. Were
-# it first come, first served, the events at the end of a stream would keep out those they wait
-# for.
-#
-# Invariants: at most `most` events and `bytes_most` bytes wait; none is kept out or has to go
-# while a higher one stays. Each event costs O(log of how many wait).
-
-
 WAITING_MAX = 4_096
 """guess: events of one stream that wait for parents."""
 WAITING_BYTES_MAX = 32 << 20
 """guess: and how large they may be together."""
 _STALE_MAX = 64
 """guess: entries of events long gone that are not worth clearing away."""
-
-
-class Waiting:
-    """An event and how many of its parents are not there yet."""
-
-    __slots__ = ("event", "lacking")
-
-    def __init__(self, event: Event, lacking: int) -> None:
-        self.event = event
-        self.lacking = lacking
-
-
-class WaitingRoom:
-    """See the module's text."""
-
-    __slots__ = ("_by_cid", "_highest", "bytes_most", "most", "size")
-
-    def __init__(self, most: int = WAITING_MAX, bytes_most: int = WAITING_BYTES_MAX) -> None:
-        self.most = most
-        self.bytes_most = bytes_most
-        self.size = 0  # of all blocks together
-        self._by_cid: dict[Cid, Waiting] = {}
-        # A heap, the highest first; entries of events that wait no more are passed over.
-        self._highest: list[tuple[int, Cid]] = []
-
-    def __len__(self) -> int:
-        return len(self._by_cid)
-
-    def __contains__(self, cid: Cid) -> bool:
-        return cid in self._by_cid
-
-    def __getitem__(self, cid: Cid) -> Waiting:
-        return self._by_cid[cid]
-
-    def lowest(self) -> int:
-        """The height of the lowest event that waits; 0 where none does."""
-        return min((waiting.event.height for waiting in self._by_cid.values()), default=0)
-
-    def admits(self, event: Event) -> bool:
-        """Whether one more event may wait, be it in another's place."""
-        if self._fits(event):
-            return True
-        highest = self._find_highest()
-        return highest is not None and event.height < highest.height
-
-    def put(self, event: Event, lacking: int) -> tuple[bool, list[Event]]:
-        """Let an event wait; whether there is room, and who had to go for it."""
-        gone: list[Event] = []
-        while not self._fits(event):
-            highest = self._find_highest()
-            if highest is None or highest.height <= event.height:
-                return False, gone
-            gone.append(self.take(highest.cid))
-        self._by_cid[event.cid] = Waiting(event, lacking)
-        self.size += len(event.block)
-        heappush(self._highest, (-event.height, event.cid))
-        return True, gone
-
-    def take(self, cid: Cid) -> Event:
-        """An event waits no more."""
-        event = self._by_cid.pop(cid).event
-        self.size -= len(event.block)
-        if len(self._highest) > 2 * len(self._by_cid) + _STALE_MAX:
-            self._highest = [(-one.event.height, cid) for cid, one in self._by_cid.items()]
-            heapify(self._highest)
-        return event
-
-    def _fits(self, event: Event) -> bool:
-        return len(self._by_cid) < self.most and self.size + len(event.block) <= self.bytes_most
-
-    def _find_highest(self) -> Event | None:
-        """The highest event that waits."""
-        while self._highest:
-            height, cid = self._highest[0]
-            waiting = self._by_cid.get(cid)
-            if waiting is not None and waiting.event.height == -height:
-                return waiting.event
-            heappop(self._highest)
-        return None
-
-
 REMEMBERED_MAX = 65_536
 """guess: heights kept at hand; older ones are looked up."""
 HEIGHT_BELIEVED = 1 << 40
@@ -187,7 +92,96 @@ class Added:
         self.released: list[Event] = []  # now deliverable, parents before children
         self.late: list[Cid] = []  # of these, those that were given up: what follows them is out
         self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
-        self.displaced: list[Cid] = []  # parents that nobody waits for any more, for lack of room
+        self.displaced: list[Cid] = []  # parents that no event waits for any more, for lack of room
+
+
+class _Waiting:
+    """An event and how many of its parents are not there yet."""
+
+    __slots__ = ("event", "lacking")
+
+    def __init__(self, event: Event, lacking: int) -> None:
+        self.event = event
+        self.lacking = lacking
+
+
+class WaitingRoom:
+    """The events of one stream that wait for parents: bounded, and the highest give way.
+
+    A stream is completed from below: what is lowest is released first, and what is high can be had
+    again once everything before it is there. So where all places are taken, an event that is lower
+    than the highest one takes its place, and only what is higher than all of them finds none. Were
+    it first come, first served, the events at the end of a stream would keep out those they wait
+    for.
+
+    Invariants: at most `most` events and `bytes_most` bytes wait; none is kept out or has to go
+    while a higher one stays. Each event costs O(log of how many wait).
+    """
+
+    __slots__ = ("_by_cid", "_highest", "bytes_most", "most", "size")
+
+    def __init__(self, most: int = WAITING_MAX, bytes_most: int = WAITING_BYTES_MAX) -> None:
+        self.most = most
+        self.bytes_most = bytes_most
+        self.size = 0  # of all blocks together
+        self._by_cid: dict[Cid, _Waiting] = {}
+        # A heap, the highest first; entries of events that wait no more are passed over.
+        self._highest: list[tuple[int, Cid]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_cid)
+
+    def __contains__(self, cid: Cid) -> bool:
+        return cid in self._by_cid
+
+    def __getitem__(self, cid: Cid) -> _Waiting:
+        return self._by_cid[cid]
+
+    def lowest(self) -> int:
+        """The height of the lowest event that waits; 0 where none does."""
+        return min((waiting.event.height for waiting in self._by_cid.values()), default=0)
+
+    def admits(self, event: Event) -> bool:
+        """Whether one more event may wait, be it in another's place."""
+        if self._fits(event):
+            return True
+        highest = self._find_highest()
+        return highest is not None and event.height < highest.height
+
+    def put(self, event: Event, lacking: int) -> tuple[bool, list[Event]]:
+        """Let an event wait; whether there is room, and the events that had to go for it."""
+        gone: list[Event] = []
+        while not self._fits(event):
+            highest = self._find_highest()
+            if highest is None or highest.height <= event.height:
+                return False, gone
+            gone.append(self.take(highest.cid))
+        self._by_cid[event.cid] = _Waiting(event, lacking)
+        self.size += len(event.block)
+        heappush(self._highest, (-event.height, event.cid))
+        return True, gone
+
+    def take(self, cid: Cid) -> Event:
+        """An event waits no more."""
+        event = self._by_cid.pop(cid).event
+        self.size -= len(event.block)
+        if len(self._highest) > 2 * len(self._by_cid) + _STALE_MAX:
+            self._highest = [(-one.event.height, cid) for cid, one in self._by_cid.items()]
+            heapify(self._highest)
+        return event
+
+    def _fits(self, event: Event) -> bool:
+        return len(self._by_cid) < self.most and self.size + len(event.block) <= self.bytes_most
+
+    def _find_highest(self) -> Event | None:
+        """The highest event that waits."""
+        while self._highest:
+            height, cid = self._highest[0]
+            waiting = self._by_cid.get(cid)
+            if waiting is not None and waiting.event.height == -height:
+                return waiting.event
+            heappop(self._highest)
+        return None
 
 
 class Stream:
@@ -211,7 +205,7 @@ class Stream:
         self._forgotten_top = self._top  # no event that only the store remembers is higher
         # Ordered, since a plain dict slows down when its front is taken repeatedly.
         self._heights = OrderedDict(self.heads)
-        self._waiting = WaitingRoom(waiting_max, waiting_bytes_max)
+        self.room = WaitingRoom(waiting_max, waiting_bytes_max)
         self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
         # Parents that released events name; no heads if they come after all.
         self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
@@ -219,15 +213,15 @@ class Stream:
     @property
     def waiting(self) -> int:
         """How many events wait for parents."""
-        return len(self._waiting)
+        return len(self.room)
 
     def missing(self) -> list[Cid]:
         """The parents that waiting events lack and that have not come themselves, oldest first."""
-        return [cid for cid in self._children if cid not in self._waiting]
+        return [cid for cid in self._children if cid not in self.room]
 
     def lowest_waiting(self) -> int:
         """The height of the lowest event that waits; 0 where none does."""
-        return self._waiting.lowest()
+        return self.room.lowest()
 
     def height(self, cid: Cid) -> int | None:
         """The height of a released event."""
@@ -237,9 +231,13 @@ class Stream:
     def knows(self, cid: Cid, height: int = 0) -> bool:
         """Whether an event has come, released or not. Given its height, the store need not be
         asked about what is higher than anything that is only there."""
-        if cid in self._waiting or cid in self._heights:
+        if cid in self.room or cid in self._heights:
             return True
         return not height > self._forgotten_top and self._lookup(cid) is not None
+
+    def prune(self, floor: Position) -> None:
+        """The store has dropped what lies at or below this: it is not taken in again."""
+        self.floor = max(self.floor, floor)
 
     def awaits(self, cid: Cid) -> bool:
         """Whether an event that was taken in names this one as its parent, and waits for it."""
@@ -279,11 +277,11 @@ class Stream:
 
     def _wait(self, event: Event, lacking: list[Cid]) -> Added:
         """Let an event wait for these parents, and the highest go where it must."""
-        has_room, gone = self._waiting.put(event, len(lacking))
+        has_room, gone = self.room.put(event, len(lacking))
         added = Added(None if has_room else Reason.NO_ROOM)
         if has_room:
             for parent in lacking:
-                if parent not in self._children and parent not in self._waiting:
+                if parent not in self._children and parent not in self.room:
                     added.missing.append(parent)
                 self._children.setdefault(parent, []).append(event.cid)
         for other in gone:
@@ -291,7 +289,7 @@ class Stream:
         return added
 
     def _orphan(self, event: Event) -> list[Cid]:
-        """An event waits no more; returns the parents that nobody waits for now."""
+        """An event waits no more; returns the parents that none waits for now."""
         left = []
         for parent in event.parents:
             others = self._children.get(parent)
@@ -303,9 +301,9 @@ class Stream:
         return left
 
     def give_up(self, cid: Cid) -> Added:
-        """Stop waiting for an event that nobody has any more; what waited for it is released."""
+        """Stop waiting for an event that no peer has any more; what waited for it is released."""
         added = Added()
-        if cid in self._children and cid not in self._waiting:
+        if cid in self._children and cid not in self.room:
             self._forgo(cid)
             self._settle([cid], added)
         return added
@@ -313,7 +311,7 @@ class Stream:
     def pass_over(self, cid: Cid) -> Added:
         """An event that came and is not wanted: nothing waits for it, now or later."""
         added = Added()
-        if cid not in self._waiting:
+        if cid not in self.room:
             self._forgo(cid)
             self._settle([cid], added)
         return added
@@ -325,9 +323,9 @@ class Stream:
 
     def _is_hopeless(self, event: Event) -> bool:
         """Whether there is no room for an event, and some parent is surely lacking: nothing that
-        came is just below it. Found without the store, for whoever is far behind is brought many
-        such events."""
-        if event.height <= self._top + 1 or self._waiting.admits(event):
+        came is just below it. Found without the store, for a peer that is far behind is brought
+        many such events."""
+        if event.height <= self._top + 1 or self.room.admits(event):
             return False
         return not any(self._is_gone(event, parent) for parent in event.parents)
 
@@ -336,7 +334,7 @@ class Stream:
 
     def _released_height(self, cid: Cid) -> int | None:
         """As `height`, without asking the store about what is known not to be there."""
-        return None if cid in self._children or cid in self._waiting else self.height(cid)
+        return None if cid in self._children or cid in self.room else self.height(cid)
 
     def _is_gone(self, event: Event, parent: Cid) -> bool:
         return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
@@ -357,10 +355,10 @@ class Stream:
             ready: list[Event] = []
             for cid in arrived:
                 for child in self._children.pop(cid, ()):
-                    waiting = self._waiting[child]
+                    waiting = self.room[child]
                     waiting.lacking -= 1
                     if not waiting.lacking:
-                        ready.append(self._waiting.take(child))
+                        ready.append(self.room.take(child))
             arrived = []
             for event in sorted(ready, key=position):
                 if self._has_wrong_height(event, complete=True):
@@ -376,7 +374,7 @@ class Stream:
         while doomed:
             gone = doomed.pop()
             for child in self._children.pop(gone, ()):
-                event = self._waiting.take(child)
+                event = self.room.take(child)
                 self._orphan(event)
                 added.dropped.append(event)
                 doomed.append(child)
@@ -407,8 +405,9 @@ class Stream:
 def not_before(
     heads: Iterable[Cid], downwards: Iterable[tuple[Cid, tuple[Cid, ...]]]
 ) -> Iterator[Cid]:
-    """What whoever has everything up to `heads` may lack: of the events going down the order from
-    the highest of them, each with its parents, those that are neither heads nor their ancestors.
+    """What a reader that has everything up to `heads` may lack: of the events going down the order
+    from the highest of them, each with its parents, those that are neither heads nor their
+    ancestors.
 
     Ends after a long run of ancestors: branches are joined soon after they fork off.
     """

@@ -1,7 +1,7 @@
 """dag-cbor, the encoding of all that weft keeps: writing with types, reading with doubt.
 
 IPLD's dag-cbor gives every document exactly one encoding (shortest heads, map keys by length and
-then by bytes, links as tag 42), so equal documents have equal CIDs whoever wrote them.
+then by bytes, links as tag 42), so equal documents have equal CIDs.
 
 Reading is libipld's, in compiled code. Writing is ours: libipld has one Python type for byte
 strings and links and writes as a link whatever bytes happen to look like one, so a payload or a

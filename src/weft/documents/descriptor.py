@@ -58,6 +58,19 @@ class Event(Struct, frozen=True, gc=False):
     payload: bytes
 
 
+INCARNATION = "incarnation"
+NUMBER = "number"
+"""By what routing knows an event; in its metadata, signed."""
+
+
+def number_of(event: Event) -> tuple[PeerId, int, int] | None:
+    """Publisher, incarnation and number; None where the event carries none."""
+    incarnation, number = event.metadata.get(INCARNATION), event.metadata.get(NUMBER)
+    if type(incarnation) is int and type(number) is int:
+        return event.publisher, incarnation, number
+    return None
+
+
 class TopicVersion(Struct, frozen=True, gc=False):
     """One version of a topic and the block that holds it."""
 

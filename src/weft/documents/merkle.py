@@ -20,7 +20,7 @@ from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY
 from weft.ids import BadId, Cid, cid_text, parse_cid
 
 SEGMENTS_MAX = 256
-"""guess: bounds how many blocks one path can make somebody fetch."""
+"""guess: bounds how many blocks one path can make a peer fetch."""
 
 Getter: TypeAlias = Callable[[Cid], bytes | None]
 """The block of a CID, or None where it is not to be had."""

@@ -1,11 +1,15 @@
 """Topic records: signed, sequenced, expiring pointers to the newest version of a topic.
 
 Descriptors never change, so something must say which is the newest: as IPNS does, a record under a
-name that follows from public keys (paper 004, Section 4.1). Whoever knows the topic's name and its
-holders' keys can compute the record's name, and whoever gets a record can check it without trusting
-anybody: it hashes to its name, a holder signed it, it has not expired. Of two valid records the
-later stands: the higher sequence, then the later expiry (a renewal), then the larger bytes, so that
-all choose alike even if two holders write the same sequence at once.
+name that follows from public keys (paper 004, Section 4.1). A peer that knows the topic's name and
+its holders' keys can compute the record's name, and a peer that gets a record can check it without
+trusting any other: it hashes to its name, a holder signed it, it has not expired. Of two valid
+records the later stands: the higher sequence, then the later expiry (a renewal), then the larger
+bytes, so that all choose alike even if two holders write the same sequence at once.
+
+In a DHT, records stand beside blocks; the first byte of a key says which (`rules/prefix.py`).
+`KINDS` answers two questions about each, for the peers that hold values and for those that look
+them up: may this value stand under this key now, and which of several valid ones stands.
 
 Deviation: IPNS has one record per key, and Section 4.5 lets several peers hold a topic by sharing
 the private key. Here the name is the hash of the topic's name and of the *set* of its holders'
@@ -15,15 +19,18 @@ Deviation: no record may last longer than `LIFE_MS_MAX`: a wrong clock cannot fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from msgspec import Struct
 
 from weft.documents import dagcbor, shape
+from weft.documents.descriptor import BLOCK_BYTES_MAX
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signing import SIGNATURE_BYTES, Signer, verified
-from weft.ids import BadId, Cid, PeerId, Topic, multibase_bytes, multibase_text
+from weft.ids import Cid, PeerId, Topic, multibase_text
+from weft.rules import prefix
 
 LIFE_MS = 24 * 3_600_000
 """paper: a record is good for 24 hours."""
@@ -32,7 +39,6 @@ RENEW_MS = LIFE_MS // 2
 LIFE_MS_MAX = 2 * LIFE_MS
 """guess: a life, and a day for clocks that differ."""
 RECORD_BYTES_MAX = 4_096
-NAME_BYTES = 32
 
 _NAME_PREFIX = bytes((0x01, 0x72, 0x12, 0x20))  # CIDv1, libp2p-key, SHA-256: an IPNS name
 _SIGNED = b"weft record:"
@@ -80,13 +86,6 @@ def name_text(name: bytes) -> str:
     return multibase_text(_NAME_PREFIX + name)
 
 
-def parse_name(text: str) -> bytes:
-    data = multibase_bytes(text[:64])
-    if not data.startswith(_NAME_PREFIX) or len(data) != len(_NAME_PREFIX) + NAME_BYTES:
-        raise BadId(f"{text!r} is not the name of a topic record (those start with 'bafzbei')")
-    return data[len(_NAME_PREFIX) :]
-
-
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -106,7 +105,7 @@ def seal(
     draft = Record(topic, value, signer, now_ms + LIFE_MS, held_by, sequence, b"")
     body = _body(draft)
     signature = sign(_SIGNED + dagcbor.head(5, 6) + body)
-    return _read(dagcbor.head(5, 7) + body + _SIGNATURE + signature)
+    return read_record(dagcbor.head(5, 7) + body + _SIGNATURE + signature)
 
 
 def _keys(keys: Iterable[PeerId]) -> bytes:
@@ -131,7 +130,7 @@ def _body(record: Record) -> bytes:
 def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = None) -> Record:
     """The record that came under `name`; `Refused` if it may not stand there now, or if the one
     already `held` is later."""
-    record = _read(encoded)
+    record = read_record(encoded)
     if record.name != name:
         raise Refused(Reason.WRONG_NAME, "the record belongs under another name")
     if record.signer not in record.holders:
@@ -148,18 +147,14 @@ def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = 
     return record
 
 
-def read_record(encoded: bytes) -> Record:
-    """A record as it reads: whole, but neither its name, its time nor its signature are checked."""
-    return _read(encoded)
-
-
 def choose(encoded: Sequence[bytes]) -> int:
     """Which of several valid records stands; the first where there are equals."""
-    ranks = [_read(record).rank for record in encoded]
+    ranks = [read_record(record).rank for record in encoded]
     return ranks.index(max(ranks))
 
 
-def _read(encoded: bytes) -> Record:
+def read_record(encoded: bytes) -> Record:
+    """A record as it reads: whole, but neither its name, its time nor its signature are checked."""
     if len(encoded) > RECORD_BYTES_MAX:
         raise Refused(Reason.TOO_LARGE, f"{len(encoded)} bytes in a record")
     document = dagcbor.read(encoded)
@@ -181,3 +176,43 @@ def _read(encoded: bytes) -> Record:
     if encoded != dagcbor.head(5, 7) + _body(record) + _SIGNATURE + signature:
         raise Refused(Reason.NOT_CANONICAL, "encoded otherwise than dag-cbor says")
     return record
+
+
+# --- what may stand in a DHT under which key ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The two answers for one kind of key."""
+
+    validate: Callable[[bytes, bytes, int], Reason | None]  # key, value, wall clock in ms
+    choose: Callable[[Sequence[bytes]], int]  # the index of the one that stands
+
+
+def _validate_block(key: bytes, value: bytes, now_ms: int) -> Reason | None:
+    """Under a block's key: anything that hashes to it. What it means, and whether it is truly
+    signed, is checked by the peer that asked for it; a holder that checked it as well would pay a
+    signature's time for each block and keep nobody from storing."""
+    if len(value) > BLOCK_BYTES_MAX:
+        return Reason.TOO_LARGE
+    return None if prefix.block_key(value) == key else Reason.BAD_CID
+
+
+def _validate_record(key: bytes, value: bytes, now_ms: int) -> Reason | None:
+    """Under a topic record's key: a record of that name that is signed and not expired."""
+    try:
+        open_record(value, key[1:], now_ms)
+    except Refused as refused:
+        return refused.reason
+    return None
+
+
+def _choose_block(values: Sequence[bytes]) -> int:
+    """Blocks are named by their hash, so all valid ones are equal."""
+    return 0
+
+
+KINDS: dict[int, Kind] = {
+    prefix.BLOCK: Kind(_validate_block, _choose_block),
+    prefix.TOPIC_RECORD: Kind(_validate_record, choose),
+}

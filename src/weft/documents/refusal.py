@@ -1,7 +1,7 @@
 """Why a block, an event or a record is not accepted.
 
-Every wrong way has a reason of its own, so that whoever refuses can count it, trace it and tell.
-A reason is one word and stays the same for ever; the text beside it is for people.
+Every wrong way has a reason of its own, so that a peer can count, trace and tell what it refuses. A
+reason is one word and stays the same for ever; the text beside it is for people.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Reason(StrEnum):
     WRONG_TOPIC = "wrong_topic"  # belongs to another topic than it should
     UNKNOWN_TOPIC = "unknown_topic"  # the topic version it links to is not to be had
     NOT_ALLOWED = "not_allowed"  # the topic's owners do not let this publisher publish
-    NOT_OWNER = "not_owner"  # a new version of a topic by somebody who does not own it
+    NOT_OWNER = "not_owner"  # a new version of a topic by a peer that does not own it
     OUTSIDE_PARENT = "outside_parent"  # a sub-topic that does not extend its parent's path
     OUTSIDE_HIERARCHY = "outside_hierarchy"  # says it was published where it cannot come from
     WRONG_NAME = "wrong_name"  # a record under a name that is not its own

@@ -146,7 +146,7 @@ class Owned:
         found = history.ownership.record(_topic(topic))
         if version is None or found is None:
             return None
-        asked = history.asking.wishes(_topic(topic))
+        asked = history.wishes.of(_topic(topic))
         return info_of(version, found, self._machine.me.peer, asked)
 
 
@@ -214,7 +214,7 @@ class History:
     def _block(self, cid: Cid) -> bytes | None:
         """Stored, or on its way to the store."""
         history = self._machine.history
-        return history.serving.block(cid) if history is not None else self.store.get(cid)
+        return history.server.block(cid) if history is not None else self.store.get(cid)
 
     async def _fetch(self, cid: Cid, problem: Exception) -> bytes:
         assert self._dht is not None

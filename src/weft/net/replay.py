@@ -15,7 +15,7 @@ from weft.documents.dag import position
 from weft.documents.descriptor import Event
 from weft.ids import Cid, Topic
 from weft.net.subscription import Notification, Subscription
-from weft.protocol.history.intake import routed
+from weft.protocol.history.stream import routed
 from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since

@@ -21,9 +21,12 @@ from weft.protocol.cyclon import (
     ShuffleRequest,
 )
 from weft.protocol.flooding import FloodMember
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest, TopicNews
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.history.stream import Heads
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_dht import DhtMessage
-from weft.protocol.messages_history import HistoryMessage
 from weft.protocol.messages_pulsar import PulsarMessage
 from weft.protocol.messages_stan import StanMessage
 from weft.protocol.publishing import RouteEvent, RouteResult
@@ -74,7 +77,14 @@ AnyMessage: TypeAlias = Union[
     FloodMember,
     DhtMessage,
     StanMessage,
-    HistoryMessage,
+    Heads,
+    BlocksRequest,
+    BlocksReply,
+    PageRequest,
+    PageReply,
+    TopicNews,
+    SubTopicRequest,
+    SubTopicReply,
     PulsarMessage,
     TopicDhtMessage,
 ]

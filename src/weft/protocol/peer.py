@@ -29,7 +29,7 @@ from weft.protocol.context import (
 )
 from weft.protocol.cyclon import NO_NEWS, Cyclon, LeaveNotice
 from weft.protocol.entering import Entering
-from weft.protocol.history import history, wiring
+from weft.protocol.history import history
 from weft.protocol.history.history import History
 from weft.protocol.inbox import Inbox
 from weft.protocol.kademlia import kademlia
@@ -96,7 +96,7 @@ class Peer:
                 raise ValueError("history needs a store and a key to sign with")
             members = self.routing.members
             self.history = History(ctx, library, sign, members, self._route, self.dht)
-            ctx.open_event = self.history.intake.open
+            ctx.open_event = self.history.open_event
         self._inbox = Inbox(
             ctx,
             self.general,
@@ -105,7 +105,7 @@ class Peer:
             {
                 **routings.handlers(ctx, self.routing),
                 **kademlia.handlers(ctx, self.dht),
-                **wiring.handlers(ctx, self.history),
+                **history.handlers(ctx, self.history),
                 RouteResult: self.publishing.on_result,
             },
         )
@@ -121,7 +121,7 @@ class Peer:
             Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
             **kademlia.commands(ctx, self.dht),
-            **wiring.commands(ctx, self.history),
+            **history.commands(ctx, self.history),
         }
         self._timers = self._all_timers()
         self._signals = self._all_signals()
@@ -197,7 +197,7 @@ class Peer:
             signal = ctx.signals.popleft()
             self._signals[type(signal)](signal)
         if self.history is not None:
-            self.history.storing.flush()
+            self.history.flush()
         effects, ctx.out = ctx.out, []
         return effects
 
@@ -393,4 +393,4 @@ class Peer:
 
     def _on_arrived(self, signal: Arrived) -> None:
         if self.history is not None:
-            self.history.intake.take_in(signal.event, signal.source, signal.hops)
+            self.history.take_in(signal.event, signal.source, signal.hops)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft.ids import PeerId, peer_number
-from weft.protocol.history.topic_history import TopicHistory
+from weft.protocol.history.reader import Reader
 from weft.protocol.peer import Peer
 from weft.protocol.tera.tera import Tera
 from weft.protocol.tera.topic import TopicState as Topic
@@ -30,7 +30,7 @@ def states_of(world: World) -> dict[int, PeerState]:
 
 def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerState:
     topics = peer.routing.topics if isinstance(peer.routing, Tera) else {}
-    streams = peer.history.topics if peer.history is not None else {}
+    streams = peer.history.readers if peer.history is not None else {}
     return PeerState(
         peer=index,
         view=_indices(peer.general.peers, index_of),
@@ -57,9 +57,9 @@ def _topic_state(part: Topic, index_of: IndexOf) -> TopicState:
     )
 
 
-def _stream_state(part: TopicHistory) -> StreamState:
-    stream = part.stream
-    return StreamState(stream.waiting, len(stream.missing()), part.catch_up.reading)
+def _stream_state(part: Reader) -> StreamState:
+    dag = part.stream.dag
+    return StreamState(dag.waiting, len(dag.missing()), part.reading)
 
 
 def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:

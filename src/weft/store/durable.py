@@ -2,8 +2,8 @@
 
 A sync costs milliseconds whatever it carries. So while one is under way, the batches that come in
 gather, and the next one takes them all. Under load the rate is that of writing, not that of
-syncing; alone, a batch waits for nobody. Whoever awaits `put` knows afterwards that its batch is
-on disk, or why it is not.
+syncing; alone, a batch waits for no other. A caller that awaits `put` knows afterwards that its
+batch is on disk, or why it is not.
 
 Only the sync runs in a thread. Writing into the open transaction stays in the loop: it is quick
 (some 30 µs an event), and a thread that runs many short statements beside a busy loop spends its

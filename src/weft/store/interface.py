@@ -1,18 +1,18 @@
 """What a store does, whatever it is made of.
 
 A store holds verified documents: events with their order, heads and gaps per topic, topic versions,
-topic records. It judges nothing; what goes in has been through `rules`. A batch is stored whole or
-not at all, with the heads and the index that follow from it, so no reader ever sees a half of it.
+topic records. It judges nothing; what goes in has been through `documents`. A batch is stored whole
+or not at all, with the heads and the index that follow from it, so no reader ever sees a half.
 
 Retention takes the lowest events in the stream's order first, so that what remains is the end of
-the stream without holes. It never takes heads (the next event must name them) nor what is pinned.
-How far a stream is pruned is its *floor*: nothing at or below it is taken in again, and whoever
-reads from further down is told so (`reader.Reader.pruned`).
+the stream without holes. It never takes heads: the next event must name them. How far a stream is
+pruned is its *floor*: nothing at or below it is taken in again, and a reader that begins further
+down is told so (`reader.Reader.pruned`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -63,7 +63,9 @@ class Batch(Struct, frozen=True, gc=False):
     events: tuple[Event, ...] = ()
     topics: tuple[TopicVersion, ...] = ()
     records: tuple[tuple[bytes, bytes], ...] = ()  # name and record; replaces the one held
-    lost: tuple[tuple[Topic, Cid], ...] = ()  # parents that nobody has any more: see `give_up`
+    lost: tuple[
+        tuple[Topic, Cid], ...
+    ] = ()  # parents that no peer has any more: not missing from now on
 
 
 class Summary(Struct, frozen=True, gc=False):
@@ -124,15 +126,11 @@ class Store(Protocol):
         ...
 
     def heads(self, topic: Topic) -> dict[Cid, int]:
-        """The events nobody follows, with their heights."""
+        """The events that no other one follows, with their heights."""
         ...
 
     def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
         """Parents of stored events that are not stored (and were not pruned)."""
-        ...
-
-    def give_up(self, topic: Topic, cids: Iterable[Cid]) -> None:
-        """Nobody has these any more: they are not missing from now on."""
         ...
 
     def events(
@@ -150,19 +148,9 @@ class Store(Protocol):
 
     def summary(self, topic: Topic) -> Summary: ...
 
-    def record(self, name: bytes) -> bytes | None: ...
-
     def records(self) -> dict[bytes, bytes]:
         """All records by name: what their holders renew."""
         ...
-
-    def pin(self, cids: Iterable[Cid]) -> None:
-        """Keep these events whatever the retention."""
-        ...
-
-    def unpin(self, cids: Iterable[Cid]) -> None: ...
-
-    def pins(self) -> list[Cid]: ...
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
         """Drop what need not be kept, at most so many; how many were dropped."""

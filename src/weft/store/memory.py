@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from weft.documents.dag import START, Position, position, surely_pruned
@@ -26,8 +26,8 @@ class _Stream:
         self.order: list[Position] = []
         self.times: dict[Cid, int] = {}
         self.heads: dict[Cid, int] = {}
-        self.wanted: dict[Cid, dict[Cid, None]] = {}  # parents not stored, and who names them
-        self.lost: dict[Cid, None] = {}  # of the wanted: nobody has them
+        self.wanted: dict[Cid, dict[Cid, None]] = {}  # parents not stored, and their children
+        self.lost: dict[Cid, None] = {}  # of the wanted: no peer has them
         self.bytes = 0
         self.floor = START
         self.floor_ms = -1  # the latest time of what was pruned
@@ -41,7 +41,6 @@ class MemoryStore:
         self._topics: dict[Cid, bytes] = {}
         self._records: dict[bytes, bytes] = {}
         self._streams: dict[Topic, _Stream] = {}
-        self._pins: dict[Cid, None] = {}
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -59,7 +58,7 @@ class MemoryStore:
             self._records.update(batch.records)
             outcomes.append([self._add(event, batch.now_ms) for event in batch.events])
             for topic, cid in batch.lost:
-                self.give_up(topic, (cid,))
+                self._give_up(topic, cid)
         return outcomes
 
     def _add(self, event: Event, now_ms: int) -> Outcome:
@@ -87,17 +86,10 @@ class MemoryStore:
             stream.heads[event.cid] = event.height
         return "stored"
 
-    def pin(self, cids: Iterable[Cid]) -> None:
-        self._pins.update(dict.fromkeys(cids))
-
-    def unpin(self, cids: Iterable[Cid]) -> None:
-        for cid in cids:
-            self._pins.pop(cid, None)
-
-    def give_up(self, topic: Topic, cids: Iterable[Cid]) -> None:
+    def _give_up(self, topic: Topic, cid: Cid) -> None:
         stream = self._streams.get(topic)
-        if stream is not None:
-            stream.lost.update((cid, None) for cid in cids if cid in stream.wanted)
+        if stream is not None and cid in stream.wanted:
+            stream.lost[cid] = None
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
         stream = self._streams.get(topic)
@@ -117,7 +109,7 @@ class MemoryStore:
             if not over or dropped >= most:
                 break
             passed += 1
-            if place.cid in stream.heads or place.cid in self._pins:
+            if place.cid in stream.heads:
                 kept.append(place)
                 continue
             self._drop(stream, place)
@@ -189,11 +181,5 @@ class MemoryStore:
             return Summary()
         return Summary(len(stream.order), stream.bytes, stream.floor, stream.floor_ms)
 
-    def record(self, name: bytes) -> bytes | None:
-        return self._records.get(name)
-
     def records(self) -> dict[bytes, bytes]:
         return dict(sorted(self._records.items()))
-
-    def pins(self) -> list[Cid]:
-        return sorted(self._pins)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from weft.ids import Cid, Topic
+from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht, History
+from weft.protocol.config import Config, Dht
+from weft.protocol.config import History as Settings
+from weft.protocol.history.history import History
 from weft.protocol.peer import Peer
 from weft.sim.network import Conditions, Latency, Network
 from weft.sim.node import Node, keyed
@@ -30,7 +32,7 @@ class Town:
         **settings: object,
     ) -> None:
         config = Config(
-            history=History(enabled=True, **settings),  # type: ignore[arg-type]
+            history=Settings(enabled=True, **settings),  # type: ignore[arg-type]
             dht=Dht(enabled=dht),
             hierarchies=hierarchies,
         )
@@ -100,3 +102,23 @@ def hear(town: Town, number: int, sender: int, message: object) -> list[seam.Eff
     effects = town.peer(number).handle(fact, node.clock.local_ms(town.world.now_ms))
     town.world.carry_out(node, effects)
     return effects
+
+
+def history(town: Town, number: int) -> History:
+    found = town.peer(number).history
+    assert found is not None
+    return found
+
+
+def id_of(town: Town, number: int) -> PeerId:
+    return town.nodes[number].contact.peer
+
+
+def change(town: Town, number: int, topic: Topic = T, **fields: object) -> seam.Answer:
+    """Let a peer change a topic, and see what it answers."""
+    make = lambda token: seam.ChangeTopic(token, topic, **fields)  # type: ignore[arg-type]  # noqa: E731
+    token = town.world.ask(town.nodes[number], make)
+    town.run(3_000)
+    found = town.world.record.answers[token]
+    assert found is not None
+    return found[1]

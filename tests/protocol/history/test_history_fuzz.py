@@ -19,9 +19,12 @@ from weft.documents.dag import Stream
 from weft.documents.descriptor import Event, TopicVersion, seal_event, seal_topic
 from weft.ids import Cid, Topic, cid_of
 from weft.protocol import messages as m
-from weft.protocol import messages_history as mh
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht, History, Keep
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.ownership import TopicNews
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.history.stream import Head, Heads
 from weft.protocol.peer import Peer
 from weft.protocol.wire import Event as Routed
 from weft.protocol.wire import Payload
@@ -31,7 +34,7 @@ from weft.store.memory import MemoryStore
 
 T = Topic("/a")
 OTHERS = [keyed(3, number) for number in range(1, 5)]
-KINDS = (mh.Heads, mh.BlocksRequest, mh.BlocksReply, mh.PageRequest, mh.PageReply, mh.TopicNews)
+KINDS = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews)
 LIMITS = History(
     enabled=True,
     wants_max=12,
@@ -152,13 +155,13 @@ class Lone:
         history = self.peer.history
         assert history is not None
         assert len(history.fetch) <= LIMITS.wants_max
-        assert len(history.fetch._requests) <= LIMITS.requests_max
-        assert history.versions._held_count <= LIMITS.held_max
-        assert 0 <= history.versions._held_bytes <= LIMITS.waiting_bytes_max
-        assert len(history._outside) <= LIMITS.outside_max
-        assert sum(history.fetch._per_source.values()) <= LIMITS.wants_max
-        for state in history.topics.values():
-            assert len(state.early) <= LIMITS.early_max
+        assert len(history.fetch.requests) <= LIMITS.requests_max
+        assert history.versions.held_count <= LIMITS.held_max
+        assert 0 <= history.versions.held_bytes <= LIMITS.waiting_bytes_max
+        assert len(history.streams.outside) <= LIMITS.outside_max
+        assert sum(history.fetch.per_source.values()) <= LIMITS.wants_max
+        for reader in history.readers.values():
+            assert len(reader.stream.early) <= LIMITS.early_max
         assert len(self.delivered) == len(set(self.delivered)), "delivered twice"
 
     # --- what others say --------------------------------------------------------------------------
@@ -172,27 +175,27 @@ class Lone:
         chosen = [self.rng.choice(self.blocks) for _ in range(self.rng.randrange(5))]
         return [b"junk" if self.rng.random() < 0.1 else block for block in chosen]
 
-    def head(self) -> mh.Head:
+    def head(self) -> Head:
         heights = {event.cid: event.height for event in self.events}
         cid = self.cid()
         wild = self.rng.choice((0, 1, 99, 1 << 40, (1 << 63) - 1))
-        return mh.Head(cid, heights.get(cid, wild) if self.rng.random() < 0.8 else wild)
+        return Head(cid, heights.get(cid, wild) if self.rng.random() < 0.8 else wild)
 
     def answer(self) -> m.AnyMessage | None:
         """Something that answers what the peer asked, truly or not."""
         question = self.rng.choice(self.asked) if self.asked else None
         rng = self.rng
-        if isinstance(question, mh.BlocksRequest):
+        if isinstance(question, BlocksRequest):
             by_cid = {cid_of(block): block for block in self.blocks}
             found = [by_cid[cid] for cid in question.cids if cid in by_cid and rng.random() < 0.8]
             lacking = [cid for cid in question.cids if rng.random() < 0.2]
-            return mh.BlocksReply(question.topic, question.request, found, lacking)
-        if isinstance(question, mh.PageRequest):
+            return BlocksReply(question.topic, question.request, found, lacking)
+        if isinstance(question, PageRequest):
             start = rng.randrange(len(self.events))
             page = [event.block for event in self.events[start : start + rng.randrange(9)]]
             following = self.head() if rng.random() < 0.5 else None
             flags = rng.random() < 0.2, rng.random() < 0.9
-            return mh.PageReply(question.topic, question.request, page, following, *flags)
+            return PageReply(question.topic, question.request, page, following, *flags)
         return None
 
     def heard(self) -> m.AnyMessage:
@@ -202,15 +205,15 @@ class Lone:
             return answer
         choice = rng.randrange(9)
         if choice == 0:
-            return mh.Heads(T, [self.head() for _ in range(rng.randrange(5))], rng.random() < 0.5)
+            return Heads(T, [self.head() for _ in range(rng.randrange(5))], rng.random() < 0.5)
         if choice == 1:
-            return mh.BlocksRequest(T, 1, [self.cid() for _ in range(rng.randrange(5))])
+            return BlocksRequest(T, 1, [self.cid() for _ in range(rng.randrange(5))])
         if choice == 2:
-            return mh.BlocksReply(T, rng.randrange(9), self.some_blocks())
+            return BlocksReply(T, rng.randrange(9), self.some_blocks())
         if choice == 3:
-            return mh.PageRequest(T, 1, heads=[self.cid() for _ in range(rng.randrange(3))])
+            return PageRequest(T, 1, heads=[self.cid() for _ in range(rng.randrange(3))])
         if choice == 4:
-            return mh.TopicNews(T, rng.choice((b"junk", *self.records)))
+            return TopicNews(T, rng.choice((b"junk", *self.records)))
         if choice <= 6:
             event = rng.choice(self.events)
             number = event.metadata["number"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from test_history_topics import change, history, id_of
 
-from history_kit import T, Town, hear
+from history_kit import T, Town, change, hear, history, id_of
 from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import seal_event
 from weft.ids import Topic
-from weft.protocol.history.intake import routed
+from weft.protocol.history.stream import routed
 from weft.protocol.seam import FollowTopic
 from weft.protocol.wire import Payload
 from weft.rules.hierarchy import ORIGIN, ROOT

@@ -6,29 +6,16 @@ from random import Random
 
 import pytest
 
-from history_kit import T, Town, hear
+from history_kit import T, Town, hear, history
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Cid, cid_of
-from weft.protocol.history.history import History
-from weft.protocol.messages_history import (
-    HEADS_MAX,
-    BlocksReply,
-    BlocksRequest,
-    Head,
-    Heads,
-    PageReply,
-    PageRequest,
-    TopicNews,
-)
-from weft.protocol.seam import Effect, Send
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.ownership import TopicNews
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads
+from weft.protocol.seam import Effect, Send, Subscribe
 from weft.sim.node import keyed
 from weft.store.reader import read_all
-
-
-def history(town: Town, number: int) -> History:
-    found = town.peer(number).history
-    assert found is not None
-    return found
 
 
 def asked(effects: list[Effect], kind: type) -> list[Send]:
@@ -145,7 +132,7 @@ def test_a_source_that_always_says_next_is_left(town: Town) -> None:
         assert not [r for r in again if isinstance(r, PageRequest) and r.after is not None]
     assert town.peer(0).counters["history_sources_failed"] == 1
     town.run(20_000)
-    assert not history(town, 0).topics[T].catch_up.reading
+    assert not history(town, 0).readers[T].reading
 
 
 def test_pages_must_climb(town: Town) -> None:
@@ -168,16 +155,16 @@ def test_a_source_that_pretends_to_have_pruned_is_not_believed_at_once() -> None
     town.run(5_000)
     town.world.subscribe(town.nodes[3], T)
     town.run(20_000)
-    state = history(town, 3).topics[T]
-    state.wanted_above = 0
-    state.want_past("beginning")
-    state.since = None  # as if it were being read
-    state.catch_up.start(town.nodes[1].contact, "beginning")
+    local = town.nodes[3].clock.local_ms(town.world.now_ms)
+    wish = town.peer(3).handle(Subscribe(7, T, None, "beginning"), local)
+    [question] = asked(wish, PageRequest)  # which does not arrive: a liar answers in its place
+    assert isinstance(question.message, PageRequest)
+    [liar] = [node.index for node in town.nodes if node.contact == question.to]
     last = town.stream(0)[-1]
     newest = town.nodes[0].store.get(last)  # type: ignore[union-attr]
     assert newest is not None
-    lie = PageReply(T, state.catch_up._request, [newest], pruned=True)
-    hear(town, 3, 1, lie)
+    lie = PageReply(T, question.message.request, [newest], pruned=True)
+    hear(town, 3, liar, lie)
     town.run(10_000)
     assert town.stream(3) == town.stream(0)
 
@@ -186,25 +173,26 @@ def test_what_waits_for_parents_is_bounded_in_bytes() -> None:
     town = Town(3)
     town.subscribe(0, 1)
     town.run(20_000)
-    state = history(town, 0).topics[T]
-    state.stream._waiting.bytes_most = 2_000
+    reader = history(town, 0).readers[T]
+    room = reader.stream.dag.room
+    room.bytes_most = 2_000
     for number in range(40):
         orphan = sealed(2, {cid_of(b"%d" % number): 4}, bytes(100))
-        history(town, 0).intake.add(state, orphan, town.nodes[2].contact, 1)
-    assert 0 < state.stream.waiting < 10
-    assert state.stream._waiting.size <= 2_000
+        reader.take(orphan, town.nodes[2].contact, 1)
+    assert 0 < len(room) < 10
+    assert room.size <= 2_000
 
 
 def test_events_before_the_beginning_are_bounded_in_bytes(town: Town) -> None:
     town.world.unsubscribe(town.nodes[3], T)
     town.nodes[3].store.__init__()  # type: ignore[union-attr,misc]
     town.world.subscribe(town.nodes[3], T)
-    state = history(town, 3).topics[T]
-    assert not state.begun
+    stream = history(town, 3).readers[T].stream
+    assert not stream.begun
     for number in range(20):
-        state.wait(sealed(2, payload=b"%d" % number * 300), None, 1)
-    assert sum(len(event.block) for event, _, _ in state.early) <= 4_000
-    assert state.early
+        history(town, 3).take_in(sealed(2, payload=b"%d" % number * 300), None, 1)
+    assert sum(len(event.block) for event, _, _ in stream.early) <= 4_000
+    assert stream.early
 
 
 def test_records_that_mean_nothing_are_counted(town: Town) -> None:

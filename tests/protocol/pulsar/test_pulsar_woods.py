@@ -7,7 +7,7 @@ import pytest
 from wood import Wood
 
 from weft.protocol.config import Pulsar
-from weft.protocol.history.providing import block_key_of
+from weft.protocol.history.fetch import block_key_of
 from weft.protocol.seam import DhtFindProviders
 
 PEERS = 30

@@ -23,13 +23,8 @@ from typing import Any
 from weft.lab.pulsar import peers as real
 from weft.lab.pulsar.world import JOIN_CYCLES, Net, Watching
 from weft.protocol.config import Config, History
-from weft.protocol.messages_history import (
-    BLOCKS_MAX,
-    BlocksReply,
-    BlocksRequest,
-    PageReply,
-    PageRequest,
-)
+from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
+from weft.protocol.history.reader import PageReply, PageRequest
 from weft.sim.network import Conditions, Latency, Network, Partition
 from weft.sim.node import Node
 from weft.sim.record import Delivery

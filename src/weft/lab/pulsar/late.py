@@ -14,7 +14,7 @@ from typing import Any
 from weft.lab.pulsar import peers as real
 from weft.lab.pulsar.gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.pulsar.world import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced
-from weft.protocol.messages_history import BLOCKS_MAX
+from weft.protocol.history.fetch import BLOCKS_MAX
 from weft.sim.network import Conditions, Latency
 
 MEMBERS = 6

@@ -20,7 +20,7 @@ import numpy as np
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.pulsar.world import JOIN_CYCLES, Net
 from weft.protocol.config import Config, History
-from weft.protocol.history.providing import PROVIDERS_WANTED, block_key_of
+from weft.protocol.history.fetch import PROVIDERS_WANTED, block_key_of
 from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
 from weft.sim.node import Node

@@ -1,14 +1,16 @@
 """Fetching blocks by their CID: a gap in a stream is asked for (paper 004, Section 4.5: NAK).
 
 Routing may bring an event before its parent, so a gap is given `patience_ms` to close by itself.
-Whoever brought the event that names the missing one very likely has it, so it is asked first; then
-other members of the topic, one after another; then, with a DHT, whoever provides the block. Who has
-asked everybody waits a while and begins again, and after `give_up_ms` gives the block up: the
-stream goes on without it, and the counter `history_given_up` says so.
+The peer that brought the event very likely has its parent too, so it is asked first; then other
+members of the topic, one after another; then, with a DHT, the peers that provide the block. When
+all were asked in vain, asking pauses for `retry_ms` and begins again; after `give_up_ms` the block
+is given up: the stream goes on without it, and the counter `history_given_up` says so.
 
 What no event names, but a peer says that there is (its heads, a topic record), is *hearsay*: only
-those who said so are asked, and if none of them has it, it is forgotten. So nobody can make a peer
-pester others with names it made up.
+the peers that said so are asked, and if none of them has it, it is forgotten. So no peer can make
+another one pester others with names that it made up.
+
+In the DHT a peer says which events it has, and asks who has one (Section 4.4).
 
 Invariants: a block is asked for at one peer at a time; at most `requests_max` requests are on their
 way, each for at most `blocks_per_request` blocks; at most `wants_max` blocks are wanted, of these
@@ -19,20 +21,54 @@ their heads again and again, and gaps are gone through anew at the topic's next 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Annotated, TypeAlias
 
-from weft.ids import GENERAL, Cid, Contact, PeerId, Topic
+from msgspec import Meta
+
+from weft.documents.descriptor import BLOCK_BYTES_MAX, Event
+from weft.documents.refusal import Reason
+from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
-from weft.protocol.messages_history import BlocksReply, BlocksRequest
-from weft.protocol.seam import Millis
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.seam import DhtFindProviders, DhtProvide, Millis
+from weft.protocol.wire import Counter, Message
+from weft.rules.draw import chance, stream_of
+from weft.rules.prefix import BLOCK, DIGEST_BYTES
+
+BLOCKS_MAX = 256
+"""guess: blocks asked for or sent in one message."""
+
+Block: TypeAlias = Annotated[bytes, Meta(max_length=BLOCK_BYTES_MAX)]
+Cids: TypeAlias = Annotated[list[WireCid], Meta(max_length=BLOCKS_MAX)]
+Blocks: TypeAlias = Annotated[list[Block], Meta(max_length=BLOCKS_MAX)]
+"""Blocks travel as they are: the receiver of one checks that it is what it says."""
+
+
+class BlocksRequest(Message, frozen=True, tag=61):
+    topic: WireTopic
+    request: Counter
+    cids: Cids
+
+
+class BlocksReply(Message, frozen=True, tag=62):
+    topic: WireTopic
+    request: Counter
+    blocks: Blocks
+    lacking: Cids = []  # the sender does not have these (any more)
+
 
 TIMEOUT = "history.fetch"
 AGAIN = "history.again"
 PATIENCE = "history.patience"
+
+PROVIDERS_WANTED = 20
+"""measured: with 3, one in seven events that live peers provide was not found after half of the
+peers had crashed, for the first three named may all be gone (`pulsar-persist`). A reply names 32 at
+most."""
 _SOURCES_MAX = 8
 """guess: peers remembered that should have a block; the latest stay."""
-
-Providers = Callable[[Cid, Callable[[Sequence[Contact]], None]], bool]
-"""Looks a block's providers up and calls back; False where there is no DHT."""
+_PROVIDE = stream_of("history.provide")
+_PARTS = 1_000_000
 
 
 class _Want:
@@ -45,12 +81,12 @@ class _Want:
         self.until = until  # given up then
         self.first = first  # on whose word it is looked for
         self.hearsay = hearsay  # no event names it
-        self.sources: dict[PeerId, Contact] = {}  # who should have it, best first
+        self.sources: dict[PeerId, Contact] = {}  # peers that should have it, best first
         self.asked: dict[PeerId, None] = {}  # in this round
         self.looked_up = False
 
 
-class Request:
+class _Request:
     """Blocks asked of one peer."""
 
     __slots__ = ("asked_at", "cids", "contact", "topic")
@@ -62,6 +98,23 @@ class Request:
         self.cids = cids
 
 
+class RoundTrip:
+    """How long answers take, smoothed, and so how long the next one may take."""
+
+    __slots__ = ("_smoothed",)
+
+    def __init__(self) -> None:
+        self._smoothed: Millis | None = None
+
+    def note(self, took: Millis) -> None:
+        before = self._smoothed
+        self._smoothed = took if before is None else (7 * before + took) // 8
+
+    def patience(self, longest: Millis) -> Millis:
+        """Some times what the last answers took, and `longest` before there were any."""
+        return longest if self._smoothed is None else min(longest, 200 + 4 * self._smoothed)
+
+
 class Fetch:
     """All blocks that one peer is missing."""
 
@@ -70,25 +123,30 @@ class Fetch:
         ctx: Context,
         members: Callable[[Topic], list[Contact]],
         providers: Providers,
+        take_in: Callable[[Topic, Cid, bytes, Contact], None],
         give_up: Callable[[Topic, Cid, bool], None],
     ) -> None:
-        """`give_up` is told of blocks that nobody has, and whether they were only hearsay."""
+        """`take_in` gets each block that came, and `forget`s it here; `give_up` is told of blocks
+        that no peer has, and whether they were only hearsay."""
         self._ctx = ctx
         self._members = members
         self._providers = providers
+        self._take_in = take_in
         self._give_up = give_up
         self._wants: dict[Cid, _Want] = {}
-        self._per_source: dict[PeerId, int] = {}
-        self._idle: dict[Cid, None] = {}  # wants that nobody is being asked for
-        self._requests: dict[int, Request] = {}
-        self._paused: dict[Cid, None] = {}  # everybody was asked in vain
+        self.per_source: dict[PeerId, int] = {}
+        self._idle: dict[Cid, None] = {}  # wants that no peer is being asked for
+        self.requests: dict[int, _Request] = {}
+        self._paused: dict[Cid, None] = {}  # all were asked in vain
         self._again_armed = False
-        self._round_trip: Millis | None = None  # of the last answers, smoothed
+        self._round_trip = RoundTrip()
         self._fresh: dict[Cid, Millis] = {}  # gaps that may close by themselves, and until when
         self._patience_armed = False
 
     def __len__(self) -> int:
         return len(self._wants)
+
+    # --- what is wanted -------------------------------------------------------------------------
 
     def want(
         self,
@@ -114,31 +172,45 @@ class Fetch:
         self._arm_patience()
         self._pump()
 
-    def _begin(
-        self, topic: Topic, cid: Cid, source: Contact | None, patient: bool, hearsay: bool
-    ) -> _Want | None:
-        """A new want, if there is room."""
-        ctx, limits = self._ctx, self._ctx.config.history
-        first = source.peer if source is not None else None
-        of_source = self._per_source.get(first, 0) if first is not None else 0
-        if len(self._wants) >= limits.wants_max or of_source >= limits.wants_per_source_max:
-            ctx.counters["history_wants_refused"] += 1
-            return None
-        want = self._wants[cid] = _Want(topic, ctx.now + limits.give_up_ms, first, hearsay)
-        if first is not None:
-            self._per_source[first] = of_source + 1
-        ctx.counters["history_gaps"] += not hearsay
-        if patient:
-            self._fresh[cid] = ctx.now + limits.patience_ms
-        else:
-            self._idle[cid] = None
-        return want
+    def forget(self, cid: Cid) -> None:
+        """The block came, by any way, or is not wanted any more."""
+        want = self._wants.pop(cid, None)
+        if want is not None:
+            if want.first is not None:
+                left = self.per_source.pop(want.first) - 1
+                if left:
+                    self.per_source[want.first] = left
+            self._idle.pop(cid, None)
+            self._paused.pop(cid, None)
+            self._fresh.pop(cid, None)
 
-    def _arm_patience(self) -> None:
-        if self._fresh and not self._patience_armed:
-            self._patience_armed = True
-            soonest = next(iter(self._fresh.values()))
-            self._ctx.set_timer(max(1, soonest - self._ctx.now), PATIENCE, GENERAL)
+    def forget_topic(self, topic: Topic) -> None:
+        for cid in [cid for cid, want in self._wants.items() if want.topic == topic]:
+            self.forget(cid)
+
+    # --- answers, timers and losses -------------------------------------------------------------
+
+    def on_blocks_reply(self, sender: Contact, message: BlocksReply) -> None:
+        """Each block is checked as if this peer had not asked for it. What the answer has no room
+        for may be asked of the same peer again."""
+        request = self.requests.get(message.request)
+        if request is None or request.contact.peer != sender.peer:
+            self._ctx.counters["history_unasked"] += 1
+            return
+        del self.requests[message.request]
+        self._round_trip.note(self._ctx.now - request.asked_at)
+        left = dict.fromkeys(request.cids)
+        for block in message.blocks:
+            cid = cid_of(block)
+            if cid in left:
+                del left[cid]
+                self._take_in(request.topic, cid, block, sender)
+            else:  # not asked for, or not what its name says
+                self._ctx.counters[f"history_refused_{Reason.BAD_CID}"] += 1
+        for cid in message.lacking:
+            left.pop(cid, None)
+        got_some = len(left) < len(request.cids) - len(message.lacking)
+        self._settle(request, left if got_some else ())
 
     def on_patience(self) -> None:
         """Gaps that did not close by themselves are asked for."""
@@ -152,28 +224,59 @@ class Fetch:
         self._arm_patience()
         self._pump()
 
-    def forget(self, cid: Cid) -> None:
-        """The block came, by whatever way, or is not wanted any more."""
-        want = self._wants.pop(cid, None)
-        if want is not None:
-            if want.first is not None:
-                left = self._per_source.pop(want.first) - 1
-                if left:
-                    self._per_source[want.first] = left
-            self._idle.pop(cid, None)
-            self._paused.pop(cid, None)
-            self._fresh.pop(cid, None)
+    def on_again(self) -> None:
+        """A while later: all may be asked again."""
+        self._again_armed = False
+        paused, self._paused = self._paused, {}
+        for cid in paused:
+            want = self._wants[cid]
+            want.asked.clear()
+            want.looked_up = False
+            self._idle[cid] = None
+        self._pump()
 
-    def forget_topic(self, topic: Topic) -> None:
-        for cid in [cid for cid, want in self._wants.items() if want.topic == topic]:
-            self.forget(cid)
+    def on_timeout(self, number: int) -> None:
+        request = self.requests.pop(number, None)
+        if request is not None:
+            self._settle(request)
 
-    # --- asking -----------------------------------------------------------------------------------
+    def on_peer_lost(self, peer: PeerId) -> None:
+        lost = [n for n, request in self.requests.items() if request.contact.peer == peer]
+        for number in lost:
+            self.on_timeout(number)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _begin(
+        self, topic: Topic, cid: Cid, source: Contact | None, patient: bool, hearsay: bool
+    ) -> _Want | None:
+        """A new want, if there is room."""
+        ctx, limits = self._ctx, self._ctx.config.history
+        first = source.peer if source is not None else None
+        of_source = self.per_source.get(first, 0) if first is not None else 0
+        if len(self._wants) >= limits.wants_max or of_source >= limits.wants_per_source_max:
+            ctx.counters["history_wants_refused"] += 1
+            return None
+        want = self._wants[cid] = _Want(topic, ctx.now + limits.give_up_ms, first, hearsay)
+        if first is not None:
+            self.per_source[first] = of_source + 1
+        ctx.counters["history_gaps"] += not hearsay
+        if patient:
+            self._fresh[cid] = ctx.now + limits.patience_ms
+        else:
+            self._idle[cid] = None
+        return want
+
+    def _arm_patience(self) -> None:
+        if self._fresh and not self._patience_armed:
+            self._patience_armed = True
+            soonest = next(iter(self._fresh.values()))
+            self._ctx.set_timer(max(1, soonest - self._ctx.now), PATIENCE, GENERAL)
 
     def _pump(self) -> None:
         """Ask for idle blocks, those of one topic and source together."""
         limits = self._ctx.config.history
-        while self._idle and len(self._requests) < limits.requests_max:
+        while self._idle and len(self.requests) < limits.requests_max:
             first = next(iter(self._idle))
             contact = self._next_source(self._wants[first])
             if contact is None:
@@ -201,17 +304,24 @@ class Fetch:
         for cid in cids:
             del self._idle[cid]
             self._wants[cid].asked[contact.peer] = None
-        self._requests[number] = Request(topic, contact, cids, ctx.now)
+        self.requests[number] = _Request(topic, contact, cids, ctx.now)
         ctx.send(contact, BlocksRequest(topic, number, cids))
-        ctx.set_timer(self._answer_ms(), TIMEOUT, topic, number)
+        patience = self._round_trip.patience(ctx.config.history.request_timeout_ms)
+        ctx.set_timer(patience, TIMEOUT, topic, number)
 
-    def _answer_ms(self) -> Millis:
-        """How long an answer may take: some times what the last ones took."""
-        longest = self._ctx.config.history.request_timeout_ms
-        return longest if self._round_trip is None else min(longest, 200 + 4 * self._round_trip)
+    def _settle(self, request: _Request, cut_short: Collection[Cid] = ()) -> None:
+        """What a request did not bring is asked for elsewhere; of those in `cut_short` there was
+        no room in the answer, so the same peer may be asked again."""
+        for cid in request.cids:
+            want = self._wants.get(cid)
+            if want is not None and cid not in self._paused and cid not in self._fresh:
+                if cid in cut_short:
+                    want.asked.pop(request.contact.peer, None)
+                self._idle[cid] = None
+        self._pump()
 
     def _nobody_left(self, cid: Cid) -> None:
-        """Members were asked in vain: look for providers, else wait and begin again."""
+        """All members were asked in vain: look for providers, else pause and begin again."""
         want = self._wants[cid]
         if want.hearsay:
             self.forget(cid)
@@ -220,7 +330,7 @@ class Fetch:
             return
         if not want.looked_up:
             want.looked_up = True
-            if self._providers(cid, lambda found: self._on_providers(cid, found)):
+            if self._providers.find(cid, lambda found: self._on_providers(cid, found)):
                 return
         if want.until <= self._ctx.now:
             self.forget(cid)
@@ -239,46 +349,51 @@ class Fetch:
             self._idle[cid] = None
             self._pump()
 
-    def on_again(self) -> None:
-        """A while later: begin again with everybody."""
-        self._again_armed = False
-        paused, self._paused = self._paused, {}
-        for cid in paused:
-            want = self._wants[cid]
-            want.asked.clear()
-            want.looked_up = False
-            self._idle[cid] = None
-        self._pump()
 
-    # --- answers ----------------------------------------------------------------------------------
+# --- providers in the DHT -------------------------------------------------------------------------
 
-    def on_reply(self, sender: Contact, message: BlocksReply) -> Request | None:
-        """The request that this answers, None if there is none. The blocks are the caller's to take
-        in (each is then forgotten here), before it says `settle`."""
-        request = self._requests.get(message.request)
-        if request is None or request.contact.peer != sender.peer:
-            return None
-        took, before = self._ctx.now - request.asked_at, self._round_trip
-        self._round_trip = took if before is None else (7 * before + took) // 8
-        return self._requests.pop(message.request)
 
-    def settle(self, request: Request, cut_short: Collection[Cid] = ()) -> None:
-        """What a request did not bring is asked for elsewhere; of those in `cut_short` there was
-        no room in the answer, so the same peer may be asked again."""
-        for cid in request.cids:
-            want = self._wants.get(cid)
-            if want is not None and cid not in self._paused and cid not in self._fresh:
-                if cid in cut_short:
-                    want.asked.pop(request.contact.peer, None)
-                self._idle[cid] = None
-        self._pump()
+class Providers:
+    """Which peers have an event, said in the DHT and asked of it; without a DHT nothing is."""
 
-    def on_timeout(self, number: int) -> None:
-        request = self._requests.pop(number, None)
-        if request is not None:
-            self.settle(request)
+    def __init__(self, ctx: Context, dht: Kademlia | None) -> None:
+        self._ctx = ctx
+        self._dht = dht
 
-    def on_peer_lost(self, peer: PeerId) -> None:
-        lost = [n for n, request in self._requests.items() if request.contact.peer == peer]
-        for number in lost:
-            self.on_timeout(number)
+    def perhaps(self, event: Event) -> None:
+        """Each peer on the way provides the event with probability p."""
+        share = round(self._ctx.config.history.provide_probability * _PARTS)
+        if self._dht is not None and share and chance(self._ctx.bits(_PROVIDE), share, _PARTS):
+            self._provide(event)
+
+    def own(self, event: Event) -> None:
+        """The paper's publisher puts an event before it spreads it; so does ours where events
+        spread by its trees. Elsewhere it provides like any other peer.
+
+        Deviation: the block stays in the publisher's store, durable before any peer hears of it,
+        and the DHT is told who has it; spreading does not wait until the DHT has answered.
+        """
+        if self._ctx.config.routing == "pulsarcast":
+            self._provide(event)
+        else:
+            self.perhaps(event)
+
+    def _provide(self, event: Event) -> None:
+        if self._dht is not None:
+            self._ctx.counters["history_provided"] += 1
+            token = self._ctx.quietly(lambda answer: None)
+            self._dht.operations.provide(DhtProvide(token, block_key_of(event.cid)))
+
+    def find(self, cid: Cid, then: Callable[[Sequence[Contact]], None]) -> bool:
+        """Ask the DHT which peers have a block; False where there is no DHT."""
+        if self._dht is None:
+            return False
+        token = self._ctx.quietly(lambda answer: then(answer.contacts))
+        command = DhtFindProviders(token, block_key_of(cid), PROVIDERS_WANTED)
+        self._dht.operations.find_providers(command)
+        return True
+
+
+def block_key_of(cid: Cid) -> bytes:
+    """The DHT's key of a block."""
+    return bytes((BLOCK,)) + cid[-DIGEST_BYTES:]

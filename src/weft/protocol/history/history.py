@@ -1,82 +1,75 @@
-"""History of one peer: events sealed, checked, put into their stream, stored, repaired, delivered
-(paper 004, Sections 4.1, 4.4 and 4.5).
+"""History of one peer: its events stay, as signed blocks in the stream of their topic (paper 004,
+Sections 4.1, 4.4 and 4.5). This module is the room's front: it puts the layers together, and hands
+them what the peer hears, its timers and its user's commands.
 
 Publishing: the event names the stream's heads as parents and is signed; it is stored first and
-routed once it is durable, so what others have seen is never lost with its publisher.
+routed once it is durable, so what other peers have seen is never lost with its publisher.
 
-Receiving (`intake.py`): blocks are checked before they are passed on (a block that is not what it
-says goes no further). An event is delivered once all its parents were; a parent that is not known
-is a gap, and fetched (`fetch.py`). Members tell each other their heads over new links and now and
-then, so that whoever missed the end of a stream finds out too.
+Receiving: a block that routing brings is opened and checked (`open_event`) before it is passed on,
+and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
+known is a gap, and is got. Members tell each other their heads over new links and at intervals, so
+that a peer that missed the end of a stream finds out too.
 
-Deviation: the paper's events have no number beside their parent. Ours carry the number that routing
-knows them by in their metadata, signed, so that nobody can pass one event off under two numbers.
-
-Reading the store is a question that it answers at once (memory, or SQLite's page cache), so it is
-asked directly; writing takes a disk's time and is an effect (`seam.Store`), answered by a fact.
-What is on its way to the store is known here (`storing.py`).
-
-Invariants: each event of a topic is delivered at most once in a life of this peer, and after its
-parents; nothing is stored or delivered that was not checked.
+From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `ownership` (topics
+that have owners), `stream` (the only writer of what is known of a stream), `reader` (how what is
+lacking is got), `server` (what other peers are answered).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from weft.documents.dag import START, Stream
-from weft.documents.descriptor import Event, seal_event
-from weft.documents.refusal import Reason
+from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
+from weft.documents.refusal import Reason, Refused
 from weft.documents.signing import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Context, require
-from weft.protocol.history import asking, catchup, fetch, ownership, pacing, storing
-from weft.protocol.history.answers import Answers
-from weft.protocol.history.asking import Asking
-from weft.protocol.history.fetch import Fetch
-from weft.protocol.history.intake import Intake, routed
-from weft.protocol.history.ownership import Ownership
-from weft.protocol.history.providing import Providing
-from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
-from weft.protocol.history.serving import Serving
-from weft.protocol.history.storing import Storing
-from weft.protocol.history.topic_history import TopicHistory
-from weft.protocol.history.versions import Versions
-from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages_history import (
-    Heads,
+from weft.protocol.history import fetch, ownership, reader, server, storage
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
+from weft.protocol.history.ownership import (
+    Ownership,
+    SubTopicReply,
+    SubTopicRequest,
+    TopicNews,
+    Versions,
+    Wishes,
 )
+from weft.protocol.history.reader import PageReply, PageRequest, Reader
+from weft.protocol.history.server import Server
+from weft.protocol.history.storage import Keep, Storage
+from weft.protocol.history.stream import Heads, Streams, routed
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.routing import Handlers
 from weft.protocol.seam import (
     Answer,
+    AskSubTopic,
+    ChangeTopic,
+    FollowTopic,
     Millis,
     Pruned,
     Publish,
+    Stored,
     Timer,
 )
 from weft.protocol.wire import Event as Routed
+from weft.protocol.wire import Message
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
-from weft.store.interface import Retention
-from weft.store.interface import Store as StoreOfPeer
+from weft.store.interface import Retention, Store
 from weft.store.reader import Since
-from weft.store.reader import stream_of as stored_stream
 
-
-@dataclass(frozen=True)
-class Keep:
-    """How much of a topic's stream is kept; 0: without limit."""
-
-    age_ms: Millis = 0  # guess: all of it, until somebody says otherwise
-    events: int = 0  # guess
-    bytes: int = 0  # guess
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= 0, f"keep.{name} must not be negative")
-
-    def retention(self) -> Retention:
-        return Retention(self.age_ms or None, self.events or None, self.bytes or None)
+TIMERS = (
+    fetch.TIMEOUT,
+    fetch.AGAIN,
+    fetch.PATIENCE,
+    reader.TIMEOUT,
+    storage.PRUNE,
+    ownership.RENEW,
+    ownership.ASK,
+    server.PACE,
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ class Config:
     provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
-    retry_ms: Millis = 5_000  # guess: after everybody was asked for a block in vain
+    retry_ms: Millis = 5_000  # guess: after all were asked for a block in vain
     give_up_ms: Millis = 600_000  # guess: then the stream goes on without it
     requests_max: int = 8  # guess: requests for blocks at once
     blocks_per_request: int = 64  # guess
@@ -96,12 +89,12 @@ class Config:
     walk_back_max: int = 16  # measured: walking back 16 takes 1.2 s and 32 messages, a page 2
     early_max: int = 1_024  # guess: events that wait until a subscription has begun
     held_max: int = 1_024  # guess: events that wait for their topic's version
-    publishers_max: int = 1_024  # guess: of whom a topic's members know what they have had
+    publishers_max: int = 1_024  # guess: that a member remembers per topic
     outside_max: int = 1_024  # guess: topics published to without a subscription
     waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
     wants_max: int = 4_096  # guess: missing blocks that are looked for at once
     wants_per_source_max: int = 1_024  # guess: of these on the word of one peer
-    accept_sub_topics: bool = False  # whoever may publish gets the sub-topics it asks for, at once
+    accept_sub_topics: bool = False  # a publisher gets the sub-topics it asks for, at once
     topics_every_ms: Millis = 600_000  # guess: how often records are looked at for renewal
     prune_every_ms: Millis = 60_000  # guess
     keep: Keep = field(default_factory=Keep)
@@ -120,20 +113,7 @@ class Config:
         return self.keep_topics.get(topic, self.keep).retention()
 
 
-TIMERS = (
-    fetch.TIMEOUT,
-    fetch.AGAIN,
-    fetch.PATIENCE,
-    catchup.TIMEOUT,
-    storing.PRUNE,
-    ownership.TIMER,
-    pacing.TIMER,
-    asking.TIMER,
-)
 _TELL = stream_of("history.tell")
-
-_LEFT_MAX = 256
-"""guess: topics unsubscribed from of which this peer remembers what it has had."""
 
 _COUNTERS = (
     "history_before",
@@ -147,17 +127,17 @@ _COUNTERS = (
     *(f"history_refused_{reason}" for reason in Reason),
 )
 
-Route = Callable[[int, Topic, Routed, bool], None]
+Route: TypeAlias = Callable[[int, Topic, Routed, bool], None]
 """Spread an event and answer the command with this token; whether the event climbs."""
 
 
 class History:
-    """See the module's text."""
+    """All layers of one peer's history."""
 
     def __init__(
         self,
         ctx: Context,
-        library: StoreOfPeer,
+        library: Store,
         sign: Signer,
         members: Callable[[Topic], list[Contact]],
         route: Route,
@@ -169,38 +149,25 @@ class History:
         self._sign = sign
         self._members = members
         self._route = route
-        self.topics: dict[Topic, TopicHistory] = {}
-        self._outside: dict[Topic, Stream] = {}  # published to without a subscription
-        self._left: dict[Topic, Seen] = {}  # what was had of topics unsubscribed from
-        self._unsettled: dict[Cid, None] = {}  # own events that are not durable yet
-        self.providing = Providing(ctx, dht)
-        self.storing = Storing(ctx, self._on_store_failed)
-        self.fetch = Fetch(ctx, members, self.providing.find, self._give_up)
+        self.readers: dict[Topic, Reader] = {}
+        self._providers = Providers(ctx, dht)
+        self.storage = Storage(ctx)
+        self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
         ctx.levels = self.versions.levels
-        self.serving = Serving(ctx, library, self._block_at_hand)
-        self.intake = Intake(
-            ctx, self.topics, self.versions, self.fetch, self.storing, self.providing.perhaps
-        )
         self.ownership = Ownership(
-            ctx, library, sign, self.versions, self.fetch, self.storing, members, dht
+            ctx, library, sign, self.versions, self.fetch, self.storage, members, dht
         )
-        self.asking = Asking(ctx, self.ownership, self.versions, members, dht)
-        self.answers = Answers(
-            ctx,
-            self.topics,
-            self.intake,
-            self.fetch,
-            self.storing,
-            self.versions,
-            self.ownership,
-            self._give_up,
+        self.wishes = Wishes(ctx, self.ownership, self.versions, members, dht)
+        self.streams = Streams(
+            ctx, library, self.versions, self.fetch, self.storage, self._providers
         )
+        self.server = Server(ctx, library, self.storage, self.versions)
 
     def start(self) -> None:
         for name in _COUNTERS:
             self._ctx.counters[name] += 0  # so that it shows before it happens
-        self.storing.start()
+        self.storage.start()
         self.ownership.start()
 
     def status(self) -> dict[str, object]:
@@ -214,73 +181,44 @@ class History:
         return {
             "missing": len(self.fetch),
             "refused": refused,
-            "topics": {topic: self._topic_status(topic) for topic in self.topics},
+            "topics": {topic: self._topic_status(topic) for topic in self.readers},
         }
 
     def _topic_status(self, topic: Topic) -> dict[str, object]:
-        state, held = self.topics[topic], self._library.summary(topic)
+        held = self._library.summary(topic)
+        reading = self.readers[topic]
         record = self.ownership.record(topic)
         return {
             "events": held.events,
             "bytes": held.bytes,
-            "height": state.top(),
-            "heads": len(state.stream.heads),
-            "waiting": state.stream.waiting,
-            "reading": state.catch_up.reading,
+            "height": reading.stream.top(),
+            "heads": len(reading.stream.dag.heads),
+            "waiting": reading.stream.dag.waiting,
+            "reading": reading.reading,
             "pruned_to": held.floor.height,
             "version": cid_text(record.value) if record is not None else "",
             "sequence": record.sequence if record is not None else 0,
         }
 
-    def _block_at_hand(self, cid: Cid) -> bytes | None:
-        event = self.storing.unstored.get(cid)
-        return event.block if event is not None else self.versions.block(cid)
-
     # --- subscriptions ----------------------------------------------------------------------------
 
     def subscribe(self, topic: Topic, since: Since | None) -> None:
-        state = self.topics.get(topic)
-        if state is None:
-            seen = self._left.pop(topic, None)
-            state = TopicHistory(self._ctx, topic, since, self._library, self._members, seen)
-            # What was published without a subscription may not be stored yet.
-            state.stream = self._outside.pop(topic, state.stream)
-            self.topics[topic] = state
+        found = self.readers.get(topic)
+        if found is None:
+            stream = self.streams.subscribe(topic, since)
+            found = self.readers[topic] = Reader(
+                self._ctx, stream, since, self.streams, self.fetch, self._library, self._members
+            )
             self.fetch.want(topic, self._library.missing(topic), None)
         elif since is not None:
-            state.want_past(since)
-        self._read_past(state, None)
-
-    def entered(self, topic: Topic, alone: bool) -> None:
-        """The subscription was answered; `alone`: nobody else was found."""
-        state = self.topics.get(topic)
-        if state is not None and alone and not state.begun:
-            state.begin_alone()
-            self.intake.take_in_early(state)
+            found.want_past(since)
+        found.on_member(None)
 
     def unsubscribe(self, topic: Topic) -> None:
-        state = self.topics.pop(topic, None)
-        if state is not None:
-            self._left[topic] = state.seen
-            if len(self._left) > _LEFT_MAX:
-                del self._left[next(iter(self._left))]
+        if self.readers.pop(topic, None) is not None:
+            self.streams.unsubscribe(topic)
             self.fetch.forget_topic(topic)
             self.versions.forget_topic(topic)
-
-    def _read_past(self, state: TopicHistory, source: Contact | None) -> None:
-        """Read the past that a subscriber asked for, as soon as there is somebody to ask. Whoever
-        has the stream from its beginning lacks only what follows."""
-        if state.since is None or state.catch_up.reading:
-            return
-        if source is None and not self._members(state.topic):
-            return
-        since, state.since = state.since, None
-        floor = self._library.summary(state.topic).floor
-        if state.stream.heads and not state.wanted_above and floor == START:
-            since = state.behind()
-        elif since == "beginning":
-            state.wanted_above = 0
-        state.catch_up.start(source, since)
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -288,10 +226,10 @@ class History:
         """Whether this peer may not publish there, as far as it knows; then that is answered.
         `origin` is the sub-topic that the event climbs from, if it does."""
         if self.versions.refuses_me(fact.topic):
-            self.intake.refuse(fact.topic, Reason.NOT_ALLOWED)
+            self.streams.refuse(fact.topic, Reason.NOT_ALLOWED)
             reason = f"the owners of {fact.topic} do not let this peer publish in it"
         elif origin is not None and self.versions.lacks_level(fact.topic, origin):
-            self.intake.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
+            self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
             reason = f"{fact.topic} has owners, and no version of it is known here"
         else:
             return False
@@ -302,7 +240,6 @@ class History:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
         `refuses`."""
         topic, ctx = fact.topic, self._ctx
-        stream = self._stream(topic)
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
         event = seal_event(
             self._sign,
@@ -310,142 +247,148 @@ class History:
             topic=topic,
             payload=fact.payload,
             created_ms=fact.published_ms,
-            parents=stream.parents(),
+            parents=self.streams.parents(topic),
             link=self.versions.link(topic),
             metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
         )
-        stream.add(event, new=True)
-        self._unsettled[event.cid] = None
-        self.storing.publish(event, lambda error: self._on_published(fact.token, event, error))
+        self.streams.append(event)
+        self.storage.publish(event, lambda error: self._on_published(fact.token, event, error))
 
     def _on_published(self, token: int, event: Event, error: str) -> None:
-        self._unsettled.pop(event.cid, None)
+        self.streams.settle(event, error)
         if error:
             self._ctx.out.append(Answer(token, "failed", reason=error))
             return
-        state = self.topics.get(event.topic)
-        if state is not None:
-            state.seen.note(event)
-            self.intake.deliver(event, 0, self._ctx.me.peer)
-        self.providing.own(event)
+        self._providers.own(event)
         climbs = ORIGIN in event.metadata
         self._route(token, event.topic, routed(event, event.block), climbs)
 
-    def _stream(self, topic: Topic) -> Stream:
-        state = self.topics.get(topic)
-        if state is not None:
-            return state.stream
-        stream = self._outside.get(topic)
-        if stream is None:
-            stream = self._outside[topic] = stored_stream(self._library, topic)
-            if len(self._outside) > self._ctx.config.history.outside_max:
-                del self._outside[next(iter(self._outside))]
-        return stream
+    # --- what routing brings ----------------------------------------------------------------------
 
-    def _on_store_failed(self, events: Sequence[Event]) -> None:
-        """Nothing may follow an event that nobody has: begin again from what is stored."""
-        self.intake.not_stored(event for event in events if event.cid not in self._unsettled)
-        for topic in dict.fromkeys(event.topic for event in events):
-            self._outside.pop(topic, None)
-            state = self.topics.get(topic)
-            if state is not None:
-                state.stream = stored_stream(self._library, topic)
+    def open_event(self, topic: Topic, event: Routed, sender: PeerId | None) -> Event | None:
+        """The event in a block that routing brought; None if it must not be passed on."""
+        return self.streams.open(topic, event, sender)
 
-    def on_pruned(self, fact: Pruned) -> None:
-        """What was dropped is not taken in again."""
-        self._ctx.counters["history_pruned"] += fact.events
-        floor = self._library.summary(fact.topic).floor
-        state = self.topics.get(fact.topic)
-        stream = state.stream if state is not None else self._outside.get(fact.topic)
-        if stream is not None:
-            stream.floor = max(stream.floor, floor)
-
-    # --- what cannot be had -----------------------------------------------------------------------
-
-    def _give_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
-        """Nobody has a block, or (`hearsay`) who spoke of it does not."""
-        for event, _, _ in self.versions.released(cid):
-            self.intake.refuse(event.topic, Reason.UNKNOWN_TOPIC)
-        self.ownership.give_up(cid)
-        state = self.topics.get(topic)
-        if state is None:
-            return
-        state.baseline.pop(cid, None)
-        if state.stream.awaits(cid):
-            self.intake.give_up(state, (cid,))
-        elif not hearsay:  # the parent of an event that was stored in an earlier life
-            self.storing.lose(topic, cid)
-
-    # --- what members tell each other -------------------------------------------------------------
-
-    def _heads(self, state: TopicHistory, answer: bool, seen: bool = False) -> Heads:
-        """Where this peer's stream stands; with `seen`, for somebody who begins there."""
-        record = self.ownership.record(state.topic)
-        sequence = record.sequence if record is not None else 0
-        version = record.value if record is not None else None
-        highest = state.highest(self._unsettled) if state.begun else []
-        told = state.seen.told() if seen and state.begun else None
-        return Heads(state.topic, highest, answer, sequence, version, told)
+    def take_in(self, event: Event, source: Contact | None, hops: int) -> None:
+        """An event that routing brought and `open_event` let through."""
+        found = self.readers.get(event.topic)
+        if found is not None:
+            found.on_event(event, source, hops)
 
     def link_up(self, topic: Topic, contact: Contact) -> None:
         """A new link: tell each other where the stream stands."""
-        state = self.topics.get(topic)
-        if state is None:
+        found = self.readers.get(topic)
+        if found is None:
             return
-        self._read_past(state, contact)
-        if not state.begun or self._ctx.me.peer < contact.peer:  # one end is enough
-            self._ctx.send(contact, self._heads(state, answer=True))
+        found.on_member(contact)
+        begun = found.stream.begun
+        if not begun or self._ctx.me.peer < contact.peer:  # one end is enough
+            self._send_heads(contact, found, answer=True)
 
     def run_topic(self, topic: Topic, alone: bool) -> None:
-        """Now and then: tell a member, in case either missed the end of the stream, and go
-        through what is missing."""
-        if alone:
-            self.entered(topic, alone)
-        state = self.topics.get(topic)
-        members = self._members(topic) if state is not None else []
-        if state is None or not members:
+        """A topic's turn: tell a member where the stream stands, in case either missed its end, and
+        go through what is missing. `alone`: no other member is known."""
+        found = self.readers.get(topic)
+        if found is None:
             return
-        if state.since is None and not state.catch_up.reading:
-            state.since, state.catch_up.failed_since = state.catch_up.failed_since, None
-        self._read_past(state, None)
-        if not state.catch_up.reading:
-            self.fetch.want(topic, state.stream.missing(), None)
-        self.fetch.want(topic, self.versions.expected(topic), None)
-        contact = self._ctx.pick(_TELL, members)
-        self._ctx.send(contact, self._heads(state, answer=True))
+        if alone and not found.stream.begun:
+            found.begin_alone()
+        members = self._members(topic)
+        if members:
+            found.on_turn()
+            self.fetch.want(topic, self.versions.expected(topic), None)
+            self._send_heads(self._ctx.pick(_TELL, members), found, answer=True)
+
+    def flush(self) -> None:
+        """The end of a step: what it released goes to the store."""
+        self.storage.flush()
+
+    # --- messages ---------------------------------------------------------------------------------
 
     def on_heads(self, sender: Contact, message: Heads) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
+        """A member tells where its stream stands, and which topic record it holds."""
+        found = self.readers.get(message.topic)
+        if found is None:
             return
-        self._read_past(state, sender)
+        found.on_member(sender)
         asks = False
-        if state.begun:
-            self._compare_heads(state, sender, message)
+        if found.stream.begun:
+            found.on_heads(sender, message.heads)
         elif message.heads and message.seen is None:
             asks = True  # what has come before these heads?
         else:
-            wanted = state.begin_with(message.heads, message.seen or ())
-            self.fetch.want(state.topic, wanted, sender, hearsay=True)
-            self.intake.take_in_early(state)
-        behind = self.ownership.compare(sender, message)
+            found.begin_with(sender, message.heads, message.seen or ())
+        behind = self.ownership.compare(sender, message.topic, message.sequence, message.version)
         told = {head.cid for head in message.heads}
-        news = any(head.cid not in told for head in state.highest(self._unsettled))
-        # Whoever has nothing may wait for a word to begin with, even if there is nothing yet.
+        news = any(head.cid not in told for head in found.stream.heads(self.streams.unsettled))
+        # A peer that has nothing may wait for a word to begin with, even if there is nothing yet.
         if asks or behind or (message.answer and (news or not told)):
-            self._ctx.send(sender, self._heads(state, answer=asks, seen=not told))
+            self._send_heads(sender, found, answer=asks, seen=not told)
 
-    def _compare_heads(self, state: TopicHistory, sender: Contact, message: Heads) -> None:
-        """Fetch what the other has seen and this peer has not."""
-        unknown = [head for head in message.heads if not state.stream.knows(head.cid)]
-        far = max((head.height for head in unknown), default=0) - state.climbed
-        if far > self._ctx.config.history.walk_back_max:
-            state.catch_up.start(sender, state.behind())
-        elif unknown and not state.catch_up.reading and state.since is None:
-            cids = [head.cid for head in unknown]
-            self.fetch.want(state.topic, cids, sender, hearsay=True)
+    def on_page_reply(self, sender: Contact, message: PageReply) -> None:
+        found = self.readers.get(message.topic)
+        if found is None:
+            self._ctx.counters["history_unasked"] += 1
+        else:
+            found.on_page_reply(sender, message)
 
-    # --- timers and losses ------------------------------------------------------------------------
+    def _send_heads(self, to: Contact, found: Reader, answer: bool, seen: bool = False) -> None:
+        """Tell where this peer's stream stands; with `seen`, for a member that begins there."""
+        stream = found.stream
+        record = self.ownership.record(stream.topic)
+        sequence = record.sequence if record is not None else 0
+        version = record.value if record is not None else None
+        heads = stream.heads(self.streams.unsettled) if stream.begun else []
+        told = stream.seen.told() if seen and stream.begun else None
+        self._ctx.send(to, Heads(stream.topic, heads, answer, sequence, version, told))
+
+    # --- blocks that were fetched -----------------------------------------------------------------
+
+    def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact) -> None:
+        """A block that was asked for: a topic version, or an event."""
+        if self.ownership.expects(cid):
+            self._on_version(topic, cid, block)
+            return
+        found = self.readers.get(topic)
+        if found is None:
+            return
+        event = self.streams.open_block(found.stream, cid, block)
+        if event is not None:
+            found.take(event, sender, 0)
+        else:  # no peer can have a better one under this name
+            self.fetch.forget(cid)
+            self._on_given_up(topic, cid, False)
+
+    def _on_version(self, topic: Topic, cid: Cid, block: bytes) -> None:
+        self.fetch.forget(cid)
+        try:
+            waited = self.ownership.on_version(cid, block)
+        except Refused as refused:
+            self.streams.refuse(topic, refused.reason)
+            self._on_given_up(topic, cid, False)
+            return
+        for event, source, hops in waited:
+            found = self.readers.get(event.topic)
+            if found is not None:
+                found.take(event, source, hops)
+
+    def _on_given_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
+        """No peer has a block, or (`hearsay`) the peer that spoke of it does not."""
+        self.ownership.give_up(cid)
+        self.streams.on_given_up(topic, cid, hearsay)
+
+    # --- the store, timers and losses -------------------------------------------------------------
+
+    def on_stored(self, fact: Stored) -> None:
+        written = self.storage.on_stored(fact)
+        if fact.error:
+            self.streams.on_store_failed(written.events)
+        if written.then is not None:
+            written.then(fact.error)
+
+    def on_pruned(self, fact: Pruned) -> None:
+        self._ctx.counters["history_pruned"] += fact.events
+        self.streams.on_pruned(fact.topic)
 
     def on_timer(self, timer: Timer) -> None:
         if timer.kind == fetch.TIMEOUT:
@@ -454,21 +397,63 @@ class History:
             self.fetch.on_again()
         elif timer.kind == fetch.PATIENCE:
             self.fetch.on_patience()
-        elif timer.kind == storing.PRUNE:
-            self.storing.on_prune_timer(list(self._library.topics()))
-        elif timer.kind == ownership.TIMER:
+        elif timer.kind == storage.PRUNE:
+            self.storage.on_prune_timer(self._library.topics())
+        elif timer.kind == ownership.RENEW:
             self.ownership.on_timer()
-        elif timer.kind == asking.TIMER:
-            self.asking.on_timer(timer.serial)
-        elif timer.kind == pacing.TIMER:
-            self.serving.pacing.on_timer(timer.serial)
-        elif timer.kind == catchup.TIMEOUT:
-            state = self.topics.get(timer.topic)
-            if state is not None:
-                state.catch_up.on_timeout(timer.serial)
+        elif timer.kind == ownership.ASK:
+            self.wishes.on_timer(timer.serial)
+        elif timer.kind == server.PACE:
+            self.server.on_pace_timer(timer.serial)
+        elif timer.kind == reader.TIMEOUT:
+            found = self.readers.get(timer.topic)
+            if found is not None:
+                found.on_timeout(timer.serial)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self.fetch.on_peer_lost(peer)
-        self.serving.pacing.forget(peer)
-        for state in self.topics.values():
-            state.catch_up.on_peer_lost(peer)
+        self.server.on_peer_lost(peer)
+        for found in self.readers.values():
+            found.on_peer_lost(peer)
+
+
+# --- which message, fact and command goes where ---------------------------------------------------
+
+
+def handlers(ctx: Context, history: History | None) -> Handlers:
+    """What handles which message; without history all are counted and refused."""
+    if history is not None:
+        return {
+            Heads: history.on_heads,
+            BlocksRequest: history.server.on_blocks_request,
+            BlocksReply: history.fetch.on_blocks_reply,
+            PageRequest: history.server.on_page_request,
+            PageReply: history.on_page_reply,
+            TopicNews: history.ownership.on_news,
+            SubTopicRequest: history.wishes.on_request,
+            SubTopicReply: history.wishes.on_reply,
+        }
+
+    def refuse(sender: Contact, message: Message) -> None:
+        ctx.counters["history_off"] += 1
+
+    kinds = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
+    return dict.fromkeys((*kinds, SubTopicRequest), refuse)
+
+
+def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any], None]]:
+    """What handles which fact and command; without history commands are refused."""
+    if history is not None:
+        return {
+            Stored: history.on_stored,
+            Pruned: history.on_pruned,
+            ChangeTopic: history.ownership.change,
+            FollowTopic: history.ownership.follow,
+            AskSubTopic: history.wishes.ask,
+        }
+
+    def refuse(command: ChangeTopic | FollowTopic | AskSubTopic) -> None:
+        reason = "owned topics need a store: open the peer with store=…"
+        ctx.answer(Answer(command.token, "refused", reason=reason))
+
+    return {ChangeTopic: refuse, FollowTopic: refuse, AskSubTopic: refuse}

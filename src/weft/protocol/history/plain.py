@@ -8,10 +8,9 @@ is signed by nobody, and refused where history is kept.)
 
 from __future__ import annotations
 
-from weft.documents.descriptor import known_event, verify_event
+from weft.documents.descriptor import known_event, number_of, verify_event
 from weft.documents.refusal import Refused
 from weft.ids import Topic, cid_of
-from weft.protocol.history.seen import number_of
 from weft.protocol.wire import Event
 
 _BLOCK = b"\xa7"

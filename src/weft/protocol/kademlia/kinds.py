@@ -1,4 +1,4 @@
-"""Which values may stand under which keys, by kind: a key's first byte (`documents/values.py`).
+"""Which values may stand under which keys, by kind: a key's first byte (`documents/record.py`).
 
 A kind says whether a value is valid for its key and which of two valid ones stands. Whoever holds
 values and whoever asks for them checks both: nobody in between is trusted. Values of unknown kinds
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from weft.documents import values
+from weft.documents import record
 from weft.protocol.seam import Millis
 from weft.rules import prefix
 
@@ -31,7 +31,7 @@ class Kind:
 Kinds = Mapping[int, Kind]
 
 
-def _by(rule: values.Kind, single: bool = False) -> Kind:
+def _by(rule: record.Kind, single: bool = False) -> Kind:
     return Kind(
         valid=lambda key, value, wall_ms: rule.validate(key, value, wall_ms) is None,
         newer=lambda new, old: rule.choose((old, new)) == 1,
@@ -39,8 +39,8 @@ def _by(rule: values.Kind, single: bool = False) -> Kind:
     )
 
 
-BLOCK = _by(values.KINDS[prefix.BLOCK], single=True)
-TOPIC_RECORD = _by(values.KINDS[prefix.TOPIC_RECORD])
+BLOCK = _by(record.KINDS[prefix.BLOCK], single=True)
+TOPIC_RECORD = _by(record.KINDS[prefix.TOPIC_RECORD])
 KINDS: dict[int, Kind] = {prefix.BLOCK: BLOCK, prefix.TOPIC_RECORD: TOPIC_RECORD}
 """The kinds every peer knows."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from history_kit import T, Town, hear
+from history_kit import T, Town, hear, history
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import cid_of
-from weft.protocol.history import catchup, serving
-from weft.protocol.history.intake import routed
+from weft.protocol.history import reader, server
+from weft.protocol.history.stream import routed
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.checkers.history import check_complete_streams
@@ -19,15 +19,11 @@ from weft.sim.probe import states_of
 
 def set_room(town: Town, number: int, events: int) -> None:
     """So many events may wait at a peer."""
-    history = town.peer(number).history
-    assert history is not None
-    history.topics[T].stream._waiting.most = events
+    history(town, number).readers[T].stream.dag.room.most = events
 
 
 def waiting(town: Town, number: int) -> int:
-    history = town.peer(number).history
-    assert history is not None
-    return history.topics[T].stream.waiting
+    return history(town, number).readers[T].stream.dag.waiting
 
 
 def test_a_branch_that_ended_far_below_where_it_is_joined_is_found(
@@ -36,8 +32,8 @@ def test_a_branch_that_ended_far_below_where_it_is_joined_is_found(
     """Peer 2 makes a branch by itself while the others go on for long; peer 3 misses how both are
     joined, and the first event that it gets of what follows names the end of the branch, which is
     much lower: nothing that peer 3 lacks lies close below what waits."""
-    monkeypatch.setattr(serving, "_BESIDE_MAX", 50)
-    monkeypatch.setattr(catchup, "REACH", 8)
+    monkeypatch.setattr(server, "BESIDE_MAX", 50)
+    monkeypatch.setattr(reader, "REACH", 8)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
     town.run(20_000)
@@ -82,8 +78,8 @@ def test_whatever_is_lost_with_little_room_everything_comes_in_the_end(
 ) -> None:
     """Peers are cut off in turn and publish on branches of their own, messages get lost all the
     time, and hardly anything can wait. Once it is quiet, nobody lacks or looks for anything."""
-    monkeypatch.setattr(serving, "_BESIDE_MAX", 20)
-    monkeypatch.setattr(catchup, "REACH", 4)
+    monkeypatch.setattr(server, "BESIDE_MAX", 20)
+    monkeypatch.setattr(reader, "REACH", 4)
     town = Town(5, seed=seed, loss_percent=10, walk_back_max=4)
     town.subscribe(*range(5), since="beginning")
     town.run(20_000)

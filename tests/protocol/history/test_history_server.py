@@ -8,7 +8,7 @@ from history_kit import Town
 from weft.ids import Topic
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context
-from weft.protocol.history.pacing import Pacing
+from weft.protocol.history.server import Pace
 from weft.protocol.seam import SetTimer
 
 T = Topic("/t")
@@ -20,7 +20,7 @@ class Served:
 
     def __init__(self) -> None:
         self.ctx = Context(contact(1), 7, Config(history=History(serve_bytes_per_s=RATE)))
-        self.pacing = Pacing(self.ctx)
+        self.pace = Pace(self.ctx)
         self.times: list[int] = []
 
     def ask(self, size: int, number: int = 2) -> None:
@@ -28,7 +28,7 @@ class Served:
             self.times.append(self.ctx.now)
             return size
 
-        self.pacing.serve(contact(number), T, answer)
+        self.pace.serve(contact(number), T, answer)
 
     def play(self) -> None:
         """Let the timers fire, in their order."""
@@ -37,7 +37,7 @@ class Served:
         start = self.ctx.now
         for one in sorted(timers, key=lambda one: one.after_ms):
             self.ctx.now = start + one.after_ms
-            self.pacing.on_timer(one.timer.serial)
+            self.pace.on_timer(one.timer.serial)
 
 
 def test_a_seconds_share_comes_at_once_and_the_rest_in_time() -> None:
@@ -66,7 +66,7 @@ def test_what_waits_is_bounded_and_forgotten_with_its_asker() -> None:
         served.ask(10 * RATE)
     assert served.ctx.counters["history_paced"] == 8
     assert served.ctx.counters["history_not_served"] == 11
-    served.pacing.forget(contact(2).peer)
+    served.pace.forget(contact(2).peer)
     served.play()
     assert served.times == [0]
 

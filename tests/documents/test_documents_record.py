@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
-from weft.documents import record, values
+from weft.documents import record
 from weft.documents.record import LIFE_MS, LIFE_MS_MAX, Record
 from weft.documents.refusal import Reason, Refused
-from weft.ids import BadId, Cid, Topic, cid_of, cid_text, parse_cid
+from weft.ids import BadId, Cid, Topic, cid_of, parse_cid
 from weft.rules import prefix
 
 VALUE = topic().cid
@@ -75,9 +75,6 @@ def test_the_name_follows_from_topic_and_holders() -> None:
     }
     assert len(names) == 4
     text = record.name_text(HELD.name)
-    assert record.parse_name(text) == HELD.name
-    with pytest.raises(BadId):
-        record.parse_name(cid_text(VALUE))
     with pytest.raises(BadId):
         parse_cid(text)
 
@@ -177,18 +174,16 @@ def test_bad_shape(changes: dict[str, Any]) -> None:
 
 def test_values_by_kind_of_key() -> None:
     made = event(b"x")
+    blocks, records = record.KINDS[prefix.BLOCK], record.KINDS[prefix.TOPIC_RECORD]
     block_key, record_key = prefix.block_key(made.block), prefix.record_key(HELD.name)
-    assert values.validate(block_key, made.block, NOW_MS) is None
-    assert values.validate(prefix.block_key(topic().block), topic().block, NOW_MS) is None
-    assert values.validate(block_key, topic().block, NOW_MS) == Reason.BAD_CID
-    assert values.validate(prefix.block_key(b"\0"), b"\0", NOW_MS) is None  # whatever it means
+    assert blocks.validate(block_key, made.block, NOW_MS) is None
+    assert blocks.validate(prefix.block_key(topic().block), topic().block, NOW_MS) is None
+    assert blocks.validate(block_key, topic().block, NOW_MS) == Reason.BAD_CID
+    assert blocks.validate(prefix.block_key(b"\0"), b"\0", NOW_MS) is None  # whatever it means
     huge = bytes((1 << 20) + 1)
-    assert values.validate(prefix.block_key(huge), huge, NOW_MS) == Reason.TOO_LARGE
-    assert values.validate(record_key, HELD.encoded, NOW_MS) is None
-    assert values.validate(record_key, HELD.encoded, HELD.expires_ms) == Reason.EXPIRED
-    assert values.validate(record_key + b"x", HELD.encoded, NOW_MS) == Reason.WRONG_NAME
-    assert values.validate(b"", made.block, NOW_MS) == Reason.UNKNOWN_KIND
-    assert values.validate(b"\xff", made.block, NOW_MS) == Reason.UNKNOWN_KIND
-    kind = values.KINDS[prefix.TOPIC_RECORD]
-    assert kind.choose([HELD.encoded, sealed(sequence=9).encoded]) == 1
-    assert values.KINDS[prefix.BLOCK].choose([made.block, made.block]) == 0
+    assert blocks.validate(prefix.block_key(huge), huge, NOW_MS) == Reason.TOO_LARGE
+    assert records.validate(record_key, HELD.encoded, NOW_MS) is None
+    assert records.validate(record_key, HELD.encoded, HELD.expires_ms) == Reason.EXPIRED
+    assert records.validate(record_key + b"x", HELD.encoded, NOW_MS) == Reason.WRONG_NAME
+    assert records.choose([HELD.encoded, sealed(sequence=9).encoded]) == 1
+    assert blocks.choose([made.block, made.block]) == 0

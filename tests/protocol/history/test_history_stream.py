@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from test_history_topics import history
-
-from history_kit import T, Town
-from weft.documents.descriptor import Event, seal_event
+import history_kit
+from history_kit import T, Town, history
+from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
 from weft.ids import Cid, PeerId, cid_of
-from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
-from weft.protocol.messages_history import Had, Head, Heads
-from weft.protocol.seam import Deliver, Send
+from weft.protocol.history.stream import Had, Head, Heads, Seen, routed
+from weft.protocol.seam import Send
+from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 
 
@@ -31,25 +30,23 @@ def waiting() -> Town:
     """Peer 1 has subscribed and has not begun."""
     town = Town(2)
     town.world.subscribe(town.nodes[1], T)
-    assert not history(town, 1).topics[T].begun
+    assert not history(town, 1).readers[T].stream.begun
     return town
 
 
 def hear(town: Town, *events: Event) -> None:
     """Peer 1 gets events from peer 0."""
-    state = history(town, 1).topics[T]
     for event in events:
-        history(town, 1).intake.add(state, event, town.nodes[0].contact, 1)
+        history_kit.hear(town, 1, 0, Payload(T, routed(event, event.block), 1))
 
 
 def handed(town: Town) -> list[Cid]:
-    out = history(town, 1)._ctx.out
-    return [e.descriptor.cid for e in out if isinstance(e, Deliver) and e.descriptor is not None]
+    return [cid for _, cid in town.delivered(1)]
 
 
 def begin(town: Town, head: Event, *had: Had) -> None:
     told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had))
-    history(town, 1).on_heads(town.nodes[0].contact, told)
+    history_kit.hear(town, 1, 0, told)
 
 
 def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
@@ -82,8 +79,7 @@ def test_what_came_before_the_word_to_begin_with_is_handed_out_in_order() -> Non
     one = sealed(town, 1)
     two = sealed(town, 2, one)
     three = sealed(town, 3, two)
-    for event in (two, one):
-        history(town, 1).intake.take_in(event, town.nodes[0].contact, 1)
+    hear(town, two, one)
     begin(town, three, Had(three.publisher, 1, 3))
     hear(town, three)
     assert handed(town) == [one.cid, two.cid, three.cid]
@@ -94,9 +90,9 @@ def test_heads_alone_are_no_beginning() -> None:
     town = waiting()
     one = sealed(town, 1)
     heads = Heads(T, [Head(one.cid, 1)], False)
-    history(town, 1).on_heads(town.nodes[0].contact, heads)
-    assert not history(town, 1).topics[T].begun
-    [send] = [e for e in history(town, 1)._ctx.out if isinstance(e, Send)]
+    effects = history_kit.hear(town, 1, 0, heads)
+    assert not history(town, 1).readers[T].stream.begun
+    [send] = [effect for effect in effects if isinstance(effect, Send)]
     assert isinstance(send.message, Heads) and send.message.answer and send.message.heads == []
 
 
@@ -107,8 +103,7 @@ def test_nobody_is_silenced_for_long() -> None:
     begin(town, one, Had(one.publisher, 1, 1 << 40))
     hear(town, one, sealed(town, 2, one))
     assert handed(town) == [one.cid]
-    context = history(town, 1)._ctx
-    context.now += context.config.dissemination.recent_ms
+    town.run(town.peer(1).config.dissemination.recent_ms)
     later = sealed(town, 3, one)
     hear(town, later)
     assert handed(town) == [one.cid, later.cid]

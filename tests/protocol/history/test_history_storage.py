@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from history_kit import T, Town
+from history_kit import T, Town, hear, history
 from weft.ids import Topic, cid_of
 from weft.protocol.config import Keep
-from weft.protocol.seam import Deliver, Store, Stored
+from weft.protocol.history.stream import Heads
+from weft.protocol.seam import Deliver, Send, Store, Stored
 from weft.store.interface import Batch
 from weft.store.reader import read_all
 
@@ -19,8 +20,8 @@ def test_old_events_are_pruned_and_do_not_come_back() -> None:
     for number in (0, 1, 2):
         assert len(town.stream(number)) == 20
         assert town.peer(number).counters["history_pruned"] == 40
-        state = town.peer(number).history.topics[T]  # type: ignore[union-attr]
-        assert state.stream.floor == town.nodes[number].store.summary(T).floor  # type: ignore[union-attr]
+        dag = history(town, number).readers[T].stream.dag
+        assert dag.floor == town.nodes[number].store.summary(T).floor  # type: ignore[union-attr]
     town.subscribe(3, since="beginning")
     town.run(30_000)
     assert town.stream(3) == town.stream(0)
@@ -78,8 +79,7 @@ def test_gaps_in_the_store_are_filled_after_a_restart() -> None:
     town.run(30_000)
     assert town.stream(2) == town.stream(0)
     assert kept.heads(T) == town.nodes[0].store.heads(T)  # type: ignore[union-attr]
-    state = town.peer(2).history.topics[T]  # type: ignore[union-attr]
-    assert state.stream.heads == kept.heads(T)
+    assert history(town, 2).readers[T].stream.dag.heads == kept.heads(T)
 
 
 def test_one_event_in_several_topics() -> None:
@@ -123,14 +123,13 @@ def test_nobody_hears_of_an_event_before_it_is_durable() -> None:
     town = Town(2)
     town.subscribe(0, 1)
     town.run(20_000)
-    history = town.peer(0).history
-    assert history is not None
     town.world.store_ms = 5_000
     town.publish(0, every_ms=100)
-    state = history.topics[T]
-    [cid] = state.stream.heads
-    assert history._heads(state, answer=False).heads == []
-    assert history.serving.block(cid) is None
+    [cid] = history(town, 0).readers[T].stream.dag.heads
+    asked = hear(town, 0, 1, Heads(T, [], answer=True))
+    told = [e.message for e in asked if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert [heads.heads for heads in told] == [[]]
+    assert history(town, 0).server.block(cid) is None
     assert town.delivered(0) == []
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from history_kit import T, Town
+from history_kit import T, Town, history
 from weft.documents.dag import position
-from weft.protocol.history import serving
+from weft.protocol.history import server
 from weft.sim.network import Partition
 from weft.store.reader import read_all
 
@@ -181,16 +181,14 @@ def test_long_branches_are_joined_though_hardly_anything_can_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor is the fork within what others search for what a peer lacks beside its heads."""
-    monkeypatch.setattr(serving, "_BESIDE_MAX", 50)
+    monkeypatch.setattr(server, "BESIDE_MAX", 50)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
     town.run(20_000)
     town.publish(0, 1)
     town.run(3_000)
     for number in range(4):
-        history = town.peer(number).history
-        assert history is not None
-        history.topics[T].stream._waiting.most = 20
+        history(town, number).readers[T].stream.dag.room.most = 20
     town.world.set_partition(Partition((0, 0, 1, 1)))
     town.publish(*[0, 2] * 700, every_ms=4)
     town.world.set_partition(None)

@@ -1,0 +1,592 @@
+"""How a peer gets what it lacks of a topic's stream: it walks back block by block, or reads the
+stream in its order, in pages, from another member (paper 004, Section 4.5).
+
+A short gap is *walked back*: the missing parent is fetched, then its parent, and so on
+(`fetch.py`). That takes a question per event. So a peer that wants the past, or is more than
+`walk_back_max` events behind, *reads*: pages come in the stream's order, parents before children,
+so each event can be delivered as it comes. A member that falls silent or lacks the event to read
+on from is replaced by another; reading goes on where the last page ended.
+
+What a gap means depends on what is being read, so that is an explicit state:
+
+    state       what the peer does                            a gap that shows meanwhile
+    IDLE        reads nothing                                 is walked back, or begins a reading
+    READING     reads all that comes after what it has        is left: reading brings the parents
+    SEARCHING   reads from below a branch; the next page      shows that the page began too high:
+                shows whether below the fork                  the peer begins further down
+    PARTIAL     reads a part: what came before was not        is given up: the parents are not
+                asked for, or no member has it any more       wanted, or gone
+    FAILED      found no member to ask, and begins anew       is walked back, or begins a reading
+                at the topic's next turn
+    LOST        found no member to ask during a search        is left until the topic's next turn
+
+`_NEXT` has the transitions. How a fork is searched: a long branch that forked off far below
+(publishers that were cut off from each other) is read from `REACH` below its lowest event that is
+known, and from twice as far below as long as the first page still lacks parents: then everything on
+the way up comes after its parents. That the first page lacks none is no proof, for a branch may
+have ended far below where it is joined. So if on the way up more lacks parents than may wait,
+reading begins anew still further down; a reading that began at the very bottom goes on to its end.
+So every reading ends.
+
+A member that has pruned what was asked for is not believed at once: others are asked whether they
+have more, and only if none has, the first one's part is read.
+
+A member that misleads is left as well: each page must lie above the one before and hold something
+that belongs to the stream, so that no member can keep another one reading for ever.
+
+Invariants: at most one page is asked for at a time, from one member; at most `_SOURCES_MAX` members
+are tried for one reading. Walking back from a branch that came from below the beginning of the
+subscription ends after `walk_back_max` steps: the past was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Annotated
+
+from msgspec import Meta
+
+from weft.documents.dag import START, Position
+from weft.documents.descriptor import Event
+from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic, cid_of
+from weft.protocol.context import Context
+from weft.protocol.history.fetch import Blocks, Fetch, RoundTrip
+from weft.protocol.history.ownership import Members
+from weft.protocol.history.stream import HEADS_MAX, Had, Head, Streams, Taken, TopicStream
+from weft.protocol.seam import Millis
+from weft.protocol.wire import Counter, Message
+from weft.store.interface import Store
+from weft.store.reader import Since
+
+
+class PageRequest(Message, frozen=True, tag=63):
+    """A stretch of a stream in its order: from the beginning, after an event, since a time, or
+    what a peer with these heads lacks; and then on from where the last page ended."""
+
+    topic: WireTopic
+    request: Counter
+    since_event: WireCid | None = None
+    since_ms: Counter | None = None
+    heads: Annotated[list[WireCid], Meta(max_length=HEADS_MAX)] = []
+    after: Head | None = None
+
+
+class PageReply(Message, frozen=True, tag=64):
+    topic: WireTopic
+    request: Counter
+    blocks: Blocks
+    next: Head | None = None  # ask on after this; None: that was all
+    pruned: bool = False  # older events that belong here are gone at the sender
+    held: bool = True  # False: the sender does not have the event to read on from
+
+
+TIMEOUT = "history.page"
+
+REACH = 256
+"""guess: how far below a branch's lowest known event the search for its fork begins."""
+_STEPS_MAX = 24
+"""guess: events named below the heads, each twice as far below as the one before; enough for any
+stream, and some 2 ms."""
+_FIRST_STEP = 8
+"""guess: how far below the heads the first of them lies."""
+_ASKED_AGAIN_MAX = 2
+"""guess: then the source is left."""
+_SOURCES_MAX = 8
+"""guess: members tried for one reading."""
+_LOWEST = Cid(bytes(CID_BYTES))
+"""Sorts before every CID: the beginning of a height."""
+
+
+class State(Enum):
+    """What a peer reads of a stream; see the table above."""
+
+    IDLE = auto()
+    READING = auto()
+    SEARCHING = auto()
+    PARTIAL = auto()
+    FAILED = auto()
+    LOST = auto()
+
+
+class Step(Enum):
+    """What makes a reader change its state."""
+
+    READ = auto()  # begins to read all that comes after what it has
+    READ_PART = auto()  # begins to read since an event or a time
+    SEARCH = auto()  # begins below a branch, or begins anew further down
+    GAP = auto()  # an event lacks parents
+    PAGE = auto()  # a page was taken in, and is low enough
+    END = auto()  # and it was the last one
+    PRUNED = auto()  # only a member is left that has pruned what was asked for
+    NOBODY = auto()  # no member is left to ask
+    NOBODY_BELOW = auto()  # nor below a branch, which will show again by itself
+    TURN = auto()  # the topic's turn in its cycle
+
+
+_BEGIN = {
+    Step.READ: State.READING,
+    Step.READ_PART: State.PARTIAL,
+    Step.SEARCH: State.SEARCHING,
+}
+_NEXT: dict[State, dict[Step, State]] = {
+    State.IDLE: _BEGIN,
+    State.READING: {
+        Step.PAGE: State.READING,
+        Step.END: State.IDLE,
+        Step.SEARCH: State.SEARCHING,
+        Step.PRUNED: State.PARTIAL,
+        Step.NOBODY: State.FAILED,
+        Step.NOBODY_BELOW: State.IDLE,
+    },
+    State.SEARCHING: {
+        Step.GAP: State.READING,
+        Step.PAGE: State.READING,
+        Step.SEARCH: State.SEARCHING,
+        Step.PRUNED: State.PARTIAL,
+        Step.NOBODY_BELOW: State.LOST,
+    },
+    State.PARTIAL: {
+        Step.PAGE: State.PARTIAL,
+        Step.END: State.IDLE,
+        Step.NOBODY: State.FAILED,
+        Step.NOBODY_BELOW: State.IDLE,
+    },
+    State.FAILED: {**_BEGIN, Step.TURN: State.IDLE},
+    State.LOST: {**_BEGIN, Step.GAP: State.IDLE},
+}
+_ASKING = (State.READING, State.SEARCHING, State.PARTIAL)
+"""The states in which a page was asked for."""
+
+
+class Result(Enum):
+    """What came of an event, as far as a page is concerned."""
+
+    REFUSED = auto()  # it does not belong to the stream, at least not by itself
+    PLACED = auto()  # it belongs to the stream
+    TOO_HIGH = auto()  # it does, and a search should have begun below its parents
+    NO_ROOM = auto()  # more lacks parents than may wait
+
+
+class Reader:
+    """How far one peer has got in one topic's stream, and what it asks for next."""
+
+    __slots__ = (
+        "_after",
+        "_asked_again",
+        "_asked_at",
+        "_began",
+        "_climbed",
+        "_ctx",
+        "_failed",
+        "_fetch",
+        "_library",
+        "_members",
+        "_pruned",
+        "_reach",
+        "_request",
+        "_round_trip",
+        "_since",
+        "_source",
+        "_state",
+        "_streams",
+        "_topic",
+        "_walked",
+        "_wanted",
+        "_wanted_above",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        stream: TopicStream,
+        since: Since | None,
+        streams: Streams,
+        fetch: Fetch,
+        library: Store,
+        members: Members,
+    ) -> None:
+        """`since`: the past that the subscriber asks for."""
+        self._ctx = ctx
+        self._topic = topic = stream.topic
+        self.stream = stream
+        self._streams = streams
+        self._fetch = fetch
+        self._library = library
+        self._members = members
+        self._state = State.IDLE
+        self._wanted = since  # the past that is still to be read
+        # --- walking back
+        floor = library.summary(topic).floor
+        self._climbed = max(library.heads(topic).values(), default=floor.height)
+        """The highest event that was taken in, released or not."""
+        self._walked = 0  # steps back along one branch, without reaching anything known
+        lowest = library.events(topic, limit=1)
+        self._wanted_above = lowest[0].height if lowest and lowest[0].height > 1 else 0
+        """The past below this height was not asked for."""
+        # --- the reading under way
+        self._since: Since = "beginning"
+        self._after: Position | None = None
+        self._source: Contact | None = None
+        self._request = 0
+        self._failed: dict[PeerId, None] = {}
+        self._asked_at: Millis = 0
+        self._asked_again = 0
+        self._round_trip = RoundTrip()
+        self._pruned: Contact | None = None  # the first that has pruned what is asked for
+        self._began: int | None = None  # at which height this reading did, if that can be told
+        self._reach = 0  # how far below what waited it began; 0 where it began elsewhere
+
+    @property
+    def reading(self) -> bool:
+        return self._state in _ASKING
+
+    def _go(self, step: Step) -> None:
+        self._state = _NEXT[self._state][step]
+
+    # --- what happens to a subscription -----------------------------------------------------------
+
+    def want_past(self, since: Since) -> None:
+        """A subscriber asks for the past, perhaps after others that did not."""
+        self.stream.want_past()
+        self._wanted = since
+
+    def begin_alone(self) -> None:
+        """No other member is there: the stream begins with whatever comes."""
+        self.stream.begin()
+        self.take_early()
+
+    def begin_with(self, member: Contact, heads: Sequence[Head], told: Sequence[Had]) -> None:
+        """Begin where another member stands."""
+        self._wanted_above = min((head.height for head in heads), default=0)
+        missing = self.stream.begin(heads, told)
+        self._fetch.want(self._topic, missing, member, hearsay=True)
+        self.take_early()
+
+    def on_member(self, member: Contact | None) -> None:
+        """Read the past that is wanted, as soon as there is a member to ask. A peer that has the
+        stream from its beginning lacks only what follows."""
+        if self._wanted is None or self.reading:
+            return
+        if member is None and not self._members(self._topic):
+            return
+        since, self._wanted = self._wanted, None
+        floor = self._library.summary(self._topic).floor
+        if self.stream.dag.heads and not self._wanted_above and floor == START:
+            since = self._behind()
+        elif since == "beginning":
+            self._wanted_above = 0
+        self._read(member, since)
+
+    def on_heads(self, member: Contact, heads: Sequence[Head]) -> None:
+        """A member tells where its stream ends: get what this peer has not seen."""
+        unknown = [head for head in heads if not self.stream.dag.knows(head.cid)]
+        far = max((head.height for head in unknown), default=0) - self._climbed
+        if far > self._ctx.config.history.walk_back_max:
+            self._read(member, self._behind())
+        elif unknown and not self.reading and self._wanted is None:
+            cids = [head.cid for head in unknown]
+            self._fetch.want(self._topic, cids, member, hearsay=True)
+
+    def on_turn(self) -> None:
+        """The topic's turn, with members to ask: begin anew what failed, and go through what is
+        missing."""
+        if self._state is State.FAILED:
+            self._go(Step.TURN)
+            if self._wanted is None:
+                self._wanted = self._since
+        self.on_member(None)
+        if not self.reading:
+            self._fetch.want(self._topic, self.stream.dag.missing(), None)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def on_event(self, event: Event, source: Contact | None, hops: int) -> None:
+        """An event that routing brought, and that was found whole."""
+        if self.stream.begun:
+            self.take(event, source, hops)
+        else:
+            self.stream.wait(event, source, hops)
+
+    def take_early(self) -> None:
+        """The subscription has begun: the events that waited for that."""
+        for event, source, hops in self.stream.take_early():
+            self.take(event, source, hops, early=True)
+
+    def take(self, event: Event, source: Contact | None, hops: int, early: bool = False) -> Result:
+        """Put an event in its place, and see to what it lacks."""
+        taken = self._streams.add(self.stream, event, source, hops, early)
+        if taken.no_room:
+            self._on_no_room(source)
+            return Result.NO_ROOM
+        if not taken.belongs:
+            return Result.REFUSED
+        too_high = taken.placed and self._on_placed(event, taken, source)
+        return Result.TOO_HIGH if too_high else Result.PLACED
+
+    def _on_no_room(self, source: Contact | None) -> None:
+        """Too much waits for what is missing: a peer that is so far behind reads on from where its
+        own stream ends, or, if what waits is close to that, from where its branch forked off."""
+        if self.reading:
+            return
+        lowest = self.stream.dag.lowest_waiting()
+        if lowest > self.stream.top() + self._ctx.config.history.walk_back_max:
+            self._read(source, self._behind())
+        else:
+            self._search(source, lowest)
+
+    def _on_placed(self, event: Event, taken: Taken, source: Contact | None) -> bool:
+        """An event got its place. Parents that are not there are given up where the past is not
+        wanted, else got; whether that shows that a search began too high."""
+        missing = taken.missing
+        if not missing:
+            self._climbed = max(self._climbed, event.height)
+        if taken.vouched:
+            self._walked = self._walked + 1 if missing else 0
+        if taken.past_unwanted:
+            self._wanted_above = min(self._wanted_above, event.height)
+            self._streams.give_up(self.stream, missing)
+            return False
+        return bool(missing) and self._on_gap(event, taken, source)
+
+    def _on_gap(self, event: Event, taken: Taken, source: Contact | None) -> bool:
+        """Walk back from the event where the gap is short; read the stream where it is long. (What
+        waits above an older gap does not make a new one longer.) While the stream is being read
+        already, gaps are left to that: the end of the reading shows which are left. Returns
+        whether a search began too high."""
+        below, self._climbed = self._climbed, max(self._climbed, event.height)
+        if self._wanted is not None:
+            return False
+        if self._state in (State.SEARCHING, State.LOST):
+            self._go(Step.GAP)
+            self._walked = 0
+            return True
+        if self.reading:
+            return False
+        walk_back_max = self._ctx.config.history.walk_back_max
+        if self._walked > walk_back_max:
+            self._walked = 0
+            if event.height <= self._wanted_above:
+                self._streams.give_up(self.stream, taken.missing)
+            else:
+                self._search(source, event.height)
+        elif event.height - below <= walk_back_max:
+            patient = not taken.vouched
+            self._fetch.want(self._topic, taken.missing, source, patient)
+        else:
+            self._read(source, self._behind())
+        return False
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def on_page_reply(self, sender: Contact, message: PageReply) -> None:
+        source = self._source
+        if source is None or source.peer != sender.peer or message.request != self._request:
+            self._ctx.counters["history_unasked"] += 1
+            return
+        self._round_trip.note(self._ctx.now - self._asked_at)
+        if not self._believes(message):
+            self._leave(source)
+            return
+        results = self._take_page(message.blocks, sender)
+        # A branch that forked off below where this reading began shows in more that lacks parents
+        # than may wait; or, during a search, in anything that does.
+        if results & {Result.NO_ROOM, Result.TOO_HIGH} and self._search_lower(source):
+            return
+        self._go(Step.PAGE)
+        if message.next is None:
+            self._end(sender)
+        elif not results - {Result.REFUSED}:
+            self._leave(source)
+        else:
+            self._after = Position(message.next.height, message.next.cid)
+            self._ask(source)
+
+    def _believes(self, message: PageReply) -> bool:
+        """Whether a page may be taken in."""
+        if not message.held:
+            return False
+        if message.pruned and self._state is not State.PARTIAL and self._after is None:
+            if self._pruned is None:
+                self._pruned = self._source
+            return False
+        following = message.next
+        if following is None or self._after is None:
+            return True
+        return Position(following.height, following.cid) > self._after  # pages climb
+
+    def _take_page(self, blocks: list[bytes], sender: Contact) -> set[Result]:
+        """Take a page's events in. An event that may not be in the stream by itself may still be
+        there by the word of one that follows."""
+        results: set[Result] = set()
+        suspects: dict[Cid, Event] = {}
+        for block in blocks:
+            cid = cid_of(block)
+            event = self._streams.open_block(self.stream, cid, block)
+            if event is None:
+                continue
+            if not self.stream.dag.heads and self._state is State.PARTIAL:
+                self._wanted_above = event.height
+            result = self.take(event, sender, 0)
+            results.add(result)
+            if result in (Result.REFUSED, Result.NO_ROOM):
+                suspects[cid] = event
+                continue
+            results |= self._take_vouched(event, suspects, sender)
+            if self._state is State.PARTIAL:
+                self._streams.give_up(self.stream, event.parents)
+        return results
+
+    def _take_vouched(
+        self, event: Event, suspects: dict[Cid, Event], sender: Contact
+    ) -> set[Result]:
+        """Take in what an accepted event names as its parents, and so on down."""
+        results: set[Result] = set()
+        named = list(event.parents)
+        while named and suspects:
+            suspect = suspects.pop(named.pop(), None)
+            if suspect is not None:
+                result = self.take(suspect, sender, 0)
+                results.add(result)
+                if result not in (Result.REFUSED, Result.NO_ROOM):
+                    named += suspect.parents
+        return results
+
+    def _end(self, sender: Contact) -> None:
+        """Read to the end: what waits for parents still has gaps, which are fetched."""
+        self._go(Step.END)
+        self._source = None
+        self._fetch.want(self._topic, self.stream.dag.missing(), sender)
+        self.take_early()
+        self._ctx.counters["history_caught_up"] += 1
+
+    def on_timeout(self, serial: int) -> None:
+        """Question or answer may have got lost: ask once or twice more, then another member."""
+        source = self._source
+        if source is None or serial != self._request:
+            return
+        if self._ctx.now < self._asked_at + self._patience():
+            return  # the timer of an earlier attempt
+        if self._asked_again < _ASKED_AGAIN_MAX:
+            self._ask(source, self._asked_again + 1)
+        else:
+            self._leave(source)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        if self._source is not None and self._source.peer == peer:
+            self._leave(self._source)
+
+    # --- beginning to read ------------------------------------------------------------------------
+
+    def _read(self, source: Contact | None, since: Since) -> None:
+        """Read from `source`, or from any member; no effect while reading already."""
+        if self.reading:
+            return
+        whole = since == "beginning" or isinstance(since, tuple)
+        self._began = 0 if since == "beginning" else None
+        self._reach = 0
+        self._since, self._after = since, None
+        self._go(Step.READ if whole else Step.READ_PART)
+        self._ask_first(source)
+
+    def _search(self, source: Contact | None, height: int) -> None:
+        """Look for where a branch forked off, below this height, and read from there on; no effect
+        while reading already."""
+        if self.reading:
+            return
+        self._reach = REACH
+        self._begin_below(height)
+        self._ask_first(source)
+
+    def _search_lower(self, source: Contact) -> bool:
+        """Too much lacks parents: begin further down, below the lowest event that waits; False
+        where nothing is further down, or what comes before was not asked for."""
+        if self._state is State.PARTIAL or self._began == 0:
+            return False
+        lowest = self.stream.dag.lowest_waiting()
+        climbed = lowest - self._began if self._began is not None else 0
+        self._reach = max(REACH, 2 * self._reach, 2 * climbed)
+        self._begin_below(lowest)
+        self._ask(source)
+        return True
+
+    def _begin_below(self, height: int) -> None:
+        self._since, self._after = "beginning", _bottom_of(height - self._reach)
+        self._began = self._after.height
+        self._go(Step.SEARCH)
+
+    def _behind(self) -> Since:
+        """From where to read what others have and this peer does not: after its heads. For a
+        member that does not have these, as they are new or on a branch of their own, some of the
+        events below them are named, too, so that only what lies above the highest one that both
+        have is read."""
+        heads = self.stream.heads()[: HEADS_MAX - _STEPS_MAX]
+        named = {head.cid: None for head in heads}
+        step = _FIRST_STEP
+        for _ in range(_STEPS_MAX):
+            if not heads or step >= heads[0].height:
+                break
+            below = _bottom_of(heads[0].height - step)
+            named.update((e.cid, None) for e in self._library.events(self._topic, below, limit=1))
+            step *= 2
+        return tuple(named) or "beginning"
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _ask_first(self, source: Contact | None) -> None:
+        self._failed.clear()
+        self._pruned = None
+        if source is not None:
+            self._source = source
+            self._ask(source)
+        else:
+            self._ask_another()
+
+    def _leave(self, source: Contact) -> None:
+        """This member does not answer, or cannot: try another one."""
+        self._failed[source.peer] = None
+        if self._state is State.PARTIAL and self._pruned == source:
+            self._pruned = None
+        self._ctx.counters["history_sources_failed"] += 1
+        self._ask_another()
+
+    def _ask_another(self) -> None:
+        """Ask a member that has not failed; if none is left, the one that has pruned a part."""
+        left = [c for c in self._members(self._topic) if c.peer not in self._failed]
+        source = left[0] if left and len(self._failed) < _SOURCES_MAX else None
+        if source is None and self._pruned is not None:
+            source = self._pruned
+            self._go(Step.PRUNED)
+        self._source = source
+        if source is not None:
+            self._ask(source)
+        else:
+            self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
+
+    def _ask(self, source: Contact, asked_again: int = 0) -> None:
+        """Ask for the next page. A member that is asked again gets the same number: an answer that
+        was only slow still counts."""
+        ctx, since, after = self._ctx, self._since, self._after
+        if not asked_again:
+            self._request = ctx.next_serial()
+        request = PageRequest(
+            self._topic,
+            self._request,
+            Cid(since) if isinstance(since, bytes) else None,
+            since if isinstance(since, int) else None,
+            list(since) if isinstance(since, tuple) else [],
+            Head(after.cid, after.height) if after is not None else None,
+        )
+        ctx.send(source, request)
+        self._asked_at = ctx.now
+        self._asked_again = asked_again
+        ctx.set_timer(self._patience() << asked_again, TIMEOUT, self._topic, self._request)
+
+    def _patience(self) -> Millis:
+        return self._round_trip.patience(self._ctx.config.history.request_timeout_ms)
+
+
+def _bottom_of(height: int) -> Position:
+    """Before all events of this height."""
+    return Position(max(0, height), _LOWEST)

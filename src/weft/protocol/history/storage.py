@@ -1,0 +1,147 @@
+"""What is on its way to the store, and how much of a topic stays there (paper 004, Section 4.4).
+
+Reading the store is a question that it answers at once (memory, or SQLite's page cache), so the
+layers ask it directly. Writing takes a disk's time: it is an effect (`seam.Store`), which the
+driver answers with a fact (`seam.Stored`).
+
+All that one step of the peer releases goes to the store together. Until the store has said that it
+holds an event, a received event can be had from here; an event of this peer's own cannot, since
+nobody may see it before it is durable.
+
+Retention: at intervals each topic that has a limit is pruned (`seam.Prune`).
+
+Invariant: whatever was handed in is in exactly one `Store` effect, in the order it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.record import Record
+from weft.ids import GENERAL, Cid, Topic
+from weft.protocol.context import Context, require
+from weft.protocol.seam import Millis, Prune, Store, Stored
+from weft.store.interface import Retention
+
+PRUNE = "history.prune"
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of a topic's stream is kept; 0: without limit."""
+
+    age_ms: Millis = 0  # guess: all of it, until the user says otherwise
+    events: int = 0  # guess
+    bytes: int = 0  # guess
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 0, f"keep.{name} must not be negative")
+
+    def retention(self) -> Retention:
+        return Retention(self.age_ms or None, self.events or None, self.bytes or None)
+
+
+_UNLIMITED = Retention()
+
+Then = Callable[[str], None]
+"""Told once the store has answered: why it failed, or an empty text."""
+
+
+class Written(NamedTuple):
+    """What one `Store` effect holds, and what follows once it is answered."""
+
+    events: tuple[Event, ...]
+    then: Then | None
+
+
+class Storage:
+    """What one peer has sent, or is about to send, to its store."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._unstored: dict[Cid, Event] = {}  # received, and not known to be stored yet
+        self._events: list[Event] = []
+        self._lost: list[tuple[Topic, Cid]] = []
+        self._versions: list[TopicVersion] = []
+        self._records: list[Record] = []
+        self._under_way: dict[int, Written] = {}
+
+    def start(self) -> None:
+        self._ctx.set_timer(self._ctx.config.history.prune_every_ms, PRUNE, GENERAL)
+
+    # --- what the store and the clock say ---------------------------------------------------------
+
+    def on_stored(self, fact: Stored) -> Written:
+        """The store has answered; returns what it was asked to write."""
+        written = self._under_way.pop(fact.token, Written((), None))
+        for event in written.events:
+            self._unstored.pop(event.cid, None)
+        if fact.error:
+            self._ctx.counters["history_store_failed"] += max(1, len(written.events))
+        return written
+
+    def on_prune_timer(self, topics: Iterable[Topic]) -> None:
+        history = self._ctx.config.history
+        for topic in topics:
+            retention = history.retention(topic)
+            if retention != _UNLIMITED:
+                self._ctx.out.append(Prune(topic, retention))
+        self._ctx.set_timer(history.prune_every_ms, PRUNE, GENERAL)
+
+    # --- what is to be stored ---------------------------------------------------------------------
+
+    def block(self, cid: Cid) -> bytes | None:
+        """The block of a received event that is not known to be stored yet."""
+        event = self._unstored.get(cid)
+        return event.block if event is not None else None
+
+    def add(self, event: Event) -> None:
+        """A received event, stored with all else that this step releases."""
+        self._events.append(event)
+        self._unstored[event.cid] = event
+
+    def add_version(self, version: TopicVersion) -> None:
+        """A topic version that other peers may ask for."""
+        self._versions.append(version)
+
+    def add_record(self, record: Record) -> None:
+        self._records.append(record)
+
+    def lose(self, topic: Topic, cid: Cid) -> None:
+        """No peer has this block any more: the store need not miss it."""
+        self._lost.append((topic, cid))
+
+    def publish(self, event: Event, then: Then) -> None:
+        """An event of this peer's own."""
+        self._send((event,), then)
+
+    def publish_topic(
+        self, versions: list[TopicVersion], records: list[Record], then: Then
+    ) -> None:
+        """Versions that this peer wrote, and the records that point at them."""
+        self._send((), then, versions, records)
+
+    def flush(self) -> None:
+        """The end of a step: send what it released."""
+        if self._events or self._lost or self._versions or self._records:
+            events, versions = tuple(self._events), self._versions
+            records, lost = self._records, tuple(self._lost)
+            self._events, self._versions, self._records, self._lost = [], [], [], []
+            self._send(events, None, versions, records, lost)
+
+    def _send(
+        self,
+        events: tuple[Event, ...],
+        then: Then | None,
+        versions: Iterable[TopicVersion] = (),
+        records: Iterable[Record] = (),
+        lost: tuple[tuple[Topic, Cid], ...] = (),
+    ) -> None:
+        token = self._ctx.next_serial()
+        self._under_way[token] = Written(events, then)
+        named = tuple((record.name, record.encoded) for record in records)
+        self._ctx.out.append(Store(token, events, tuple(versions), named, lost))

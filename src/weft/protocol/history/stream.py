@@ -1,0 +1,556 @@
+"""The streams of one peer's topics: events checked, judged, put in their place, stored, delivered
+(paper 004, Sections 4.1, 4.4 and 4.5).
+
+Every block that is brought (by routing, by an answer to a request, in a page of a stream) goes
+through `Streams.add`. The event is checked first: what is not what it says is neither stored nor
+passed on. Then it is judged: an event that waits for a parent vouches for it, since it was judged
+itself and names the parent by its CID. So what fills a gap is judged as history, everything else by
+the newest version of its topic as well (`documents/authority.py`). Then it gets its place in the
+topic's DAG (`documents/dag.py`); what that releases is stored and delivered. What is missing is
+only reported here (`Taken`): how it is got is the business of `reader.py`.
+
+A subscription begins in one of three ways:
+
+- the store already has the stream: it goes on from there, and what was missed is fetched;
+- the past is asked for: the stream is read in its order from a member;
+- else a member's heads are the *baseline*: they are delivered, what came before them is not wanted.
+
+Until a subscription has begun, the events that routing brings wait; the oldest give way, and come
+back as gaps.
+
+What lies *before* the beginning is handed out at the beginning or never: once an event is
+delivered, none that it follows comes after it. Heights cannot tell what lies before, since a branch
+that forked off low may be newer than everything above it. But a publisher's events follow each
+other: a peer that has had number 7 of one of a publisher's lives has had, or passed over, what that
+event follows. So a member that tells a new subscriber its heads also tells the highest number that
+it has had of each publisher (`Seen`); every ancestor of those heads is covered by that. What is
+covered and comes later is not handed out any more; what is not covered came after the beginning, or
+from elsewhere, and is. A member's word on this is believed for `recent_ms` only: for so long
+routing may still bring what is older, and no longer can a liar keep a publisher's events from a
+subscriber. A subscriber that asks for the past wants all of that, and gets it even late.
+
+Deviation: the paper's events have no number beside their parent. Ours carry the number that routing
+knows them by in their metadata, signed, so that no peer can pass one event off under two numbers.
+
+Invariants: only this module changes what is known of a stream; each event of a topic is delivered
+at most once in a life of this peer, and after its parents; nothing is stored or delivered that was
+not checked; at most `publishers_max` publishers are remembered per topic, the latest ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
+from itertools import islice
+from typing import Annotated, NamedTuple, TypeAlias
+
+from msgspec import Meta, Struct
+
+from weft.bounded import BoundedDict
+from weft.documents.dag import Added, Position, Stream, position
+from weft.documents.descriptor import Event, known_event, number_of, verify_event
+from weft.documents.refusal import Reason, Refused
+from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
+from weft.protocol.context import Context
+from weft.protocol.history.fetch import Fetch, Providers
+from weft.protocol.history.ownership import Versions, Waiting
+from weft.protocol.history.storage import Storage
+from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.seam import Deliver
+from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Event as Routed
+from weft.rules.hierarchy import claimed_origin
+from weft.store.interface import Store
+from weft.store.reader import Since, stream_of
+
+HEADS_MAX = 64
+"""guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
+SEEN_MAX = 256
+"""guess: publishers about which a new subscriber is told what came before it."""
+
+
+class Head(Struct, frozen=True, array_like=True, gc=False):
+    """An event that no other one follows yet, or any place in the order of a stream."""
+
+    cid: WireCid
+    height: Counter
+
+
+class Had(Struct, frozen=True, array_like=True, gc=False):
+    """The highest number that the sender has had of one life of a publisher."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    number: Counter
+
+
+class Heads(Message, frozen=True, tag=60):
+    """Where the sender's copy of a stream ends, and which topic record it holds."""
+
+    topic: WireTopic
+    heads: Annotated[list[Head], Meta(max_length=HEADS_MAX)]
+    answer: bool  # the sender would like to know the receiver's
+    sequence: Counter = 0  # of the record; 0: none
+    version: WireCid | None = None  # what the record points at
+    seen: Annotated[list[Had], Meta(max_length=SEEN_MAX)] | None = None  # to a new subscriber
+
+
+_LEFT_MAX = 256
+"""guess: topics unsubscribed from of which this peer remembers what it has had."""
+_RECALLED_MAX = 1_024
+"""guess: stored events looked through for what a former life has had; some 10 ms."""
+_TOLD_MAX = 65_536
+"""guess: events remembered that were delivered but could not be stored."""
+
+Early: TypeAlias = Waiting
+"""An event that came before the subscription had begun, the peer that brought it, its hops."""
+
+
+class Seen:
+    """Which events a member has had: the highest number of each publisher's lives."""
+
+    __slots__ = ("_highest",)
+
+    def __init__(self, publishers_max: int, told: Iterable[Had] = ()) -> None:
+        self._highest: BoundedDict[tuple[PeerId, int], int] = BoundedDict(publishers_max)
+        for had in told:
+            self.add(had)
+
+    def add(self, had: Had) -> None:
+        self._note((had.publisher, had.incarnation), had.number)
+
+    def note(self, event: Event) -> None:
+        named = number_of(event)
+        if named is not None:
+            self._note(named[:2], named[2])
+
+    def _note(self, key: tuple[PeerId, int], number: int) -> None:
+        self._highest.renew(key, max(number, self._highest.get(key, 0)))
+
+    def covers(self, event: Event) -> bool:
+        named = number_of(event)
+        return named is not None and named[2] <= self._highest.get(named[:2], 0)
+
+    def told(self) -> list[Had]:
+        """For a message: the latest publishers, oldest of them first."""
+        latest = list(self._highest.items())[-SEEN_MAX:]
+        return [Had(*key, number) for key, number in latest]
+
+
+class TopicStream:
+    """What one peer knows of the stream of a topic that it is subscribed to."""
+
+    __slots__ = (
+        "_before",
+        "_before_until",
+        "_ctx",
+        "_early",
+        "_early_bytes",
+        "_gaps",
+        "baseline",
+        "begun",
+        "dag",
+        "seen",
+        "topic",
+        "wants_past",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        topic: Topic,
+        since: Since | None,
+        library: Store,
+        seen: Seen | None,
+        outside: Stream | None,
+    ) -> None:
+        """`seen`: of an earlier subscription in this life of the peer. `outside`: the stream that
+        it published to without a subscription; what is in it may not be stored yet."""
+        self._ctx = ctx
+        self.topic = topic
+        stored = stream_of(library, topic)
+        self.dag = outside if outside is not None else stored
+        self.wants_past = since is not None
+        self.begun = bool(stored.heads) or since is not None
+        self.baseline: dict[Cid, None] = {}
+        self.seen = seen if seen is not None else self._recall(library, stored.heads)
+        self._gaps = dict.fromkeys(library.missing(topic))
+        self._before: Seen | None = None
+        self._before_until = 0
+        if stored.heads and not self.wants_past:
+            self._begin_after(self.seen.told())
+        self._early: deque[Early] = deque()
+        self._early_bytes = 0
+
+    def _recall(self, library: Store, heads: dict[Cid, int]) -> Seen:
+        """What a former life has had, from the end of what it stored."""
+        found: list[Event] = []
+        top = max(((height, cid) for cid, height in heads.items()), default=None)
+        if top is not None:
+            for cid, _ in islice(library.downwards(self.topic, Position(*top)), _RECALLED_MAX):
+                block = library.get(cid)
+                if block is not None:
+                    found.append(known_event(block, cid))
+        seen = Seen(self._ctx.config.history.publishers_max)
+        for event in reversed(found):
+            seen.note(event)
+        return seen
+
+    # --- the beginning ----------------------------------------------------------------------------
+
+    def begin(self, heads: Sequence[Head] = (), told: Sequence[Had] = ()) -> list[Cid]:
+        """Begin where a member stands that has had what is `told`, or with whatever comes if there
+        is no member; returns what to fetch."""
+        self.begun = True
+        self._begin_after(told)
+        for had in told:
+            self.seen.add(had)
+        self.baseline = {head.cid: None for head in heads if not self.dag.knows(head.cid)}
+        return list(self.baseline)
+
+    def want_past(self) -> None:
+        """A subscriber asks for the past, perhaps after others that did not."""
+        self.wants_past = True
+        self._before = None
+
+    def _begin_after(self, told: Iterable[Had]) -> None:
+        """What is covered by this lies before the beginning."""
+        self._before = Seen(self._ctx.config.history.publishers_max, told)
+        self._before_until = self._ctx.now + self._ctx.config.dissemination.recent_ms
+
+    def is_before(self, event: Event) -> bool:
+        """Whether an event lies before the beginning, and is not wanted. (What the store misses is
+        no beginning: a former life got only half of something.)"""
+        if self._before is not None and self._ctx.now >= self._before_until:
+            self._before = None
+        covered = self._before is not None and self._before.covers(event)
+        return covered and event.cid not in self._gaps
+
+    def note_missing(self, event: Event, missing: Iterable[Cid]) -> bool:
+        """An event got its place, and these parents are not there; whether the past before it is
+        not wanted. Where the store missed the event itself, it misses its parents too."""
+        if event.cid in self._gaps:
+            self._gaps.update(dict.fromkeys(missing))
+        begins = event.cid in self.baseline
+        self.baseline.pop(event.cid, None)
+        return begins or self.is_before(event)
+
+    # --- events that wait for the beginning -------------------------------------------------------
+
+    @property
+    def early(self) -> Sequence[Early]:
+        return self._early
+
+    def wait(self, event: Event, source: Contact | None, hops: int) -> None:
+        """Keep an event until the subscription has begun."""
+        limits = self._ctx.config.history
+        self._early.append((event, source, hops))
+        self._early_bytes += len(event.block)
+        while len(self._early) > limits.early_max or self._early_bytes > limits.waiting_bytes_max:
+            self._early_bytes -= len(self._early.popleft()[0].block)
+
+    def take_early(self) -> list[Early]:
+        """What waited, parents before children."""
+        early = sorted(self._early, key=lambda waiting: position(waiting[0]))
+        self._early.clear()
+        self._early_bytes = 0
+        return early
+
+    # --- where it stands --------------------------------------------------------------------------
+
+    def heads(self, without: Container[Cid] = ()) -> list[Head]:
+        """The heads to tell others, the highest where there are too many; `without` those that
+        no peer may know of yet."""
+        known = self.dag.heads
+        order = sorted(known, key=lambda cid: (known[cid], cid), reverse=True)
+        told = [cid for cid in order if cid not in without]
+        return [Head(cid, known[cid]) for cid in told[:HEADS_MAX]]
+
+    def top(self) -> int:
+        """How high the stream is."""
+        return max(self.dag.heads.values(), default=self.dag.floor.height)
+
+    def restart(self, library: Store) -> None:
+        """Go on from what is stored: the rest could not be."""
+        self.dag = stream_of(library, self.topic)
+
+
+class Taken(NamedTuple):
+    """What came of an event that was brought."""
+
+    belongs: bool  # it has, or may still get, its place in the stream
+    no_room: bool = False  # too many others wait for parents
+    placed: bool = False  # it has its place since now
+    missing: Sequence[Cid] = ()  # its parents that are not there and were not missed before
+    vouched: bool = False  # another event had waited for it
+    past_unwanted: bool = False  # what came before it is not wanted
+
+
+class Streams:
+    """All streams of one peer."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        library: Store,
+        versions: Versions,
+        fetch: Fetch,
+        storage: Storage,
+        providers: Providers,
+    ) -> None:
+        self._ctx = ctx
+        self._library = library
+        self._versions = versions
+        self._fetch = fetch
+        self._storage = storage
+        self._providers = providers
+        self.topics: dict[Topic, TopicStream] = {}
+        self.outside: BoundedDict[Topic, Stream] = BoundedDict(ctx.config.history.outside_max)
+        """Streams published to without a subscription."""
+        self.unsettled: dict[Cid, None] = {}  # own events that are not durable yet
+        self._left: BoundedDict[Topic, Seen] = BoundedDict(_LEFT_MAX)
+        # Delivered, and not stored: the store could not take them.
+        self._told: BoundedDict[Cid, None] = BoundedDict(_TOLD_MAX)
+
+    def subscribe(self, topic: Topic, since: Since | None) -> TopicStream:
+        seen, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
+        state = TopicStream(self._ctx, topic, since, self._library, seen, outside)
+        self.topics[topic] = state
+        return state
+
+    def unsubscribe(self, topic: Topic) -> None:
+        self._left[topic] = self.topics.pop(topic).seen
+
+    # --- own events -------------------------------------------------------------------------------
+
+    def parents(self, topic: Topic) -> dict[Cid, int]:
+        """The parents of an event published now."""
+        return self._dag(topic).parents()
+
+    def append(self, event: Event) -> None:
+        """An event of this peer's own, which is on its way to the store."""
+        self._dag(event.topic).add(event, new=True)
+        self.unsettled[event.cid] = None
+
+    def settle(self, event: Event, error: str) -> None:
+        """An event of this peer's own is durable, or could not be made so."""
+        self.unsettled.pop(event.cid, None)
+        state = self.topics.get(event.topic)
+        if not error and state is not None:
+            state.seen.note(event)
+            self._deliver(event, 0)
+
+    def _dag(self, topic: Topic) -> Stream:
+        state = self.topics.get(topic)
+        if state is not None:
+            return state.dag
+        found = self.outside.get(topic)
+        if found is None:
+            found = self.outside[topic] = stream_of(self._library, topic)
+        return found
+
+    # --- what the store says ----------------------------------------------------------------------
+
+    def on_store_failed(self, events: Sequence[Event]) -> None:
+        """Nothing may follow an event that no peer has: begin again from what is stored. What was
+        delivered already is only stored when it comes again."""
+        for event in events:
+            if event.cid not in self.unsettled:
+                self._told[event.cid] = None
+        for topic in dict.fromkeys(event.topic for event in events):
+            self.outside.pop(topic, None)
+            state = self.topics.get(topic)
+            if state is not None:
+                state.restart(self._library)
+
+    def on_pruned(self, topic: Topic) -> None:
+        """What was dropped is not taken in again."""
+        state = self.topics.get(topic)
+        dag = state.dag if state is not None else self.outside.get(topic)
+        if dag is not None:
+            dag.prune(self._library.summary(topic).floor)
+
+    # --- checking ---------------------------------------------------------------------------------
+
+    def open(self, topic: Topic, event: Routed, source: PeerId | None) -> Event | None:
+        """The event in what routing brought; None, and counted, if it is not what it says or its
+        publisher may not, so that it goes no further. What is known already is not verified
+        again.
+
+        What there is no room for here is passed on all the same: else routing would not know it,
+        and bring it again and again, and a peer that is behind would keep others from what they
+        can use.
+        """
+        state = self.topics.get(topic)
+        try:
+            opened = _read(topic, event.payload, cid_of(event.payload))
+            if not _same_event(event, opened):
+                raise Refused(Reason.BAD_SHAPE, "routed under another number or publisher")
+            if state is None or not state.dag.knows(opened.cid, opened.height):
+                verify_event(opened)
+                self._check_publisher(state, opened)
+            return opened
+        except Refused as refused:
+            self.refuse(topic, refused.reason, source, event)
+            return None
+
+    def _check_publisher(self, state: TopicStream | None, event: Event) -> None:
+        """As far as the version that the event links to is at hand; else that is fetched later."""
+        if state is not None and self._versions.needed(event) is None:
+            reason = self._versions.judge(event, state.dag.awaits(event.cid))
+            if reason is not None:
+                raise Refused(reason, "its publisher may not")
+
+    def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> Event | None:
+        """The event in a block that another peer sent, of which this is the CID."""
+        try:
+            event = _read(state.topic, block, cid)
+            return event if state.dag.knows(cid, event.height) else verify_event(event)
+        except Refused as refused:
+            self.refuse(state.topic, refused.reason)
+            return None
+
+    def refuse(
+        self,
+        topic: Topic,
+        reason: Reason,
+        source: PeerId | None = None,
+        event: Routed | None = None,
+    ) -> None:
+        """Count what is not taken, and trace it where it has a name in traces."""
+        ctx = self._ctx
+        ctx.counters[f"history_refused_{reason}"] += 1
+        if ctx.tracing and event is not None:
+            ctx.trace(
+                REJECT_MESSAGE,
+                {
+                    "messageID": message_id(topic, event),
+                    "topic": topic,
+                    "receivedFrom": ctx.name(source if source else ctx.me.peer),
+                    "reason": str(reason),
+                },
+            )
+
+    # --- into the stream --------------------------------------------------------------------------
+
+    def add(
+        self,
+        state: TopicStream,
+        event: Event,
+        source: Contact | None,
+        hops: int,
+        early: bool = False,
+    ) -> Taken:
+        """Find an event's place, and deliver what that releases. `early`: it waited for the
+        beginning, before which nothing was delivered, so even what lies before the beginning comes
+        in order."""
+        dag = state.dag
+        if dag.knows(event.cid, event.height):
+            self._fetch.forget(event.cid)
+            return Taken(True)
+        if state.is_before(event) and not early and event.cid not in state.baseline:
+            self._pass_over(state, event)
+            return Taken(True)
+        needed = self._versions.needed(event)
+        if needed is not None:
+            self._versions.hold(needed, event, source, hops)
+            self._fetch.want(state.topic, [needed], source)
+            return Taken(True)
+        vouched = dag.awaits(event.cid)
+        reason = self._versions.judge(event, vouched)
+        if reason is not None:
+            self._fetch.forget(event.cid)
+            self.refuse(event.topic, reason, None, routed(event, b""))
+            return Taken(False)
+        added = dag.add(event, new=True)
+        for cid in (event.cid, *added.displaced):
+            self._fetch.forget(cid)
+        self._release(state, added, hops)
+        if added.refused is Reason.NO_ROOM:
+            self._ctx.counters["history_no_room"] += 1
+            return Taken(False, no_room=True)
+        if added.refused is not None:
+            self.refuse(event.topic, added.refused)
+            return Taken(False)
+        past_unwanted = state.note_missing(event, added.missing)
+        return Taken(True, False, True, added.missing, vouched, past_unwanted)
+
+    def give_up(self, state: TopicStream, cids: Iterable[Cid]) -> None:
+        """These parents will not come: what waits for them is released."""
+        for cid in cids:
+            if state.dag.awaits(cid):
+                self._storage.lose(state.topic, cid)
+                self._release(state, state.dag.give_up(cid), 0)
+
+    def on_given_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
+        """No peer has a block, or (`hearsay`) the peer that spoke of it does not."""
+        for event, _, _ in self._versions.released(cid):
+            self.refuse(event.topic, Reason.UNKNOWN_TOPIC)
+        state = self.topics.get(topic)
+        if state is None:
+            return
+        state.baseline.pop(cid, None)
+        if state.dag.awaits(cid):
+            self.give_up(state, (cid,))
+        elif not hearsay:  # the parent of an event that was stored in an earlier life
+            self._storage.lose(topic, cid)
+
+    def _pass_over(self, state: TopicStream, event: Event) -> None:
+        """An event from before the beginning: no other one shall wait for it."""
+        self._fetch.forget(event.cid)
+        self._ctx.counters["history_before"] += 1
+        self._storage.lose(state.topic, event.cid)
+        self._release(state, state.dag.pass_over(event.cid), 0)
+
+    def _release(self, state: TopicStream, added: Added, hops: int) -> None:
+        for event in added.released:
+            self._storage.add(event)
+            state.seen.note(event)
+            if event.cid in added.late and not state.wants_past:
+                self._ctx.counters["history_late"] += 1
+            else:
+                self._deliver(event, hops)
+            self._providers.perhaps(event)
+        for event in added.dropped:
+            self._fetch.forget(event.cid)
+            self.refuse(event.topic, Reason.WRONG_HEIGHT)
+
+    def _deliver(self, event: Event, hops: int) -> None:
+        """Hand an event to the application."""
+        if event.cid in self._told:
+            del self._told[event.cid]
+            return
+        ctx, topic = self._ctx, event.topic
+        note = routed(event, event.payload)
+        origin = claimed_origin(topic, event.metadata)
+        climbed = origin if origin != topic else None
+        ctx.out.append(Deliver(topic, note, hops, event, climbed))
+        if ctx.tracing:
+            ctx.trace(
+                DELIVER_MESSAGE,
+                {
+                    "messageID": message_id(topic, note),
+                    "topic": topic,
+                    "receivedFrom": ctx.name(ctx.me.peer),
+                    "hops": hops,
+                },
+            )
+
+
+def routed(event: Event, payload: bytes) -> Routed:
+    """How routing, traces and applications know an event; routing carries its block as payload."""
+    _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
+    return Routed(event.publisher, incarnation, number, event.created_ms, payload)
+
+
+def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
+    """What a block says, not verified yet."""
+    event = known_event(block, cid)
+    if event.topic != topic:
+        raise Refused(Reason.WRONG_TOPIC, "belongs to another topic")
+    return event
+
+
+def _same_event(event: Routed, opened: Event) -> bool:
+    """Whether routing names the event as its publisher signed it."""
+    return (event.publisher, event.incarnation, event.number) == number_of(opened)

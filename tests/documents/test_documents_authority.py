@@ -1,0 +1,62 @@
+"""Who may publish in a topic."""
+
+from __future__ import annotations
+
+from tests.history_kit import ANNA, BEN, CAROL, SPORTS, Key, event, topic
+
+from weft.documents import authority
+from weft.documents.descriptor import TopicVersion
+from weft.documents.refusal import Reason
+from weft.ids import Topic
+
+FIRST = topic(owners=[BEN.peer], allowed=[CAROL.peer])
+REVOKED = topic(owners=[BEN.peer], allowed=[], parent=FIRST.cid)
+
+
+def judged(
+    key: Key,
+    linked: TopicVersion | None,
+    newest: TopicVersion | None,
+    vouched: bool = False,
+    name: Topic = SPORTS,
+) -> Reason | None:
+    made = event(b"x", key=key, link=linked.cid if linked else None)
+    return authority.judge_event(made, name, linked, newest, vouched)
+
+
+def test_owners_and_allowed_publishers_may() -> None:
+    for key in (ANNA, BEN, CAROL):
+        assert judged(key, FIRST, FIRST) is None
+    assert judged(Key("mallory"), FIRST, FIRST) == Reason.NOT_ALLOWED
+    assert judged(Key("mallory"), FIRST, FIRST, vouched=True) == Reason.NOT_ALLOWED
+
+
+def test_anyone_may_where_the_owners_say_so() -> None:
+    assert judged(Key("mallory"), topic(), topic()) is None
+
+
+def test_the_revoked_may_not_go_on_but_history_stays() -> None:
+    assert judged(CAROL, REVOKED, REVOKED) == Reason.NOT_ALLOWED
+    assert judged(CAROL, FIRST, REVOKED) == Reason.NOT_ALLOWED
+    assert judged(CAROL, FIRST, REVOKED, vouched=True) is None
+    assert judged(ANNA, FIRST, REVOKED) is None
+
+
+def test_a_topic_that_nobody_owns() -> None:
+    assert judged(CAROL, None, None) is None
+    assert judged(CAROL, None, FIRST) == Reason.NOT_ALLOWED
+    assert judged(CAROL, None, FIRST, vouched=True) is None
+
+
+def test_wrong_topic() -> None:
+    assert judged(ANNA, FIRST, FIRST, name=Topic("/fruits")) == Reason.WRONG_TOPIC
+    assert judged(ANNA, topic("/fruits"), FIRST) == Reason.WRONG_TOPIC
+    made = event(b"x", link=FIRST.cid)
+    assert authority.judge_event(made, SPORTS, REVOKED, REVOKED, False) == Reason.WRONG_TOPIC
+    assert authority.judge_event(made, SPORTS, None, REVOKED, False) == Reason.UNKNOWN_TOPIC
+
+
+def test_sub_topics() -> None:
+    assert authority.sub_topic_segment(SPORTS, Topic("/sports/football")) == "football"
+    for name in ("/sports", "/sportsfootball", "/fruits", "/sports/football/uk"):
+        assert authority.sub_topic_segment(SPORTS, Topic(name)) is None
