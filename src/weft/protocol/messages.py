@@ -20,9 +20,9 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.flooding import FloodMember
+from weft.protocol.flood import FloodMember
+from weft.protocol.kademlia.rpc import DhtMessage
 from weft.protocol.liveness import Ping, Pong
-from weft.protocol.messages_dht import DhtMessage
 from weft.protocol.messages_history import HistoryMessage
 from weft.protocol.messages_pulsar import PulsarMessage
 from weft.protocol.messages_stan import StanMessage

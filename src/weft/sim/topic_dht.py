@@ -21,7 +21,7 @@ from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages_dht import FindRequest
+from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import LOBBY, TOPICS

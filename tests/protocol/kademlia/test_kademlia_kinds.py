@@ -10,7 +10,6 @@ from weft.documents import record
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.context import Context
-from weft.protocol.kademlia.kinds import KINDS
 from weft.protocol.kademlia.records import Values
 from weft.rules.prefix import record_key
 
@@ -34,7 +33,7 @@ LIFE = record.LIFE_MS
 def test_a_holder_takes_the_latest_valid_record() -> None:
     ctx = Context(contact(1), 7, Config())
     ctx.wall_offset_ms = NOW_MS
-    held = Values(ctx, 0, KINDS)
+    held = Values(ctx, 0)
 
     def store(encoded: bytes, key: bytes = KEY) -> str:
         return held.store(peer_id(2), key, encoded, LIFE)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from kademlia_kit import dht, peer_id
 from protocol_kit import contact
 
 from weft.ids import Contact
 from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
-from weft.protocol.kademlia.kinds import BLOCK, Kind
-from weft.protocol.kademlia.records import Providers, Values
+from weft.protocol.kademlia import records
+from weft.protocol.kademlia.records import Kind, Providers, Values
 from weft.rules.prefix import block_key, location_of
 
 NUMBERED = 9
@@ -20,10 +21,16 @@ def _newer(new: bytes, old: bytes) -> bool:
     return int(new) > int(old)
 
 
-KINDS = {
-    1: BLOCK,
-    NUMBERED: Kind(lambda key, value, wall_ms: value.isdigit() and int(value) > wall_ms, _newer),
-}
+def _valid(key: bytes, value: bytes, wall_ms: int) -> bool:
+    return value.isdigit() and int(value) > wall_ms
+
+
+@pytest.fixture(autouse=True)
+def _numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of value of which the larger number stands, valid until the wall clock passes it."""
+    monkeypatch.setitem(records.KINDS, NUMBERED, Kind(_valid, _newer))
+
+
 KEY = bytes((NUMBERED,)) + b"name"
 
 
@@ -33,7 +40,7 @@ def context(settings: Dht) -> Context:
 
 def values(settings: Dht, own: int = 0) -> tuple[Context, Values]:
     ctx = context(settings)
-    return ctx, Values(ctx, own, KINDS)
+    return ctx, Values(ctx, own)
 
 
 def put(held: Values, value: bytes, sender: int = 2, life_ms: int = 1_000) -> str:
@@ -160,7 +167,7 @@ def test_a_provider_that_moved_is_known_by_its_new_address() -> None:
 
 def test_provider_records_are_bounded() -> None:
     settings = dht(providers_max=20, providers_per_key_max=5, providers_per_sender_max=4)
-    _, held = providers(settings)
+    ctx, held = providers(settings)
     for number in range(2, 40):
         add(held, number)
     assert len(held.get(b"key")) == len(held) == 5
@@ -168,4 +175,6 @@ def test_provider_records_are_bounded() -> None:
     for number in range(200):
         add(held, 100 + number, b"key %d" % (number % 50))
         assert len(held) <= 20
-    assert sum(held._by_sender.values()) == len(held)
+    ctx.now = settings.provider_life_ms  # all have ended, so each sender has its share again
+    assert [add(held, 99, b"k%d" % n) for n in range(6)] == [True] * 4 + [False] * 2
+    assert len(held) == 4

@@ -6,11 +6,10 @@ from kademlia_kit import ON, Network
 from protocol_kit import contact, number_of
 
 from weft.ids import GENERAL, PeerId, Topic
-from weft.protocol.kademlia.kademlia import Place
-from weft.protocol.kademlia.question import Outcome
-from weft.protocol.kademlia.space import PLAIN, Space
-from weft.protocol.messages_dht import FindRequest, Neighbour
-from weft.protocol.seam import TimerFired
+from weft.protocol.kademlia.lookup import Outcome, Question, Search
+from weft.protocol.kademlia.rpc import FindRequest, Neighbour
+from weft.protocol.kademlia.table import PLAIN, Place, Space
+from weft.protocol.seam import Timer, TimerFired
 from weft.rules.prefix import BITS, closest, joined
 
 A, B = Topic("/a"), Topic("/b")
@@ -44,21 +43,14 @@ class Topical:
     ) -> Outcome:
         found: list[Outcome] = []
         place = self.places[number, topic]
-        peer = self.network.peers[number]
-        self.network.dht(number).find_from(place, target, found.append, None, others)
-        effects, peer._ctx.out = peer._ctx.out, []
-        for effect in effects:
-            if hasattr(effect, "message"):
-                self.network._carry(number, effect)  # type: ignore[arg-type]
-            else:
-                self.network._later(effect.after_ms, number, _fired(effect))  # type: ignore[union-attr]
+        question = Question(place.space, target, sender_role=topic)
+        self.network.dht(number).searches.start(
+            Search(question, (place.table,), found.append, others=others)
+        )
+        self.network.do(number, TimerFired(Timer("none of the peer's")))  # carries out the wishes
         while not found:
             self.network.run(50, steps_max=2_000_000)
         return found[0]
-
-
-def _fired(effect: object) -> object:
-    return TimerFired(effect.timer)  # type: ignore[attr-defined]
 
 
 def test_a_topic_is_looked_up_among_its_subscribers_only() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kademlia_kit import asked, dht, location, machine, reply, request, rig
-from protocol_kit import Rig
+from protocol_kit import Rig, timers
 
 from weft.rules.prefix import as_bytes, common_prefix
 
@@ -16,9 +16,10 @@ SMALL = dht(k=2, alpha=1, refresh_ms=20_000)
 def whom_it_asks(one: Rig, refreshes: int) -> list[tuple[int, bool]]:
     """Whom it asks, and whether about itself, over so many refreshes; all answer what is so."""
     found: list[tuple[int, bool]] = []
-    until = machine(one)._refreshes + refreshes
-    while machine(one)._refreshes < until:
-        waiting = asked(one.wait_for("dht.refresh"))
+    while refreshes:
+        effects = one.wait_for("dht.refresh")
+        refreshes -= bool(timers(effects, "dht.refresh"))  # a stale timer sets no other
+        waiting = asked(effects)
         while waiting:
             number, message = waiting.pop()
             found.append((number, message.target == as_bytes(OWN)))

@@ -7,7 +7,7 @@ from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
-from weft.protocol.messages_dht import PROVIDERS, FindReply, FindRequest
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest
 from weft.protocol.messages_pulsar import (
     RendezvousSync,
     TreeFamily,

@@ -17,7 +17,7 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.flooding import FloodMember
+from weft.protocol.flood import FloodMember
 from weft.protocol.messages_pulsar import (
     RendezvousSync,
     TreeFamily,

@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.kademlia.question import Outcome, Question
-from weft.protocol.kademlia.space import PLAIN
-from weft.protocol.kademlia.table import Entry
-from weft.protocol.messages_dht import PROVIDERS, FindReply
+from weft.protocol.kademlia.lookup import Outcome, Question
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply
+from weft.protocol.kademlia.table import PLAIN, Entry
 from weft.rules.multicast import tree_key, tree_location
 
 Found = Callable[[Contact | None, list[Entry]], None]

@@ -26,7 +26,6 @@ from weft.protocol.messages_pulsar import (
     TreeJoinReply,
     TreeLeave,
 )
-from weft.protocol.past import Past
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.pulsar import family, joining, status
 from weft.protocol.pulsar.branch import Branch
@@ -39,6 +38,7 @@ from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Millis, Outcome, Scheme
+from weft.protocol.subscriptions import Past
 from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import LIST_MAX, Event, Payload
 from weft.rules.multicast import is_circle, is_cut_off, is_overdue, repair_order
@@ -78,7 +78,6 @@ class Pulsar(Routing):
         self._by_key: dict[bytes, Branch] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self._past = Past(ctx.config.dissemination)
-        dht.also_provides = self._is_member
 
     def handlers(self) -> Handlers:
         return {
@@ -98,7 +97,7 @@ class Pulsar(Routing):
     def timers(self) -> Timers:
         return {joining.TIMER: lambda timer: self.joining.on_timer(timer.topic, timer.serial)}
 
-    def _is_member(self, key: bytes) -> bool:
+    def provides(self, key: bytes) -> bool:
         """Whether a lookup that asks for members of a tree has found one."""
         branch = self._by_key.get(key)
         return branch is not None and self.hosting.takes_children(branch)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.kademlia.question import Outcome, Question
-from weft.protocol.kademlia.space import PLAIN
+from weft.protocol.kademlia.lookup import Outcome, Question
+from weft.protocol.kademlia.table import PLAIN
 from weft.protocol.messages_pulsar import RendezvousSync, TreeLeave
 from weft.protocol.pulsar import family
 from weft.protocol.pulsar.branch import Branch, Fellow

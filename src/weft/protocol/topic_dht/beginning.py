@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from weft.ids import Contact
 from weft.protocol.context import Context
-from weft.protocol.kademlia.calls import Calls, Reply
+from weft.protocol.kademlia.rpc import Calls
 from weft.protocol.messages_topic_dht import SeenReply, SeenRequest
 from weft.protocol.topic_dht.linking import sound
 from weft.protocol.topic_dht.membership import Membership
@@ -62,28 +62,12 @@ class Beginning:
             member.recent.skip_to(reply.seen, self._ctx.now)
             self._begun(member, first)
 
-        self._calls.ask(first, lambda number: SeenRequest(number, member.topic), _Asking(answered))
+        self._calls.ask(
+            first, lambda number: SeenRequest(number, member.topic), SeenReply, answered
+        )
 
     def on_request(self, sender: Contact, message: SeenRequest, member: Membership | None) -> None:
         if member is None or not member.subscribed:
             self._ctx.send(sender, SeenReply(message.request, False))
         else:
             self._ctx.send(sender, SeenReply(message.request, True, member.recent.seen()))
-
-
-class _Asking:
-    __slots__ = ("_then",)
-    expects = SeenReply
-
-    def __init__(self, then: Callable[[SeenReply | None], None]) -> None:
-        self._then = then
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, SeenReply)
-        self._then(reply)
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._then(None)

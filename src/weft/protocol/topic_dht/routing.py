@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.question import Outcome, Question
-from weft.protocol.kademlia.searches import Search
-from weft.protocol.kademlia.table import Entry
-from weft.protocol.messages_dht import FindReply, Neighbour
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.lookup import Outcome, Question, Search
+from weft.protocol.kademlia.rpc import FindReply, Neighbour
+from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.topic_dht.space import LOBBY, TOPIC_BITS, TOPICS
 from weft.protocol.topic_dht.state import Roles
 from weft.rules.draw import stream_of

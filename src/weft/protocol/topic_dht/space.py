@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from weft.ids import GENERAL, PeerId, Topic
-from weft.protocol.kademlia.space import Space
+from weft.protocol.kademlia.table import Space
 from weft.rules import prefix
 
 LOBBY = GENERAL

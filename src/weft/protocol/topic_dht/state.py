@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.table import Entry
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.seam import Millis
 from weft.protocol.topic_dht.space import location
 from weft.rules import roles as rules

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft.ids import Contact
 from weft.protocol.context import Context
-from weft.protocol.kademlia.calls import Calls, Reply
+from weft.protocol.kademlia.rpc import Calls
 from weft.protocol.messages_topic_dht import RoleReply, TopicDhtMessage
 
 Answered = Callable[[RoleReply | None], None]
@@ -43,22 +43,4 @@ class Talking:
         """Send the message that `make` makes for a request's number; it is repeated while it is
         not answered, so whoever gets it may get it twice."""
         self._ctx.counters["topic_dht_messages"] += 1
-        self._calls.ask(to, make, _Asking(then))
-
-
-class _Asking:
-    __slots__ = ("_then",)
-    expects = RoleReply
-
-    def __init__(self, then: Answered) -> None:
-        self._then = then
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, RoleReply)
-        self._then(reply)
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._then(None)
+        self._calls.ask(to, make, RoleReply, then)

@@ -22,7 +22,7 @@ from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
 
 
 class FloodMember(Message, frozen=True, tag=75):
-    """Where events are flooded: this peer is subscribed (protocol/flooding.py)."""
+    """Where events are flooded: this peer is subscribed (protocol/flood.py)."""
 
     topic: WireTopic
     member: Contact
@@ -55,7 +55,7 @@ class _Known:
         ] = {}  # other subscribers, those heard of last at the end
 
 
-class Flooding(Routing):
+class Flood(Routing):
     """See the module's text."""
 
     def __init__(self, ctx: Context, general: Cyclon) -> None:
