@@ -24,10 +24,10 @@ from weft.protocol.flood import FloodMember
 from weft.protocol.kademlia.rpc import DhtMessage
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_history import HistoryMessage
-from weft.protocol.messages_pulsar import PulsarMessage
 from weft.protocol.messages_stan import StanMessage
 from weft.protocol.messages_topic_dht import Cast, TopicDhtMessage
 from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.pulsar.pulsar import PulsarMessage
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy
 from weft.protocol.tera.links import LinkList, LinkRelease, LinkReply, LinkRequest, Unlink

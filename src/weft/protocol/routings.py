@@ -8,7 +8,7 @@ from weft.protocol.cyclon import Cyclon
 from weft.protocol.flood import Flood
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness
-from weft.protocol.pulsar import refusing as pulsar_refusing
+from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import Handlers, Routing
 from weft.protocol.tera import refusing as tera_refusing
@@ -32,7 +32,7 @@ def handlers(ctx: Context, routing: Routing) -> Handlers:
     """Messages of all routings: its own by the routing, others are refused."""
     return {
         **tera_refusing.refusals(ctx),
-        **pulsar_refusing.refusals(ctx),
+        **pulsar.refusals(ctx),
         **topic_dht_refusing.refusals(ctx),
         **flood.refusals(ctx),
         **routing.handlers(),

@@ -1,17 +1,20 @@
-"""What a peer holds for others: valid, bounded, and not for ever."""
+"""What a peer holds for others: valid, bounded, and not for ever; and of topic records the latest."""
 
 from __future__ import annotations
 
 import pytest
-from kademlia_kit import dht, peer_id
+from kademlia_kit import Network, dht, peer_id
 from protocol_kit import contact
+from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, topic
 
+from weft.documents import record
 from weft.ids import Contact
+from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
 from weft.protocol.kademlia import records
 from weft.protocol.kademlia.records import Kind, Providers, Values
-from weft.rules.prefix import block_key, location_of
+from weft.rules.prefix import block_key, location_of, record_key
 
 NUMBERED = 9
 HOUR = 3_600_000
@@ -178,3 +181,58 @@ def test_provider_records_are_bounded() -> None:
     ctx.now = settings.provider_life_ms  # all have ended, so each sender has its share again
     assert [add(held, 99, b"k%d" % n) for n in range(6)] == [True] * 4 + [False] * 2
     assert len(held) == 4
+
+
+# --- topic records --------------------------------------------------------------------------------
+
+
+def sealed(sequence: int, key: Key = ANNA, now_ms: int = NOW_MS) -> record.Record:
+    return record.seal(
+        key.sign,
+        signer=key.peer,
+        holders=[ANNA.peer, BEN.peer],
+        topic=SPORTS,
+        value=topic().cid,
+        sequence=sequence,
+        now_ms=now_ms,
+    )
+
+
+TOPIC_KEY = record_key(sealed(1).name)
+LIFE_MS = record.LIFE_MS
+
+
+def test_a_holder_takes_the_latest_valid_record() -> None:
+    ctx = Context(contact(1), 7, Config())
+    ctx.wall_offset_ms = NOW_MS
+    held = Values(ctx, 0)
+
+    def store(encoded: bytes, key: bytes = TOPIC_KEY) -> str:
+        return held.store(peer_id(2), key, encoded, LIFE_MS)
+
+    assert store(sealed(2).encoded) == "stored"
+    assert store(sealed(1).encoded) == "older"
+    assert store(sealed(3, BEN).encoded) == "stored"  # another of the topic's holders
+    assert store(sealed(4, CAROL).encoded) == "invalid"  # stands under another name
+    forged = bytearray(sealed(4).encoded)
+    forged[-10] ^= 1
+    assert store(bytes(forged)) == "invalid"
+    assert store(sealed(4, now_ms=NOW_MS - LIFE_MS).encoded) == "invalid"  # expired
+    assert store(sealed(4).encoded, record_key(bytes(32))) == "invalid"
+    assert store(b"nonsense") == "invalid"
+    assert held.get(TOPIC_KEY) == sealed(3, BEN).encoded
+    ctx.now = LIFE_MS  # the one held has expired, so that any valid one may stand
+    assert store(sealed(1, now_ms=NOW_MS + LIFE_MS).encoded) == "stored"
+
+
+def test_the_latest_record_reaches_those_who_missed_it() -> None:
+    network = Network(12)
+    old, new = (sealed(sequence, now_ms=0).encoded for sequence in (1, 2))
+    network.ask(2, lambda token: seam.DhtPut(token, TOPIC_KEY, old))
+    for number in list(network.peers)[:9]:
+        assert network.dht(number).values.store(peer_id(2), TOPIC_KEY, new, LIFE_MS) == "stored"
+    found = network.ask(12, lambda token: seam.DhtGet(token, TOPIC_KEY, 11))
+    assert found.value == new
+    network.run(1_000)
+    behind = [n for n in network.peers if network.dht(n).values.get(TOPIC_KEY) != new]
+    assert behind in ([], [12])  # all who were asked; the asker's own copy is its own matter

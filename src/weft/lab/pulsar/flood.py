@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.lab.pulsar.world import JOIN_CYCLES, Net, Weighing
-from weft.protocol import messages_pulsar
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
+from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import Payload
 from weft.sim.network import Conditions, Network
@@ -33,11 +34,11 @@ UPKEEP = (
     Ping,
     Pong,
     LinkList,
-    messages_pulsar.TreeJoin,
-    messages_pulsar.TreeJoinReply,
-    messages_pulsar.TreeFamily,
-    messages_pulsar.TreeLeave,
-    messages_pulsar.RendezvousSync,
+    TreeJoin,
+    TreeJoinReply,
+    TreeFamily,
+    TreeLeave,
+    RendezvousSync,
 )
 DHT = (rpc.FindRequest, rpc.FindReply)
 
