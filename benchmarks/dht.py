@@ -81,12 +81,18 @@ def bytes_per_contact() -> float:
     """What an entry of a table takes: place, contact, key, and its share of the buckets."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    table = Table(location_of(b"own"), BITS, Dht(enabled=True))
+    settings = Dht(enabled=True)
+    table = Table(
+        location_of(b"own"),
+        BITS,
+        k=settings.k,
+        spare=0,
+        failures_max=settings.failures_max,
+        fresh_ms=settings.fresh_ms,
+    )
     for index in range(_CONTACTS):
         contact = contact_of(1, index)
         table.heard(location_of(contact.peer), GENERAL, contact, index)
-    for bucket in table._buckets.values():
-        bucket.spare.clear()
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     return round(held / len(table), 1)

@@ -24,14 +24,14 @@ from weft.protocol.cyclon import (
     ShuffleRequest,
 )
 from weft.protocol.history.ownership import REASON_MAX, SEGMENT_MAX
-from weft.protocol.liveness import Ping, Pong
-from weft.protocol.messages_dht import (
+from weft.protocol.kademlia.rpc import (
     KEY_BYTES_MAX,
     LOCATION_BYTES_MAX,
     FindReply,
     FindRequest,
     Neighbour,
 )
+from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Want

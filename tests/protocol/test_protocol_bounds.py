@@ -40,7 +40,8 @@ def sizes(thing: object) -> Counter[str]:
         elif type(one).__module__.startswith("weft.protocol") and not hasattr(
             one, "__struct_fields__"
         ):
-            names = getattr(type(one), "__slots__", None) or vars(one)
+            slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+            names = slots or vars(one)
             inner = [(f"{type(one).__name__}.{name}", getattr(one, name)) for name in names]
         waiting += inner
     return counts

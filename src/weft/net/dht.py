@@ -4,7 +4,7 @@
     assert await other.dht.get(key) == b"some bytes"
 
 A key's first byte is its kind, which says what may stand under it (`weft.rules.prefix`,
-`weft.protocol.kademlia.kinds`): a value that is not valid for its key is refused here and by
+`weft.protocol.kademlia.records`): a value that is not valid for its key is refused here and by
 everybody else. Switched on by the setting `protocol.dht.enabled`.
 """
 

@@ -20,16 +20,16 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.flooding import FloodMember
+from weft.protocol.flood import FloodMember
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Heads
+from weft.protocol.kademlia.rpc import DhtMessage
 from weft.protocol.liveness import Ping, Pong
-from weft.protocol.messages_dht import DhtMessage
-from weft.protocol.messages_pulsar import PulsarMessage
 from weft.protocol.messages_stan import StanMessage
 from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.pulsar.pulsar import PulsarMessage
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy
 from weft.protocol.tera.links import LinkList, LinkRelease, LinkReply, LinkRequest, Unlink

@@ -104,7 +104,7 @@ class Peer:
             self.routing,
             {
                 **routings.handlers(ctx, self.routing),
-                **kademlia.handlers(ctx, self.dht),
+                **kademlia.handlers(ctx, self.dht, self.routing.provides),
                 **history.handlers(ctx, self.history),
                 RouteResult: self.publishing.on_result,
             },

@@ -96,6 +96,10 @@ class Routing(ABC):
         self._ctx.tell(LookupDone(number, topic, ()))
         return number
 
+    def provides(self, key: bytes) -> bool:
+        """Whether this peer is what a lookup in the DHT for a key of the routing looks for."""
+        return False
+
     def forget_entry(self, topic: Topic, peer: PeerId) -> None:
         """The peer that a lookup found takes no events."""
 

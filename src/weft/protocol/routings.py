@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from weft.protocol import flooding
+from weft.protocol import flood
 from weft.protocol.context import Context
 from weft.protocol.cyclon import Cyclon
-from weft.protocol.flooding import Flooding
+from weft.protocol.flood import Flood
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness
-from weft.protocol.pulsar import refusing as pulsar_refusing
+from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import Handlers, Routing
 from weft.protocol.tera import refusing as tera_refusing
@@ -24,7 +24,7 @@ def make(ctx: Context, general: Cyclon, liveness: Liveness, dht: Kademlia | None
     if chosen == "topic-dht" and dht is not None:
         return TopicRouting(ctx, dht)
     if chosen == "flood":
-        return Flooding(ctx, general)
+        return Flood(ctx, general)
     return Tera(ctx, general, liveness)
 
 
@@ -32,8 +32,8 @@ def handlers(ctx: Context, routing: Routing) -> Handlers:
     """Messages of all routings: its own by the routing, others are refused."""
     return {
         **tera_refusing.refusals(ctx),
-        **pulsar_refusing.refusals(ctx),
+        **pulsar.refusals(ctx),
         **topic_dht.refusals(ctx),
-        **flooding.refusals(ctx),
+        **flood.refusals(ctx),
         **routing.handlers(),
     }

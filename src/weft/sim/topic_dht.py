@@ -21,7 +21,7 @@ from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages_dht import FindRequest
+from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.routing import Handlers
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
 from weft.protocol.topic_dht.roles import Config as TopicSettings

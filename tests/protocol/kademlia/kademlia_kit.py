@@ -11,7 +11,7 @@ from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.messages_dht import FindReply, FindRequest, Neighbour
+from weft.protocol.kademlia.rpc import FindReply, FindRequest, Neighbour
 from weft.protocol.peer import Peer
 from weft.rules.prefix import as_bytes, closest, location_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -12,10 +14,10 @@ from kademlia_kit import Network, answer, asked, dht, machine, reply, told
 from protocol_kit import Rig, contact
 from test_protocol_bounds import sizes
 
-from weft.protocol import messages_dht as d
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.rules.prefix import as_bytes, block_key, location_of
+from weft.protocol.kademlia import rpc
+from weft.rules.prefix import as_bytes, block_key, common_prefix, location_of
 
 TINY = dht(
     k=3,
@@ -37,13 +39,13 @@ TINY = dht(
     refresh_ms=30_000,
 )
 KINDS = (
-    d.FindRequest,
-    d.FindReply,
-    d.StoreValue,
-    d.AddProvider,
-    d.StoreReply,
-    d.Probe,
-    d.ProbeReply,
+    rpc.FindRequest,
+    rpc.FindReply,
+    rpc.StoreValue,
+    rpc.AddProvider,
+    rpc.StoreReply,
+    rpc.Probe,
+    rpc.ProbeReply,
 )
 
 
@@ -61,8 +63,10 @@ def bounded(rig: Rig) -> None:
     assert len(one.values) <= TINY.values_max and one.values.bytes <= TINY.values_bytes_max
     assert len(one.providers) <= TINY.providers_max
     assert one.operations.provided <= TINY.provided_max
-    for bucket in one.home.table._buckets.values():
-        assert len(bucket.live) <= TINY.k and len(bucket.spare) <= TINY.spare
+    table = one.home.table
+    buckets = Counter(common_prefix(table.own, entry.key) for entry in table)
+    assert all(count <= TINY.k for count in buckets.values())
+    assert sizes(table)["_Bucket.spare"] <= TINY.spare * len(buckets)
     assert one.searches.running <= TINY.lookups_max
     assert one.searches.waiting <= 2 * TINY.waiting_max
 
@@ -85,7 +89,7 @@ def test_no_conversation_hurts(script: list[seam.DhtCommand | int], seed: int) -
     """Answers to what was asked, answers to nothing, requests and time, in any order."""
     rng = Random(seed)
     rig = ready()
-    said: list[d.FindRequest] = []
+    said: list[rpc.FindRequest] = []
     for step in script:
         effects = rig.wait(step) if isinstance(step, int) else rig.do(step)
         said = (said + [message for _, message in asked(effects)])[-20:]
@@ -109,13 +113,13 @@ def test_no_flood_makes_a_peer_grow(kind: type) -> None:
     for number in range(1_500):
         sender = 2 if rng.random() < 0.3 else rng.randrange(2, 1 << 40)
         message = random_message(kind, rng, "")
-        if kind is d.StoreValue:  # valid ones, which would be kept
+        if kind is rpc.StoreValue:  # valid ones, which would be kept
             value = rng.randbytes(3)
-            message = d.StoreValue(1, block_key(value), value, 1 << 40)
-        elif kind is d.AddProvider:
-            message = d.AddProvider(1, b"key %d" % rng.randrange(1_000))
-        elif kind is d.FindRequest:
-            message = d.FindRequest(1, 0, "", "", rng.randbytes(32))  # type: ignore[arg-type]
+            message = rpc.StoreValue(1, block_key(value), value, 1 << 40)
+        elif kind is rpc.AddProvider:
+            message = rpc.AddProvider(1, b"key %d" % rng.randrange(1_000))
+        elif kind is rpc.FindRequest:
+            message = rpc.FindRequest(1, 0, "", "", rng.randbytes(32))  # type: ignore[arg-type]
         rig.hear(sender, message)
         if number % 10 == 0:
             rig.wait(1)
@@ -127,14 +131,14 @@ def test_no_flood_makes_a_peer_grow(kind: type) -> None:
 def test_a_flood_of_strangers_does_not_push_the_known_out() -> None:
     rig = ready()
     for number in range(4, 40):
-        rig.hear(number, d.FindRequest(1, 0, "", "", bytes(32)))  # type: ignore[arg-type]
+        rig.hear(number, rpc.FindRequest(1, 0, "", "", bytes(32)))  # type: ignore[arg-type]
     known = {entry.key for entry in machine(rig).home.table}
     effects: list[seam.Effect] = []
     for number in range(1_000, 3_000):
-        effects += rig.hear(number, d.FindRequest(1, 0, "", "", bytes(32)))  # type: ignore[arg-type]
+        effects += rig.hear(number, rpc.FindRequest(1, 0, "", "", bytes(32)))  # type: ignore[arg-type]
         rig.wait(1)
     assert known <= {entry.key for entry in machine(rig).home.table}
-    probes = [e for e in effects if isinstance(e, seam.Send) and isinstance(e.message, d.Probe)]
+    probes = [e for e in effects if isinstance(e, seam.Send) and isinstance(e.message, rpc.Probe)]
     assert probes == []
 
 
@@ -146,17 +150,17 @@ def test_a_probed_peer_that_is_alive_stays_and_a_dead_one_goes() -> None:
         if location_of(contact(n).peer) ^ location_of(rig.me.peer) > 1 << 255
     ]
     first, second = deep[:2]
-    ask = d.FindRequest(1, 0, "", "", bytes(32))  # type: ignore[arg-type]
+    ask = rpc.FindRequest(1, 0, "", "", bytes(32))  # type: ignore[arg-type]
     rig.hear(first, ask)
     rig.wait(2_000)
 
-    def probe(effects: list[seam.Effect]) -> d.Probe | None:
+    def probe(effects: list[seam.Effect]) -> rpc.Probe | None:
         found = [e.message for e in effects if isinstance(e, seam.Send)]
-        return next((m for m in found if isinstance(m, d.Probe)), None)
+        return next((m for m in found if isinstance(m, rpc.Probe)), None)
 
     sent = probe(rig.hear(second, ask))
     assert sent is not None
-    rig.hear(first, d.ProbeReply(sent.request, True))
+    rig.hear(first, rpc.ProbeReply(sent.request, True))
     assert [entry.contact for entry in machine(rig).home.table] == [contact(first)]
     rig.wait(2_000)
     assert probe(rig.hear(second, ask)) is not None
@@ -165,7 +169,9 @@ def test_a_probed_peer_that_is_alive_stays_and_a_dead_one_goes() -> None:
 
 
 @pytest.mark.parametrize("liars", [1, 6])
-def test_lookups_work_with_liars_among_the_peers(liars: int) -> None:
+def test_lookups_work_with_liars_among_the_peers(
+    liars: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They name peers that do not exist, right beside whatever is looked for, and hold nothing."""
     network = Network(40, dht(k=8))
     value = b"value"
@@ -175,12 +181,17 @@ def test_lookups_work_with_liars_among_the_peers(liars: int) -> None:
     bogus = list(range(10_000, 14_000))
     near = sorted(bogus, key=lambda n: location_of(contact(n).peer) ^ location_of(key))[:8]
     for number in lying:
-        one = network.dht(number)
+        liar = network.peers[number]
 
-        def lie(sender: object, message: d.FindRequest, one: object = one) -> None:
-            one._ctx.send(sender, d.FindReply(message.request, True, told(*near)))  # type: ignore[attr-defined]
+        def lie(
+            fact: seam.Input, now: int, honestly: Callable[..., list[seam.Effect]] = liar.handle
+        ) -> list[seam.Effect]:
+            if not isinstance(fact, seam.Received) or not isinstance(fact.message, rpc.FindRequest):
+                return honestly(fact, now)
+            answer = rpc.FindReply(fact.message.request, True, told(*near))
+            return [seam.Send(fact.sender, answer)]
 
-        network.peers[number]._inbox._handlers[d.FindRequest] = lie
+        monkeypatch.setattr(liar, "handle", lie)
     honest = [number for number in network.peers if number not in lying]
     for asker in honest[:5]:
         found = network.ask(asker, lambda token: seam.DhtGet(token, key), 120_000)

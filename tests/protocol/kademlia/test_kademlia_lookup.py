@@ -18,7 +18,7 @@ from kademlia_kit import (
 from protocol_kit import Rig, contact, number_of
 
 from weft.protocol import seam
-from weft.protocol.messages_dht import FindReply, FindRequest, ProbeReply
+from weft.protocol.kademlia.rpc import FindReply, FindRequest, ProbeReply
 from weft.rules.prefix import as_bytes, location_of
 
 TARGET = location_of(b"target")

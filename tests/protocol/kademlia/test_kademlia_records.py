@@ -1,16 +1,20 @@
-"""What a peer holds for others: valid, bounded, and not for ever."""
+"""What a peer holds for others: valid, bounded, not for ever; of topic records the latest."""
 
 from __future__ import annotations
 
-from kademlia_kit import dht, peer_id
+import pytest
+from kademlia_kit import Network, dht, peer_id
 from protocol_kit import contact
+from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, topic
 
+from weft.documents import record
 from weft.ids import Contact
+from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
-from weft.protocol.kademlia.kinds import BLOCK, Kind
-from weft.protocol.kademlia.records import Providers, Values
-from weft.rules.prefix import block_key, location_of
+from weft.protocol.kademlia import records
+from weft.protocol.kademlia.records import Kind, Providers, Values
+from weft.rules.prefix import block_key, location_of, record_key
 
 NUMBERED = 9
 HOUR = 3_600_000
@@ -20,10 +24,16 @@ def _newer(new: bytes, old: bytes) -> bool:
     return int(new) > int(old)
 
 
-KINDS = {
-    1: BLOCK,
-    NUMBERED: Kind(lambda key, value, wall_ms: value.isdigit() and int(value) > wall_ms, _newer),
-}
+def _valid(key: bytes, value: bytes, wall_ms: int) -> bool:
+    return value.isdigit() and int(value) > wall_ms
+
+
+@pytest.fixture(autouse=True)
+def _numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of value of which the larger number stands, valid until the wall clock passes it."""
+    monkeypatch.setitem(records.KINDS, NUMBERED, Kind(_valid, _newer))
+
+
 KEY = bytes((NUMBERED,)) + b"name"
 
 
@@ -33,7 +43,7 @@ def context(settings: Dht) -> Context:
 
 def values(settings: Dht, own: int = 0) -> tuple[Context, Values]:
     ctx = context(settings)
-    return ctx, Values(ctx, own, KINDS)
+    return ctx, Values(ctx, own)
 
 
 def put(held: Values, value: bytes, sender: int = 2, life_ms: int = 1_000) -> str:
@@ -160,7 +170,7 @@ def test_a_provider_that_moved_is_known_by_its_new_address() -> None:
 
 def test_provider_records_are_bounded() -> None:
     settings = dht(providers_max=20, providers_per_key_max=5, providers_per_sender_max=4)
-    _, held = providers(settings)
+    ctx, held = providers(settings)
     for number in range(2, 40):
         add(held, number)
     assert len(held.get(b"key")) == len(held) == 5
@@ -168,4 +178,61 @@ def test_provider_records_are_bounded() -> None:
     for number in range(200):
         add(held, 100 + number, b"key %d" % (number % 50))
         assert len(held) <= 20
-    assert sum(held._by_sender.values()) == len(held)
+    ctx.now = settings.provider_life_ms  # all have ended, so each sender has its share again
+    assert [add(held, 99, b"k%d" % n) for n in range(6)] == [True] * 4 + [False] * 2
+    assert len(held) == 4
+
+
+# --- topic records --------------------------------------------------------------------------------
+
+
+def sealed(sequence: int, key: Key = ANNA, now_ms: int = NOW_MS) -> record.Record:
+    return record.seal(
+        key.sign,
+        signer=key.peer,
+        holders=[ANNA.peer, BEN.peer],
+        topic=SPORTS,
+        value=topic().cid,
+        sequence=sequence,
+        now_ms=now_ms,
+    )
+
+
+TOPIC_KEY = record_key(sealed(1).name)
+LIFE_MS = record.LIFE_MS
+
+
+def test_a_holder_takes_the_latest_valid_record() -> None:
+    ctx = Context(contact(1), 7, Config())
+    ctx.wall_offset_ms = NOW_MS
+    held = Values(ctx, 0)
+
+    def store(encoded: bytes, key: bytes = TOPIC_KEY) -> str:
+        return held.store(peer_id(2), key, encoded, LIFE_MS)
+
+    assert store(sealed(2).encoded) == "stored"
+    assert store(sealed(1).encoded) == "older"
+    assert store(sealed(3, BEN).encoded) == "stored"  # another of the topic's holders
+    assert store(sealed(4, CAROL).encoded) == "invalid"  # stands under another name
+    forged = bytearray(sealed(4).encoded)
+    forged[-10] ^= 1
+    assert store(bytes(forged)) == "invalid"
+    assert store(sealed(4, now_ms=NOW_MS - LIFE_MS).encoded) == "invalid"  # expired
+    assert store(sealed(4).encoded, record_key(bytes(32))) == "invalid"
+    assert store(b"nonsense") == "invalid"
+    assert held.get(TOPIC_KEY) == sealed(3, BEN).encoded
+    ctx.now = LIFE_MS  # the one held has expired, so that any valid one may stand
+    assert store(sealed(1, now_ms=NOW_MS + LIFE_MS).encoded) == "stored"
+
+
+def test_the_latest_record_reaches_those_who_missed_it() -> None:
+    network = Network(12)
+    old, new = (sealed(sequence, now_ms=0).encoded for sequence in (1, 2))
+    network.ask(2, lambda token: seam.DhtPut(token, TOPIC_KEY, old))
+    for number in list(network.peers)[:9]:
+        assert network.dht(number).values.store(peer_id(2), TOPIC_KEY, new, LIFE_MS) == "stored"
+    found = network.ask(12, lambda token: seam.DhtGet(token, TOPIC_KEY, 11))
+    assert found.value == new
+    network.run(1_000)
+    behind = [n for n in network.peers if network.dht(n).values.get(TOPIC_KEY) != new]
+    assert behind in ([], [12])  # all who were asked; the asker's own copy is its own matter

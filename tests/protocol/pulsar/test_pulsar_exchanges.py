@@ -7,16 +7,10 @@ from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
-from weft.protocol.messages_dht import PROVIDERS, FindReply, FindRequest
-from weft.protocol.messages_pulsar import (
-    RendezvousSync,
-    TreeFamily,
-    TreeJoin,
-    TreeJoinReply,
-    TreeLeave,
-)
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.pulsar.branch import Branch
+from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
+from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.tera.links import LinkList
@@ -30,12 +24,12 @@ CONFIG = Config(routing="pulsarcast", pulsar=Pulsar(children_max=2), cyclon=Cycl
 
 def branch_of(rig: Rig, topic: Topic = T) -> Branch:
     assert isinstance(rig.peer.routing, Trees)
-    return rig.peer.routing.trees[topic]
+    return rig.peer.routing.trees.by_topic[topic]
 
 
 def trees_of(rig: Rig) -> dict[Topic, Branch]:
     assert isinstance(rig.peer.routing, Trees)
-    return rig.peer.routing.trees
+    return rig.peer.routing.trees.by_topic
 
 
 def child_of(parent: int, *above: int, roots: tuple[int, ...] = ()) -> Rig:

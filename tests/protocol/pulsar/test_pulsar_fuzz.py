@@ -17,15 +17,10 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.flooding import FloodMember
-from weft.protocol.messages_pulsar import (
-    RendezvousSync,
-    TreeFamily,
-    TreeJoin,
-    TreeJoinReply,
-    TreeLeave,
-)
+from weft.protocol.flood import FloodMember
 from weft.protocol.publishing import RouteEvent
+from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
+from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.wire import Payload
 
@@ -54,7 +49,7 @@ def check_trees(rig: Rig) -> None:
     if not isinstance(routing, Pulsar):
         return
     settings = rig.peer.config.pulsar
-    for branch in routing.trees.values():
+    for branch in routing.trees.by_topic.values():
         assert len(branch.children) <= settings.children_max
         assert len(branch.fellows) <= 2 * settings.rendezvous
         assert not (branch.rendezvous and branch.parent is not None)
@@ -112,7 +107,7 @@ def test_no_flood_makes_a_peer_grow(config: c.Config, kind: type) -> None:
         sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
         rig.hear(sender, random_message(kind, rng, "/a"))
         rig.wait(1)
-    bounds = {"Flooding._heard": 4 * 4_096}
+    bounds = {"Flood._heard": 4 * 4_096}
     large = {
         where: size for where, size in sizes(rig.peer).items() if size > bounds.get(where, 400)
     }

@@ -8,7 +8,7 @@ from topic_dht_kit import A, Group
 from topic_dht_rig import child_of_2, place
 
 from weft.ids import Topic
-from weft.protocol.messages_dht import FindReply, FindRequest
+from weft.protocol.kademlia.rpc import FindReply, FindRequest
 from weft.protocol.topic_dht.roles import (
     ABORTED,
     JOIN,

@@ -5,7 +5,7 @@ what is sent meanwhile is counted and weighed by kind: events on their way (*pay
 the tree up (*upkeep*: beats, syncs, joins, pings), and the messages of the *DHT*, which the tree
 needs, once for all topics. Exchanges of views keep the general overlay up under every routing and
 are left out. Of the flood only events are counted: that subscribers make themselves known there is
-an addition of ours (`protocol/flooding.py`).
+an addition of ours (`protocol/flood.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.lab.pulsar.world import JOIN_CYCLES, Net, Weighing
-from weft.protocol import messages_dht, messages_pulsar
 from weft.protocol.config import Config
+from weft.protocol.kademlia import rpc
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
+from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import Payload
 from weft.sim.network import Conditions, Network
@@ -32,13 +34,13 @@ UPKEEP = (
     Ping,
     Pong,
     LinkList,
-    messages_pulsar.TreeJoin,
-    messages_pulsar.TreeJoinReply,
-    messages_pulsar.TreeFamily,
-    messages_pulsar.TreeLeave,
-    messages_pulsar.RendezvousSync,
+    TreeJoin,
+    TreeJoinReply,
+    TreeFamily,
+    TreeLeave,
+    RendezvousSync,
 )
-DHT = (messages_dht.FindRequest, messages_dht.FindReply)
+DHT = (rpc.FindRequest, rpc.FindReply)
 
 
 def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -1,37 +1,34 @@
-"""Kademlia of one peer: its locations and their tables, lookups, and what it answers others.
+"""Kademlia of one peer: its locations and their tables, lookups, and what it answers others
+(Maymounkov, Mazières 2002).
 
-A *place* is one location of this peer in one space, with a table of its own. The plain space,
-where records and peers are found, has one place, `home`; `settle` and `quit` make and drop further
-ones in other spaces (the generalised DHT has one per topic that the peer forwards).
+The plain space, where records and peers are found, has one place of this peer, `home`; `settle` and
+`quit` make and drop further ones in other spaces (the generalised DHT has one per topic that the
+peer forwards).
 
-The table fills from whoever speaks: those who answer lookups and those who ask. Looking after it:
-soon after the first neighbour is known, then at growing intervals, the peer looks itself up, which
-makes it known to those closest to it, and then looks into ranges where it may have missed
-somebody; ranges that no lookup touched for an hour are looked into again (Kademlia, Section 2.3).
+A table fills with the peers that speak: those that answer lookups and those that ask. Looking after
+it: soon after the first neighbour is known, then at growing intervals, the peer looks itself up,
+which makes it known to those closest to it, and then looks into ranges where it may have missed a
+peer; ranges that no lookup touched for an hour are looked into again (Kademlia, Section 2.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.context import Context
-from weft.protocol.kademlia import calls as calling
-from weft.protocol.kademlia import kinds as all_kinds
-from weft.protocol.kademlia.calls import Calls, Reply
-from weft.protocol.kademlia.operations import Operations
-from weft.protocol.kademlia.question import Done, News, Outcome, Question, Seen
-from weft.protocol.kademlia.records import Providers, Values
-from weft.protocol.kademlia.searches import Search, Searches
-from weft.protocol.kademlia.space import PLAIN, Space
-from weft.protocol.kademlia.table import Entry, Table
-from weft.protocol.messages_dht import (
+from weft.protocol.context import Context, require
+from weft.protocol.kademlia import rpc
+from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Search, Searches, Seen
+from weft.protocol.kademlia.records import Operations, Providers, Values
+from weft.protocol.kademlia.rpc import (
     NEIGHBOURS_MAX,
     PROVIDERS,
     VALUE,
     AddProvider,
+    Calls,
     FindReply,
     FindRequest,
     Neighbour,
@@ -40,12 +37,14 @@ from weft.protocol.messages_dht import (
     StoreReply,
     StoreValue,
 )
+from weft.protocol.kademlia.table import PLAIN, Entry, Place, Space, Table
+from weft.protocol.seam import Millis
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import common_prefix, in_bucket, location_of
 
 REFRESH = "dht.refresh"
 UPKEEP = "dht.upkeep"
-TIMERS = (calling.TIMER, REFRESH, UPKEEP)
+TIMERS = (rpc.TIMER, REFRESH, UPKEEP)
 _PHASE = stream_of("dht.phase")
 _TARGET = stream_of("dht.target")
 _STRANGER = stream_of("dht.stranger")
@@ -58,30 +57,58 @@ _ANEW_EVERY = 3
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and the first lookup."""
 
-Handler = Callable[[Contact, Any], None]
+
+@dataclass(frozen=True)
+class Config:
+    """Kademlia: tables, lookups, records held for others."""
+
+    enabled: bool = False
+    k: int = 20  # paper: bucket size, replicas, and how many a lookup finds
+    alpha: int = 3  # paper: requests of one lookup at once
+    spare: int = 20  # guess: newcomers remembered per full bucket
+    failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
+    fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
+    slow_ms: Millis = 1_000  # guess: then a request no longer counts towards alpha, and is repeated
+    timeout_ms: Millis = 4_000  # guess: then it has failed
+    requests_max: int = 128  # guess: of one lookup; about 30 are usual
+    lookups_max: int = 64  # guess: lookups at once; others wait their turn
+    background_max: int = 2  # guess: of these, refreshes and republishes
+    waiting_max: int = 4_096  # guess: operations that wait
+    refresh_first_ms: Millis = 5_000  # guess: the table is looked after first, doubling up to …
+    refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
+    bucket_refresh_ms: Millis = 3_600_000  # paper: a range that no lookup went into for so long
+    quorum: int = 4  # guess: valid answers for a value that may change
+    value_life_ms: Millis = 86_400_000  # paper: 24 hours
+    republish_ms: Millis = 3_600_000  # paper: holders republish every hour
+    values_max: int = 4_096  # guess: held for others
+    values_bytes_max: int = 64 << 20  # guess: in total
+    values_per_sender_max: int = 1_024  # guess: held on behalf of one peer
+    value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
+    provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
+    provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
+    providers_max: int = 16_384  # guess: provider records held for others
+    providers_per_key_max: int = 32  # guess
+    providers_per_sender_max: int = 2_048  # guess
+    provided_max: int = 16_384  # guess: keys this peer provides
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(name == "enabled" or value >= 1, f"dht.{name} must be at least 1")
+        require(self.k <= 64, "dht.k must be at most 64")
+        require(self.providers_per_key_max <= 64, "dht.providers_per_key_max must be at most 64")
+        require(self.alpha <= self.k, "dht.alpha must be at most dht.k")
+        require(self.slow_ms < self.timeout_ms, "dht.slow_ms must be less than dht.timeout_ms")
+        require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
 
 
-class Place:
-    """One location of this peer."""
-
-    __slots__ = ("refreshed", "role", "space", "table")
-
-    def __init__(self, space: Space, role: Topic, table: Table, refreshed: bool) -> None:
-        self.space = space
-        self.role = role
-        self.table = table
-        self.refreshed = refreshed  # here, and not by whoever settled in it
+Provides = Callable[[bytes], bool]
+"""Whether this peer has what a key names although no record says so."""
 
 
 class Kademlia:
-    """See the module's text."""
+    """One peer's part in the DHT."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        known: Callable[[], list[Contact]],
-        kinds: all_kinds.Kinds = all_kinds.KINDS,
-    ) -> None:
+    def __init__(self, ctx: Context, known: Callable[[], list[Contact]]) -> None:
         """`known` names peers outside the tables, by which an empty table begins."""
         self._ctx = ctx
         self.known = known
@@ -89,16 +116,18 @@ class Kademlia:
         self.searches = Searches(ctx, self.calls, known, self._note)
         self.places: dict[tuple[int, Topic], Place] = {}
         self.home = self.settle(PLAIN, GENERAL)
-        own = self.home.table.own
-        self.values = Values(ctx, own, kinds)
+        table = self.home.table
+        self.values = Values(ctx, table.own)
         self.providers = Providers(ctx)
         self.operations = Operations(
-            ctx, self.calls, self, self.home.table, self.values, self.providers, kinds
+            ctx, self.calls, self.searches, table, self.values, self.providers
         )
-        self.also_provides: Callable[[bytes], bool] = lambda key: False  # without a record of it
+        settings = ctx.config.dht
+        shortest = min(settings.republish_ms, settings.provide_again_ms, settings.value_life_ms)
+        self._upkeep_ms = min(_UPKEEP_MS, max(1, shortest // 8))
         self._refresh_serial = 0
         self._refreshes = 0
-        self._pause_ms = ctx.config.dht.refresh_first_ms
+        self._pause_ms = settings.refresh_first_ms
 
     # --- places -----------------------------------------------------------------------------------
 
@@ -107,19 +136,92 @@ class Kademlia:
         own = space.locate(role, self._ctx.me.peer)
         if own is None:
             raise ValueError(f"no role {role!r} in space {space.number}")
-        place = Place(space, role, Table(own, space.bits, self._ctx.config.dht), refreshed)
+        settings = self._ctx.config.dht
+        table = Table(
+            own,
+            space.bits,
+            k=settings.k,
+            spare=settings.spare,
+            failures_max=settings.failures_max,
+            fresh_ms=settings.fresh_ms,
+        )
+        place = Place(space, role, table, refreshed)
         self.places[space.number, role] = place
         return place
 
     def quit(self, space: Space, role: Topic) -> None:
+        """Give the location of a role up."""
         self.places.pop((space.number, role), None)
 
-    # --- starting and looking after it ------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------
+
+    def find(self, question: Question, done: Done, seen: Seen | None = None) -> bool:
+        """Look up from home; False if too many lookups wait already."""
+        return self.searches.start(Search(question, (self.home.table,), done, seen))
+
+    def refresh(self, place: Place) -> None:
+        """Look the own location up, then into ranges where a peer may have been missed."""
+        own, bits, k = place.table.own, place.space.bits, self._ctx.config.dht.k
+
+        def found(outcome: Outcome) -> None:
+            near = outcome.closest
+            # Closer to this peer than the k-th there is none that has not answered.
+            complete_from = common_prefix(own, near[-1].key, bits) if len(near) == k else 0
+            since = self._ctx.now - self._ctx.config.dht.bucket_refresh_ms
+            thin = [bucket for bucket in place.table.thin() if bucket < complete_from]
+            for bucket in sorted({*thin, *place.table.untouched(since)}):
+                self.look_into(place, bucket)
+
+        question = Question(place.space, own, sender_role=place.role)
+        self.searches.start(Search(question, (place.table,), found, background=True))
+
+    def look_into(self, place: Place, bucket: int, count: int = 0) -> None:
+        """Look up a random location of a bucket's range; `count` as in `Question`."""
+        key = self._ctx.next_key(_TARGET)
+        randomness = 0
+        for word in range(place.space.bits // 64):
+            randomness = randomness << 64 | absorb(key, word)
+        target = in_bucket(place.table.own, bucket, place.space.bits, randomness)
+        question = Question(place.space, target, sender_role=place.role, count=count)
+        self.searches.start(Search(question, (place.table,), _nothing, background=True))
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    def meet(self, space: Space, table: Table, key: int, role: Topic, contact: Contact) -> None:
+        """A peer spoke for itself: a table may take it in."""
+        oldest = table.heard(key, role, contact, self._ctx.now)
+        if oldest is not None:
+            self.probe(space, table, oldest)
+
+    def probe(self, space: Space, table: Table, entry: Entry) -> None:
+        """See whether a peer in a table is still there."""
+        self._ctx.counters["dht_probes"] += 1
+
+        def answered(reply: ProbeReply | None) -> None:
+            if reply is not None:
+                self._note(space, table, entry, "answered" if reply.member else "gone")
+            elif table.failed(entry.key):
+                self.probe(space, table, entry)
+
+        self.calls.ask(
+            entry.contact,
+            lambda number: Probe(number, space.number, entry.role),
+            ProbeReply,
+            answered,
+        )
+
+    def _note(self, space: Space, table: Table, entry: Entry, news: News) -> None:
+        """A table learns what became of a request to one of its peers."""
+        if news == "answered":
+            self.meet(space, table, entry.key, entry.role, entry.contact)
+        elif news == "gone":
+            table.remove(entry.key)
+        else:
+            table.failed(entry.key)
+
+    # --- handlers: the peer's life ----------------------------------------------------------------
 
     def start(self) -> None:
-        settings = self._ctx.config.dht
-        shortest = min(settings.republish_ms, settings.provide_again_ms, settings.value_life_ms)
-        self._upkeep_ms = min(_UPKEEP_MS, max(1, shortest // 8))
         self._ctx.set_timer(self._jitter(self._upkeep_ms), UPKEEP, GENERAL)
         self._arm_refresh(self._pause_ms)
 
@@ -129,16 +231,8 @@ class Kademlia:
             self._pause_ms = self._ctx.config.dht.refresh_first_ms
             self._arm_refresh(_ENTER_MS)
 
-    def _jitter(self, pause_ms: int) -> int:
-        """Peers that start together must not all act together."""
-        return pause_ms // 2 + below(self._ctx.bits(_PHASE), pause_ms) + 1
-
-    def _arm_refresh(self, pause_ms: int) -> None:
-        self._refresh_serial = self._ctx.next_serial()
-        self._ctx.set_timer(self._jitter(pause_ms), REFRESH, GENERAL, self._refresh_serial)
-
     def on_timer(self, timer: seam.Timer) -> None:
-        if timer.kind == calling.TIMER:
+        if timer.kind == rpc.TIMER:
             self.calls.on_timer(timer.serial)
         elif timer.kind == REFRESH and timer.serial == self._refresh_serial:
             self._arm_refresh(self._pause_ms)
@@ -151,118 +245,10 @@ class Kademlia:
                 self._enter_anew()
         elif timer.kind == UPKEEP:
             self._ctx.set_timer(self._upkeep_ms, UPKEEP, GENERAL)
-            self._look_after_records()
-
-    def refresh(self, place: Place) -> None:
-        """Look the own location up, then into ranges where somebody may have been missed."""
-        own, bits, k = place.table.own, place.space.bits, self._ctx.config.dht.k
-
-        def found(outcome: Outcome) -> None:
-            near = outcome.closest
-            # Closer to this peer than the k-th there is nobody who has not answered.
-            complete_from = common_prefix(own, near[-1].key, bits) if len(near) == k else 0
-            since = self._ctx.now - self._ctx.config.dht.bucket_refresh_ms
-            thin = [bucket for bucket in place.table.thin() if bucket < complete_from]
-            for bucket in sorted({*thin, *place.table.untouched(since)}):
-                self.look_into(place, bucket)
-
-        question = Question(place.space, own, sender_role=place.role)
-        self.searches.start(Search(question, (place.table,), found, background=True))
-
-    def _enter_anew(self) -> None:
-        """Look the own location up through a random stranger, as a newcomer would.
-
-        Deviation: Kademlia has nothing that brings parts together that lost each other, and a
-        table that lacks a whole range never learns of it from those who lack it too.
-        """
-        strangers = [
-            contact
-            for contact in self.known()
-            if self.home.table.get(location_of(contact.peer)) is None
-        ]
-        if strangers:
-            entry = Neighbour(self._ctx.pick(_STRANGER, strangers))
-            question = Question(PLAIN, self.home.table.own)
-            tables = (self.home.table,)
-            self.searches.start(Search(question, tables, _nothing, None, True, (entry,), anew=True))
-
-    def look_into(self, place: Place, bucket: int, count: int = 0) -> None:
-        """Look up a random location of a bucket's range; `count` as in `Question`."""
-        key = self._ctx.next_key(_TARGET)
-        randomness = 0
-        for word in range(place.space.bits // 64):
-            randomness = randomness << 64 | absorb(key, word)
-        target = in_bucket(place.table.own, bucket, place.space.bits, randomness)
-        question = Question(place.space, target, sender_role=place.role, count=count)
-        self.searches.start(Search(question, (place.table,), _nothing, background=True))
-
-    def _look_after_records(self) -> None:
-        self.values.expire()
-        self.providers.expire()
-        for key in self.values.take_due(_DUE_AT_ONCE):
-            self._republish(key)
-        self.operations.provide_again(_DUE_AT_ONCE)
-
-    def _republish(self, key: bytes) -> None:
-        def found(outcome: Outcome) -> None:
-            value, life_ms = self.values.get(key), self.values.life_ms(key)
-            if value is not None and outcome.closest:
-                self._ctx.counters["dht_republished"] += 1
-                self.operations.store(outcome.closest, key, value, life_ms, lambda count: None)
-
-        question = Question(PLAIN, location_of(key))
-        self.find(question, found, None, background=True)
-
-    # --- lookups ----------------------------------------------------------------------------------
-
-    def find(
-        self, question: Question, done: Done, seen: Seen | None = None, background: bool = False
-    ) -> bool:
-        """Look up from home; False if too many lookups wait already."""
-        return self.searches.start(Search(question, (self.home.table,), done, seen, background))
-
-    def find_from(
-        self,
-        place: Place,
-        target: int,
-        done: Done,
-        seen: Seen | None = None,
-        others: tuple[Neighbour, ...] = (),
-    ) -> bool:
-        """Look up from another place of this peer, in its space; `others` help it to begin."""
-        question = Question(place.space, target, sender_role=place.role)
-        return self.searches.start(Search(question, (place.table,), done, seen, False, others))
-
-    # --- the tables -------------------------------------------------------------------------------
-
-    def _note(self, space: Space, table: Table, entry: Entry, news: News) -> None:
-        if news == "answered":
-            self.meet(space, table, entry.key, entry.role, entry.contact)
-        elif news == "gone":
-            table.remove(entry.key)
-        else:
-            table.failed(entry.key)
-
-    def meet(self, space: Space, table: Table, key: int, role: Topic, contact: Contact) -> None:
-        oldest = table.heard(key, role, contact, self._ctx.now)
-        if oldest is not None:
-            self.probe(space, table, oldest)
-
-    def probe(self, space: Space, table: Table, entry: Entry) -> None:
-        """See whether somebody in a table is still there."""
-        self._ctx.counters["dht_probes"] += 1
-
-        def report(news: News) -> None:
-            if news == "silent" and table.failed(entry.key):
-                self.probe(space, table, entry)
-            elif news != "silent":
-                self._note(space, table, entry, news)
-
-        self.calls.ask(
-            entry.contact,
-            lambda number: Probe(number, space.number, entry.role),
-            _Probing(report),
-        )
+            self.values.expire()
+            self.providers.expire()
+            self.operations.republish(_DUE_AT_ONCE)
+            self.operations.provide_again(_DUE_AT_ONCE)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self.calls.on_peer_lost(peer)
@@ -280,9 +266,9 @@ class Kademlia:
         self.operations.close()
         self.calls.close()
 
-    # --- others' requests -------------------------------------------------------------------------
+    # --- handlers: requests of others -------------------------------------------------------------
 
-    def on_find(self, sender: Contact, message: FindRequest) -> None:
+    def on_find(self, sender: Contact, message: FindRequest, provides: Provides) -> None:
         place = self.places.get((message.space, message.role))
         target = place.space.target(message.target) if place is not None else None
         asker = place.space.locate(message.sender_role, sender.peer) if place is not None else None
@@ -296,14 +282,13 @@ class Kademlia:
             if entry.key != asker
         ][:most]
         value = self.values.get(message.key) if message.want == VALUE else None
-        providers = self._providers_of(message.key) if message.want == PROVIDERS else []
+        providers = []
+        if message.want == PROVIDERS:
+            own = [self._ctx.me] if provides(message.key) else []
+            providers = [*own, *self.providers.get(message.key)][:NEIGHBOURS_MAX]
         reply = FindReply(message.request, True, closer, value is not None, value or b"", providers)
         self._ctx.send(sender, reply)
         self.meet(place.space, place.table, asker, message.sender_role, sender)
-
-    def _providers_of(self, key: bytes) -> list[Contact]:
-        known = self.providers.get(key)
-        return [self._ctx.me, *known][:NEIGHBOURS_MAX] if self.also_provides(key) else known
 
     def on_store(self, sender: Contact, message: StoreValue) -> None:
         verdict = self.values.store(sender.peer, message.key, message.value, message.life_ms)
@@ -315,6 +300,33 @@ class Kademlia:
     def on_probe(self, sender: Contact, message: Probe) -> None:
         member = (message.space, message.role) in self.places
         self._ctx.send(sender, ProbeReply(message.request, member))
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _enter_anew(self) -> None:
+        """Look the own location up through a random stranger, as a newcomer would.
+
+        Deviation: Kademlia has nothing that brings parts together that lost each other, and a
+        table that lacks a whole range never learns of it from peers that lack it too.
+        """
+        strangers = [
+            contact
+            for contact in self.known()
+            if self.home.table.get(location_of(contact.peer)) is None
+        ]
+        if strangers:
+            entry = Neighbour(self._ctx.pick(_STRANGER, strangers))
+            question = Question(PLAIN, self.home.table.own)
+            tables = (self.home.table,)
+            self.searches.start(Search(question, tables, _nothing, None, True, (entry,), anew=True))
+
+    def _arm_refresh(self, pause_ms: int) -> None:
+        self._refresh_serial = self._ctx.next_serial()
+        self._ctx.set_timer(self._jitter(pause_ms), REFRESH, GENERAL, self._refresh_serial)
+
+    def _jitter(self, pause_ms: int) -> int:
+        """Peers that start together must not all act together."""
+        return pause_ms // 2 + below(self._ctx.bits(_PHASE), pause_ms) + 1
 
     def status(self) -> dict[str, object]:
         return {
@@ -332,28 +344,14 @@ def _nothing(outcome: Outcome) -> None:
     """The tables have learned from it already."""
 
 
-class _Probing:
-    """Is the least recently seen of a full bucket still there?"""
-
-    __slots__ = ("_report",)
-    expects = ProbeReply
-
-    def __init__(self, report: Callable[[News], None]) -> None:
-        self._report = report
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, ProbeReply)
-        self._report("answered" if reply.member else "gone")
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._report("silent")
+def _provides_nothing(key: bytes) -> bool:
+    return False
 
 
-def handlers(ctx: Context, dht: Kademlia | None) -> dict[type, Handler]:
-    """Where the DHT's messages go. A peer without one says so, and nobody waits for it."""
+def handlers(
+    ctx: Context, dht: Kademlia | None, provides: Provides = _provides_nothing
+) -> dict[type, Callable[[Contact, Any], None]]:
+    """Where the DHT's messages go. A peer without one says so, and is not waited for."""
     if dht is None:
         return {
             FindRequest: lambda sender, m: ctx.send(sender, FindReply(m.request, False)),
@@ -365,7 +363,7 @@ def handlers(ctx: Context, dht: Kademlia | None) -> dict[type, Handler]:
             ProbeReply: lambda sender, m: None,
         }
     return {
-        FindRequest: dht.on_find,
+        FindRequest: lambda sender, message: dht.on_find(sender, message, provides),
         StoreValue: dht.on_store,
         AddProvider: dht.on_add_provider,
         Probe: dht.on_probe,

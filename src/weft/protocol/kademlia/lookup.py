@@ -2,36 +2,48 @@
 
 The asker keeps a list of candidates by distance, first those of its own table(s), and asks the
 closest ones it has not asked, α at once, for the closest they know; their answers bring new
-candidates. When α answers in a row brought nobody closer, all of the k closest are asked at once.
-It ends when the k closest candidates that did not fail have all answered, or when the answers
-were enough for whoever asked (a value, a peer). Each step halves the distance at least once, so
-hops grow with log n.
+candidates. When α answers in a row brought none that is closer, all of the k closest are asked at
+once. A lookup ends when the k closest candidates that did not fail have all answered, or when the
+answers were enough for its caller (a value, a peer). Each step halves the distance at least once,
+so hops grow with log n.
 
-Everybody tells of the k closest they know. Where f of these turn out dead, the live ones beyond
-are told by nobody, so the α closest are asked again, for k + f. The asker's own table is such a
-teller, too: as long as fewer than k have answered, those beyond its k closest are asked as well,
-and at last whoever else it knows.
+Every asked peer tells of the k closest it knows. Where f of these turn out dead, the live ones
+beyond are told by none, so the α closest are asked again, for k + f. The asker's own table is such
+a teller, too: as long as fewer than k have answered, those beyond its k closest are asked as well,
+and at last any other peer that the asker knows.
 
-What a liar can do is bounded. Locations are computed here, never believed; nobody counts as found
-before having answered; of one answer no more neighbours are read than asked for; a lookup asks at
-most `requests_max` peers; and who only named peers that do not answer is not listened to any
-longer, unless most of those that the asker knew itself are dead, too.
+What a liar can do is bounded. Locations are computed here, never believed; no peer counts as found
+before it has answered; of one answer no more neighbours are read than asked for; a lookup asks at
+most `requests_max` peers; and a peer that only named peers that do not answer is not listened to
+any longer, unless most of those that the asker knew itself are dead, too.
 
-It takes tables and a space and knows neither what is looked for nor who lies where.
+A lookup takes tables and a space and knows neither what is looked for nor which peer lies where.
+
+Of all lookups of one peer (`Searches`) some run at once, the others wait their turn. Those for
+users come first; upkeep gets only a few at a time, so that it never keeps users waiting. Both
+queues are bounded.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from typing import Literal, TypeAlias
 
-from weft.ids import Contact, Topic
+from weft.ids import GENERAL, Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.kademlia.calls import Call, Calls, Reply
-from weft.protocol.kademlia.question import Done, Heard, News, Outcome, Question, Seen
-from weft.protocol.kademlia.table import Entry, Table
-from weft.protocol.messages_dht import NEIGHBOURS_MAX, FindReply, FindRequest, Neighbour
+from weft.protocol.kademlia.rpc import (
+    NEIGHBOURS_MAX,
+    NODES,
+    Calls,
+    FindReply,
+    FindRequest,
+    Neighbour,
+)
+from weft.protocol.kademlia.table import Entry, Space, Table
 from weft.rules.prefix import as_bytes, common_prefix
 
 _CANDIDATES_PER_K = 8
@@ -43,13 +55,69 @@ _NAMED_IN_VAIN_MAX = 5
 third of the peers dead and a fifth of the messages lost, one honest teller in a hundred is."""
 
 
+# --- what a lookup is asked for, and what comes of it ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a lookup asks along the way."""
+
+    space: Space
+    target: int
+    want: int = NODES
+    key: bytes = b""
+    sender_role: Topic = GENERAL
+    within: int = 0  # only peers that share so many leading bits with the target are asked
+    count: int = 0  # how many of the closest are sought; 0: the k of the settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a lookup found."""
+
+    closest: list[Entry]  # peers that answered, closest first, at most k
+    hops: int  # how many peers told of each other before the closest one was known
+    requests: int
+
+
+Seen = Callable[[Entry, FindReply], bool]
+"""Told of every answer; True ends the lookup."""
+Done = Callable[[Outcome], None]
+News: TypeAlias = Literal["answered", "silent", "gone"]
+"""Gone: the peer answered that it is not at this location."""
+Heard = Callable[[Entry, News], None]
+"""Told of every peer that was asked, for the tables."""
+
+
+# --- one lookup -----------------------------------------------------------------------------------
+
+
 class State(Enum):
     NEW = 0
     ASKED = 1
     SLOW = 2
     ANSWERED = 3
     FAILED = 4
-    DOUBTED = 5  # named by nobody but a liar
+    DOUBTED = 5  # named by a liar alone
+
+
+class _Candidate:
+    """A peer on the way to the target."""
+
+    __slots__ = ("distance", "entry", "hops", "named_in_vain", "named_well", "state", "teller")
+
+    def __init__(self, entry: Entry, target: int, teller: _Candidate | None) -> None:
+        self.entry = entry
+        self.distance = entry.key ^ target
+        self.state = State.NEW
+        self.teller = teller  # the peer that named it, if it is only one
+        self.hops: int = teller.hops + 1 if teller is not None else 1
+        self.named_well = 0  # peers it named that answered
+        self.named_in_vain = 0  # peers it named that did not
+
+
+def _distance(candidate: _Candidate) -> int:
+    return candidate.distance
 
 
 class Lookup:
@@ -68,7 +136,7 @@ class Lookup:
         self._calls = calls
         self._settings = ctx.config.dht
         self._k = question.count or ctx.config.dht.k
-        self.question = question
+        self._question = question
         self._target = as_bytes(question.target, question.space.bits)
         self._done = done
         self._heard = heard
@@ -76,16 +144,16 @@ class Lookup:
         self._order: list[_Candidate] = []  # by distance
         self._known: dict[int, _Candidate] = {}
         self._asking = 0  # on their way and not slow
-        self._barren = 0  # answers in a row that brought nobody closer
+        self._barren = 0  # answers in a row that brought none closer
         self._again = 0  # asked again and not answered yet
-        self._own_answered = 0  # of those on nobody's word alone
+        self._own_answered = 0  # of those that no single teller stands for
         self._own_failed = 0
         self._tables: Sequence[Table] = ()
         self._reserve: Callable[[], Iterable[Neighbour]] = tuple
         self._widened_for = 0  # failures that the closest were asked again for
         self._widened = 0  # times
-        self.requests = 0
-        self.over = False
+        self._requests = 0
+        self._over = False
 
     def start(
         self,
@@ -93,13 +161,13 @@ class Lookup:
         others: Iterable[Neighbour] = (),
         reserve: Callable[[], Iterable[Neighbour]] = tuple,
     ) -> None:
-        """Begin with the closest of these tables and with `others`; `reserve` names whom to ask
-        when all of them are dead."""
+        """Begin with the closest of these tables and with `others`; `reserve` names the peers to
+        ask when all of them are dead."""
         self._tables = tables
         self._reserve = reserve
         for table in tables:
-            table.touch(self.question.target, self._ctx.now)
-            for entry in table.closest(self.question.target, self._k):
+            table.touch(self._question.target, self._ctx.now)
+            for entry in table.closest(self._question.target, self._k):
                 self._add(entry.key, entry.role, entry.contact, None)
         self._add_all(others, None)
         self._advance()
@@ -117,10 +185,10 @@ class Lookup:
             return False
         if contact.peer == self._ctx.me.peer or not contact.address:
             return False
-        within, bits = self.question.within, self.question.space.bits
-        if within and common_prefix(key, self.question.target, bits) < within:
+        within, bits = self._question.within, self._question.space.bits
+        if within and common_prefix(key, self._question.target, bits) < within:
             return False
-        candidate = _Candidate(self, Entry(key, role, contact), teller)
+        candidate = _Candidate(Entry(key, role, contact), self._question.target, teller)
         closer = not self._order or candidate.distance < self._order[0].distance
         self._known[key] = candidate
         insort(self._order, candidate, key=_distance)
@@ -134,7 +202,7 @@ class Lookup:
     def _add_all(self, named: Iterable[Neighbour], teller: _Candidate | None) -> bool:
         """Consider several; says whether one is closer than all before."""
         closer = False
-        locate = self.question.space.locate
+        locate = self._question.space.locate
         for one in named:
             key = locate(one.role, one.contact.peer)
             if key is not None:
@@ -142,8 +210,8 @@ class Lookup:
         return closer
 
     def _advance(self) -> None:
-        """Ask whom there is to ask among the k closest; finish when they have all answered."""
-        if self.over:
+        """Ask the next ones among the k closest; finish when these have all answered."""
+        if self._over:
             return
         width = self._settings.alpha
         if self._barren >= self._settings.alpha:
@@ -161,7 +229,7 @@ class Lookup:
                 if state is State.NEW and self._asking < width:
                     self._ask(candidate)
                 elif state is State.SLOW:
-                    continue  # probably dead, so whoever would take its place is asked already
+                    continue  # probably dead, so the one that would take its place is asked already
             left -= 1
             if not left:
                 break
@@ -170,13 +238,13 @@ class Lookup:
         if left and self._refill():
             self._advance()
         elif not self._widen():
-            self._finish(stopped=False)
+            self._finish()
 
     def _refill(self) -> bool:
         """Consider k more of those that the asker knows itself; False if there are none."""
         if not self._may_ask():
             return False
-        target, before = self.question.target, len(self._known)
+        target, before = self._question.target, len(self._known)
         for table in self._tables:
             for entry in table.closest(target, before + self._k):
                 self._add(entry.key, entry.role, entry.contact, None)
@@ -185,12 +253,19 @@ class Lookup:
         return len(self._known) > before
 
     def _may_ask(self) -> bool:
-        return self.requests < self._settings.requests_max
+        return self._requests < self._settings.requests_max
 
     def _ask(self, candidate: _Candidate) -> None:
         self._asking += 1
         candidate.state = State.ASKED
-        self._send(candidate, candidate, self._k)
+
+        def answered(reply: FindReply | None) -> None:
+            if reply is not None:
+                self._on_answer(candidate, reply)
+            else:
+                self._on_failure(candidate)
+
+        self._send(candidate, self._k, answered, lambda: self._on_slow(candidate))
 
     def _widen(self) -> bool:
         """Ask the closest again if dead ones took places in what was told; False if not."""
@@ -210,13 +285,29 @@ class Lookup:
         trusted = sorted(answered, key=lambda one: one.named_in_vain > one.named_well)
         for candidate in trusted[: self._settings.alpha]:
             if self._may_ask():
-                self._again += 1
-                self._send(candidate, _Again(self, candidate, most), most)
+                self._ask_again(candidate, most)
         return self._again > 0
 
-    def _send(self, candidate: _Candidate, call: Call, most: int) -> None:
-        question = self.question
-        self.requests += 1
+    def _ask_again(self, candidate: _Candidate, most: int) -> None:
+        self._again += 1
+
+        def answered(reply: FindReply | None) -> None:
+            self._again -= 1
+            if reply is not None and not self._over:
+                self._add_all(reply.closer[:most], candidate)
+            self._advance()
+
+        self._send(candidate, most, answered)
+
+    def _send(
+        self,
+        candidate: _Candidate,
+        most: int,
+        answered: Callable[[FindReply | None], None],
+        slow: Callable[[], None] | None = None,
+    ) -> None:
+        question = self._question
+        self._requests += 1
 
         def make(number: int) -> FindRequest:
             return FindRequest(
@@ -230,11 +321,11 @@ class Lookup:
                 most,
             )
 
-        self._calls.ask(candidate.entry.contact, make, call)
+        self._calls.ask(candidate.entry.contact, make, FindReply, answered, slow)
 
     # --- what candidates report -------------------------------------------------------------------
 
-    def on_answer(self, candidate: _Candidate, reply: FindReply) -> None:
+    def _on_answer(self, candidate: _Candidate, reply: FindReply) -> None:
         self._leave_asking(candidate)
         if not reply.member:
             self._give_up(candidate, "gone")
@@ -245,32 +336,21 @@ class Lookup:
         else:
             self._own_answered += 1
         self._heard(candidate.entry, "answered")
-        if self.over:
+        if self._over:
             return
         if self._seen is not None and self._seen(candidate.entry, reply):
-            self._finish(stopped=True)
+            self._finish()
             return
-        closer = self._read(candidate, reply, self._k)
+        closer = self._add_all(reply.closer[: self._k], candidate)
         self._barren = 0 if closer else self._barren + 1
         self._advance()
 
-    def on_more(self, candidate: _Candidate, reply: FindReply | None, most: int) -> None:
-        """Somebody who was asked again answered, or did not."""
-        self._again -= 1
-        if reply is not None and not self.over:
-            self._read(candidate, reply, most)
-        self._advance()
-
-    def _read(self, teller: _Candidate, reply: FindReply, most: int) -> bool:
-        """Consider whom an answer names; says whether one is closer than all before."""
-        return self._add_all(reply.closer[:most], teller)
-
-    def on_slow(self, candidate: _Candidate) -> None:
+    def _on_slow(self, candidate: _Candidate) -> None:
         self._leave_asking(candidate)
         candidate.state = State.SLOW
         self._advance()
 
-    def on_failure(self, candidate: _Candidate) -> None:
+    def _on_failure(self, candidate: _Candidate) -> None:
         self._leave_asking(candidate)
         self._give_up(candidate, "silent")
 
@@ -287,7 +367,7 @@ class Lookup:
         self._advance()
 
     def _lies(self, teller: _Candidate) -> bool:
-        """Whether somebody named only the dead, while what the asker knew itself was alive."""
+        """Whether a peer named only the dead, while what the asker knew itself was alive."""
         in_vain = teller.named_in_vain >= _NAMED_IN_VAIN_MAX and not teller.named_well
         return in_vain and self._own_failed <= self._own_answered
 
@@ -296,7 +376,7 @@ class Lookup:
             self._asking -= 1
 
     def _disbelieve(self, teller: _Candidate) -> None:
-        """Drop whom only this one named and who was not asked yet."""
+        """Drop the candidates that only this peer named and that were not asked yet."""
         self._ctx.counters["dht_disbelieved"] += 1
         for candidate in self._order:
             if candidate.teller is teller and candidate.state is State.NEW:
@@ -304,72 +384,114 @@ class Lookup:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _finish(self, stopped: bool) -> None:
-        self.over = True
+    def _finish(self) -> None:
+        self._over = True
         answered = [one for one in self._order if one.state is State.ANSWERED]
         closest = answered[: self._k]
         hops = closest[0].hops if closest else 0
-        self._done(Outcome([one.entry for one in closest], hops, self.requests, stopped))
+        self._done(Outcome([one.entry for one in closest], hops, self._requests))
 
 
-class _Candidate:
-    """A peer on the way to the target; the call that waits for its answer."""
+# --- all lookups of one peer ----------------------------------------------------------------------
 
-    __slots__ = (
-        "_lookup",
-        "distance",
-        "entry",
-        "hops",
-        "named_in_vain",
-        "named_well",
-        "state",
-        "teller",
-    )
-
-    def __init__(self, lookup: Lookup, entry: Entry, teller: _Candidate | None) -> None:
-        self._lookup = lookup
-        self.entry = entry
-        self.distance = entry.key ^ lookup.question.target
-        self.state = State.NEW
-        self.teller = teller  # who named it, if it is only one
-        self.hops: int = teller.hops + 1 if teller is not None else 1
-        self.named_well = 0  # peers it named that answered
-        self.named_in_vain = 0  # peers it named that did not
-
-    expects = FindReply
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, FindReply)
-        self._lookup.on_answer(self, reply)
-
-    def slow(self) -> None:
-        self._lookup.on_slow(self)
-
-    def failed(self) -> None:
-        self._lookup.on_failure(self)
+Note = Callable[[Space, Table, Entry, News], None]
+"""Told of every peer that was asked, once per table that the lookup began with."""
 
 
-class _Again:
-    """A call to a candidate that has answered before."""
+@dataclass(frozen=True)
+class Search:
+    """A lookup to be made."""
 
-    __slots__ = ("_candidate", "_lookup", "_most")
-    expects = FindReply
-
-    def __init__(self, lookup: Lookup, candidate: _Candidate, most: int) -> None:
-        self._lookup = lookup
-        self._candidate = candidate
-        self._most = most
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, FindReply)
-        self._lookup.on_more(self._candidate, reply, self._most)
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._lookup.on_more(self._candidate, None, self._most)
+    question: Question
+    tables: tuple[Table, ...]  # to begin with, and to learn from it
+    done: Done
+    seen: Seen | None = None
+    background: bool = False
+    others: tuple[Neighbour, ...] = ()  # to begin with, besides the tables
+    anew: bool = False  # begin with the others only, as if the tables were empty
 
 
-def _distance(candidate: _Candidate) -> int:
-    return candidate.distance
+class Searches:
+    """Runs lookups, at most `lookups_max` at once."""
+
+    def __init__(
+        self, ctx: Context, calls: Calls, known: Callable[[], list[Contact]], note: Note
+    ) -> None:
+        self._ctx = ctx
+        self._calls = calls
+        self.known = known  # names peers outside of the tables
+        self._note = note
+        self._waiting: deque[Search] = deque()
+        self._waiting_upkeep: deque[Search] = deque()
+        self._starting = False
+        self.running = 0
+        self._upkeeping = 0  # of these, in the background
+        self.hops_most = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting) + len(self._waiting_upkeep)
+
+    def start(self, search: Search) -> bool:
+        """False if too many wait already."""
+        waiting = self._waiting_upkeep if search.background else self._waiting
+        if len(waiting) >= self._ctx.config.dht.waiting_max:
+            self._ctx.counters["dht_refused_busy"] += 1
+            return False
+        waiting.append(search)
+        self._start_waiting()
+        return True
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._waiting_upkeep.clear()
+
+    def _start_waiting(self) -> None:
+        if self._starting:  # a lookup that knows no peer ends as it starts, and comes back here
+            return
+        self._starting = True
+        settings = self._ctx.config.dht
+        while self.running < settings.lookups_max:
+            if self._waiting:
+                self._run(self._waiting.popleft())
+            elif self._waiting_upkeep and self._upkeeping < settings.background_max:
+                self._run(self._waiting_upkeep.popleft())
+            else:
+                break
+        self._starting = False
+
+    def _run(self, search: Search) -> None:
+        self.running += 1
+        self._upkeeping += search.background
+
+        def finished(outcome: Outcome) -> None:
+            self.running -= 1
+            self._upkeeping -= search.background
+            counters = self._ctx.counters
+            counters["dht_lookups"] += 1
+            counters["dht_lookup_requests"] += outcome.requests
+            counters["dht_lookup_hops"] += outcome.hops
+            self.hops_most = max(self.hops_most, outcome.hops)
+            search.done(outcome)
+            self._start_waiting()
+
+        def heard(entry: Entry, news: News) -> None:
+            for table in search.tables:
+                self._note(search.question.space, table, entry, news)
+
+        lookup = Lookup(self._ctx, self._calls, search.question, finished, heard, search.seen)
+        if search.anew:
+            lookup.start((), search.others)
+        else:
+            lookup.start(search.tables, self._others(search), self._strangers)
+
+    def _others(self, search: Search) -> tuple[Neighbour, ...]:
+        """Neighbours of the general overlay are a random sample of all peers: they help where a
+        table is nearly empty, and upkeep finds by them whole ranges that a table lacks."""
+        few = sum(len(table) for table in search.tables) < self._ctx.config.dht.k
+        if not (few or search.background):
+            return search.others
+        return (*search.others, *self._strangers())
+
+    def _strangers(self) -> list[Neighbour]:
+        return [Neighbour(contact) for contact in self.known()]

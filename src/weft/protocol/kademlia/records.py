@@ -1,31 +1,102 @@
-"""What a peer holds for others: values, and who provides what (Kademlia, Sections 2.3 and 2.5).
+"""Records of the DHT: those that a peer holds for others, and the commands that make and find them
+(Kademlia, Sections 2.3 and 2.5; Pulsarcast, Section 4.2).
 
-Values live for a time that whoever stores them names, at most a day. Their holders republish them
-every hour, so that the k closest peers hold them however peers come and go; who has just been
-given a value again puts that off, so one holder does it for all. A value is republished with what
-is left of its life: it ends unless somebody who cares stores it again.
+Values live for a time that the storing peer names, at most a day. Their holders republish them
+every hour, so that the k closest peers hold them however peers come and go; a holder that has just
+been given a value again puts that off, so one holder does it for all. A value is republished with
+what is left of its life: it ends unless a peer that cares stores it again.
 
 Provider records name their sender only, and are renewed by the provider.
 
 Bounds: number, bytes, per sender. When values are full, one that lies farther from this peer than
 the new one makes room: the closer a value, the more this peer is meant to hold it.
+
+Which values may stand under which keys is said by *kind*, a key's first byte
+(`documents/record.py`): whether a value is valid for its key, and which of two valid ones stands.
+The holders of values and those that ask for them check both, for no peer in between is trusted.
+Values of unknown kinds are refused.
+
+Commands are put, get, provide, find providers, find peer, closest peers. Each is a lookup, and for
+those that store something a round of requests to the k closest peers found. Every command gets
+exactly one `Answer`. A value that may change is asked for until a quorum of valid ones has come;
+the best one wins, and peers that answered with an older one are given it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Literal, TypeAlias
 
-from weft.ids import Contact, PeerId
+from weft.documents import record
+from weft.ids import GENERAL, Contact, PeerId
+from weft.protocol import seam
 from weft.protocol.context import Context
-from weft.protocol.kademlia.kinds import Kinds, kind_of
+from weft.protocol.kademlia.lookup import Done, Outcome, Question, Search, Searches, Seen
+from weft.protocol.kademlia.rpc import (
+    KEY_BYTES_MAX,
+    NEIGHBOURS_MAX,
+    NODES,
+    PROVIDERS,
+    VALUE,
+    AddProvider,
+    Calls,
+    FindReply,
+    StoreReply,
+    StoreValue,
+)
+from weft.protocol.kademlia.table import PLAIN, Entry, Table
 from weft.protocol.seam import Millis
-from weft.rules.draw import below, stream_of
-from weft.rules.prefix import location_of
+from weft.rules import prefix
+from weft.rules.draw import absorb, below, stream_of
+from weft.rules.prefix import closest, location_of
 
 _JITTER = stream_of("dht.republish")
 _CROWDED = stream_of("dht.providers")
+_PROVIDERS = stream_of("dht.order")
+_WITNESSES = 2
+"""guess: holders that must name a provider before a search for providers may end early."""
+
+
+# --- kinds of values ------------------------------------------------------------------------------
+
+
+def _never_newer(new: bytes, old: bytes) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`valid` is asked with key, value and the wall clock in milliseconds."""
+
+    valid: Callable[[bytes, bytes, Millis], bool]
+    newer: Callable[[bytes, bytes], bool] = _never_newer  # of two valid ones: does the first win?
+    single: bool = False  # only one value can be valid, so the first one found will do
+
+
+def _by(rule: record.Kind, single: bool = False) -> Kind:
+    return Kind(
+        valid=lambda key, value, wall_ms: rule.validate(key, value, wall_ms) is None,
+        newer=lambda new, old: rule.choose((old, new)) == 1,
+        single=single,
+    )
+
+
+KINDS: dict[int, Kind] = {
+    prefix.BLOCK: _by(record.KINDS[prefix.BLOCK], single=True),
+    prefix.TOPIC_RECORD: _by(record.KINDS[prefix.TOPIC_RECORD]),
+}
+"""The kinds every peer knows."""
+
+
+def _kind_of(key: bytes) -> Kind | None:
+    return KINDS.get(key[0]) if 1 <= len(key) <= KEY_BYTES_MAX else None
+
+
+# --- values ---------------------------------------------------------------------------------------
+
 
 Verdict: TypeAlias = Literal["stored", "held", "older", "invalid", "oversized", "full"]
 
@@ -35,7 +106,7 @@ class _Held:
 
     def __init__(self, value: bytes, sender: PeerId, distance: int) -> None:
         self.value = value
-        self.sender = sender  # on whose behalf it came in
+        self.sender = sender  # the peer that stored it here
         self.distance = distance
         self.ends_ms: Millis = 0
         self.due_ms: Millis = 0  # to be republished
@@ -44,10 +115,9 @@ class _Held:
 class Values:
     """Values held for others (and own ones, where this peer is among the closest)."""
 
-    def __init__(self, ctx: Context, own: int, kinds: Kinds) -> None:
+    def __init__(self, ctx: Context, own: int) -> None:
         self._ctx = ctx
         self._own = own
-        self._kinds = kinds
         self._held: dict[bytes, _Held] = {}
         self._by_sender: dict[PeerId, int] = defaultdict(int)
         self._far: list[tuple[int, bytes]] = []  # a heap, farthest first; some are gone already
@@ -74,7 +144,7 @@ class Values:
 
     def _store(self, sender: PeerId, key: bytes, value: bytes, life_ms: Millis) -> Verdict:
         settings = self._ctx.config.dht
-        kind = kind_of(self._kinds, key)
+        kind = _kind_of(key)
         if kind is None:
             return "invalid"
         if len(value) > settings.value_bytes_max:
@@ -99,7 +169,7 @@ class Values:
         ctx, settings = self._ctx, self._ctx.config.dht
         ends_ms = ctx.now + min(life_ms, settings.value_life_ms)
         held.ends_ms = max(held.ends_ms, ends_ms)
-        # Between three and five quarters of the interval: somebody is first, and the rest wait.
+        # Between three and five quarters of the interval: one holder is first, and the rest wait.
         quarter = max(1, settings.republish_ms // 4)
         held.due_ms = ctx.now + 3 * quarter + below(ctx.bits(_JITTER), 2 * quarter)
 
@@ -138,7 +208,7 @@ class Values:
         if not self._by_sender[held.sender]:
             del self._by_sender[held.sender]
 
-    # --- looking after them -----------------------------------------------------------------------
+    # --- looking after values ---------------------------------------------------------------------
 
     def expire(self) -> None:
         now = self._ctx.now
@@ -155,6 +225,9 @@ class Values:
         return taken
 
 
+# --- providers ------------------------------------------------------------------------------------
+
+
 class _Provider:
     __slots__ = ("contact", "ends_ms")
 
@@ -164,7 +237,8 @@ class _Provider:
 
 
 class Providers:
-    """Who said to have what. Every record lives equally long, so the oldest ends first."""
+    """Peers that said to have something. Every record lives equally long, so the oldest ends
+    first."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -191,7 +265,7 @@ class Providers:
         elif self._by_sender.get(sender.peer, 0) >= settings.providers_per_sender_max:
             return False
         elif len(self._by_key.get(key, {})) >= settings.providers_per_key_max:
-            # Neither those who came first nor those who came last can keep all others out.
+            # Neither the providers that came first nor those that came last keep all others out.
             self._remove(key, self._ctx.pick(_CROWDED, list(self._by_key[key])))
         elif len(self._order) >= settings.providers_max:
             self._remove(*next(iter(self._order)))
@@ -218,3 +292,337 @@ class Providers:
             if self._by_key[key][peer].ends_ms > now:
                 return
             self._remove(key, peer)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+class Operations:
+    """Commands in progress."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        calls: Calls,
+        searches: Searches,
+        table: Table,
+        values: Values,
+        providers: Providers,
+    ) -> None:
+        self._ctx = ctx
+        self._calls = calls
+        self._searches = searches
+        self._table = table
+        self._values = values
+        self._providers = providers
+        self._open: dict[int, None] = {}  # tokens without an answer
+        self._provided: dict[bytes, seam.Millis] = {}  # own ones, and when to tell again
+
+    def close(self) -> None:
+        """The peer leaves."""
+        for token in list(self._open):
+            self._answer(token, "dropped")
+
+    def _answer(
+        self,
+        token: int,
+        outcome: seam.Outcome,
+        contact: Contact | None = None,
+        value: bytes | None = None,
+        contacts: tuple[Contact, ...] = (),
+        count: int = 0,
+    ) -> None:
+        if token in self._open:
+            del self._open[token]
+            answer = seam.Answer(token, outcome, contact, None, value, contacts, count)
+            self._ctx.answer(answer)
+
+    def _find(
+        self, token: int, location: int, want: int, key: bytes, done: Done, seen: Seen | None = None
+    ) -> None:
+        if not self._look_up(Question(PLAIN, location, want, key), done, seen):
+            self._answer(token, "dropped")
+
+    def _look_up(
+        self, question: Question, done: Done, seen: Seen | None = None, background: bool = False
+    ) -> bool:
+        search = Search(question, (self._table,), done, seen, background)
+        return self._searches.start(search)
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def put(self, command: seam.DhtPut) -> None:
+        ctx, key, value = self._ctx, command.key, command.value
+        self._open[command.token] = None
+        kind = _kind_of(key)
+        life_ms = command.life_ms or ctx.config.dht.value_life_ms
+        if kind is None or not _stands(ctx, kind, key, value):
+            self._answer(command.token, "refused")
+            return
+
+        def stored(count: int) -> None:
+            self._answer(command.token, "stored" if count else "failed", count=count)
+
+        def found(outcome: Outcome) -> None:
+            self._store(outcome.closest, key, value, life_ms, stored)
+
+        self._find(command.token, location_of(key), NODES, b"", found)
+
+    def _store(
+        self,
+        peers: list[Entry],
+        key: bytes,
+        value: bytes,
+        life_ms: int,
+        then: Callable[[int], None],
+    ) -> None:
+        """Have the k closest of these and of this peer hold a value."""
+        others, mine = self._closest_with_me(peers, location_of(key))
+        count = 0
+        if mine:
+            verdict = self._values.store(self._ctx.me.peer, key, value, life_ms)
+            count = verdict in ("stored", "held")
+        self._ask_all(others, lambda number: StoreValue(number, key, value, life_ms), count, then)
+
+    def _closest_with_me(self, peers: list[Entry], location: int) -> tuple[list[Entry], bool]:
+        by_key = {entry.key: entry for entry in peers}
+        keys = closest(location, [*by_key, self._table.own], self._ctx.config.dht.k)
+        return [by_key[key] for key in keys if key in by_key], self._table.own in keys
+
+    def _ask_all(
+        self,
+        peers: list[Entry],
+        make: Callable[[int], StoreValue | AddProvider],
+        count: int,
+        then: Callable[[int], None],
+    ) -> None:
+        """Ask several peers to hold something; `then` is told how many do, with `count` before."""
+        left = len(peers)
+        if not left:
+            then(count)
+
+        def voted(reply: StoreReply | None) -> None:
+            nonlocal left, count
+            left -= 1
+            count += reply is not None and reply.accepted
+            if not left:
+                then(count)
+
+        for entry in peers:
+            self._calls.ask(entry.contact, make, StoreReply, voted)
+
+    def get(self, command: seam.DhtGet) -> None:
+        token, key = command.token, command.key
+        self._open[token] = None
+        kind = _kind_of(key)
+        if kind is None:
+            self._answer(token, "refused")
+            return
+        quorum = 1 if kind.single else command.quorum or self._ctx.config.dht.quorum
+        met = _ValuesMet(self._ctx, key, kind, quorum)
+        local = self._values.get(key)
+        if local is not None and met.take(None, local):
+            self._answer(token, "found", value=local)
+            return
+
+        def seen(entry: Entry, reply: FindReply) -> bool:
+            return reply.found and met.take(entry, reply.value)
+
+        def done(outcome: Outcome) -> None:
+            if met.best is None:
+                self._answer(token, "not_found")
+                return
+            best = met.best
+            self._answer(token, "found", value=best)
+            life_ms = self._values.life_ms(key) or self._ctx.config.dht.value_life_ms
+            self._ask_all(
+                met.behind(), lambda number: StoreValue(number, key, best, life_ms), 0, _nothing
+            )
+
+        self._find(token, location_of(key), VALUE, key, done, seen)
+
+    def republish(self, most: int) -> None:
+        """Store the values anew that are due, at most so many at a time."""
+        for key in self._values.take_due(most):
+            self._republish(key)
+
+    def _republish(self, key: bytes) -> None:
+        def found(outcome: Outcome) -> None:
+            value, life_ms = self._values.get(key), self._values.life_ms(key)
+            if value is not None and outcome.closest:
+                self._ctx.counters["dht_republished"] += 1
+                self._store(outcome.closest, key, value, life_ms, _nothing)
+
+        self._look_up(Question(PLAIN, location_of(key)), found, background=True)
+
+    # --- providers --------------------------------------------------------------------------------
+
+    def provide(self, command: seam.DhtProvide) -> None:
+        key = command.key
+        self._open[command.token] = None
+        if command.stop:
+            had = self._provided.pop(key, None) is not None
+            self._answer(command.token, "left" if had else "already")
+            return
+        full = len(self._provided) >= self._ctx.config.dht.provided_max
+        if not 1 <= len(key) <= KEY_BYTES_MAX or (full and key not in self._provided):
+            self._answer(command.token, "refused")
+            return
+
+        def told(count: int) -> None:
+            self._answer(command.token, "stored" if count else "failed", count=count)
+
+        self._put_off(key)
+        if not self._tell_providing(key, told, background=False):
+            self._answer(command.token, "dropped")
+
+    def _put_off(self, key: bytes) -> None:
+        self._provided[key] = self._ctx.now + self._ctx.config.dht.provide_again_ms
+
+    def _tell_providing(self, key: bytes, then: Callable[[int], None], background: bool) -> bool:
+        location = location_of(key)
+
+        def found(outcome: Outcome) -> None:
+            others, mine = self._closest_with_me(outcome.closest, location)
+            count = int(mine and self._providers.add(self._ctx.me, key))
+            self._ask_all(others, lambda number: AddProvider(number, key), count, then)
+
+        return self._look_up(Question(PLAIN, location), found, None, background)
+
+    def provide_again(self, most: int) -> None:
+        """Renew what is due, at most so many at a time."""
+        now = self._ctx.now
+        due = [key for key, due_ms in self._provided.items() if due_ms <= now][:most]
+        for key in due:
+            if self._tell_providing(key, _nothing, background=True):
+                self._put_off(key)
+
+    @property
+    def provided(self) -> int:
+        return len(self._provided)
+
+    def find_providers(self, command: seam.DhtFindProviders) -> None:
+        token, key = command.token, command.key
+        self._open[token] = None
+        if not 1 <= len(key) <= KEY_BYTES_MAX:
+            self._answer(token, "refused")
+            return
+        # What this peer was told itself counts as sure.
+        named = Counter(dict.fromkeys(self._providers.get(key), _WITNESSES))
+
+        def enough() -> bool:
+            sure = sum(1 for count in named.values() if count >= _WITNESSES)
+            return sure >= command.wanted
+
+        def seen(entry: Entry, reply: FindReply) -> bool:
+            named.update(dict.fromkeys(reply.providers[:NEIGHBOURS_MAX], 1))
+            return enough()
+
+        def done(outcome: Outcome) -> None:
+            found = self._best_first(named)[: command.wanted]
+            self._answer(token, "found" if found else "not_found", contacts=tuple(found))
+
+        if enough():
+            done(Outcome([], 0, 0))
+        else:
+            self._find(token, location_of(key), PROVIDERS, key, done, seen)
+
+    def _best_first(self, named: Counter[Contact]) -> list[Contact]:
+        """Providers by whether they are known to be up, then by how many name them; else each
+        search puts them in another order, so that a peer that asks again for want of a live one
+        among the first gets to the others."""
+        key = self._ctx.next_key(_PROVIDERS)
+
+        def rank(contact: Contact) -> tuple[int, int, int]:
+            location = location_of(contact.peer)
+            entry = self._table.get(location)
+            doubt = 1 if entry is None else 2 * (entry.failures > 0)
+            return doubt, -named[contact], absorb(key, location)
+
+        return sorted(named, key=rank)
+
+    # --- peers ------------------------------------------------------------------------------------
+
+    def find_peer(self, command: seam.DhtFindPeer) -> None:
+        token, peer = command.token, command.peer
+        self._open[token] = None
+        known = self._known_contact(peer)
+        if known is not None or command.local:
+            self._answer(token, "found" if known is not None else "not_found", known)
+            return
+        found: list[Contact] = []
+
+        def seen(entry: Entry, reply: FindReply) -> bool:
+            """Others may say anything of where a peer is; only itself can answer there."""
+            if entry.contact.peer == peer:
+                found.append(entry.contact)
+            return bool(found)
+
+        def done(outcome: Outcome) -> None:
+            contact = found[0] if found else None
+            self._answer(token, "found" if found else "not_found", contact)
+
+        self._find(token, location_of(peer), NODES, b"", done, seen)
+
+    def _known_contact(self, peer: PeerId) -> Contact | None:
+        if peer == self._ctx.me.peer:
+            return self._ctx.me
+        entry = self._table.get(location_of(peer))
+        if entry is not None and not entry.failures:
+            return entry.contact
+        return next((one for one in self._searches.known() if one.peer == peer), None)
+
+    def closest_peers(self, command: seam.DhtClosest) -> None:
+        token = command.token
+        self._open[token] = None
+        location = PLAIN.target(command.location)
+        if location is None:
+            self._answer(token, "refused")
+            return
+
+        def done(outcome: Outcome) -> None:
+            me = Entry(self._table.own, GENERAL, self._ctx.me)
+            everybody = {entry.key: entry for entry in (*outcome.closest, me)}
+            keys = closest(location, everybody, self._ctx.config.dht.k)
+            contacts = tuple(everybody[key].contact for key in keys)
+            self._answer(token, "found", contacts=contacts)
+
+        self._find(token, location, NODES, b"", done)
+
+
+def _nothing(count: int) -> None:
+    """For rounds of requests that no command waits for."""
+
+
+def _stands(ctx: Context, kind: Kind, key: bytes, value: bytes) -> bool:
+    """Whether a value may stand under its key."""
+    return len(value) <= ctx.config.dht.value_bytes_max and kind.valid(key, value, ctx.wall_ms)
+
+
+class _ValuesMet:
+    """The values that a `get` has met."""
+
+    def __init__(self, ctx: Context, key: bytes, kind: Kind, quorum: int) -> None:
+        self._ctx = ctx
+        self._key = key
+        self._kind = kind
+        self._quorum = quorum
+        self._by_holder: list[tuple[Entry | None, bytes]] = []
+        self.best: bytes | None = None
+
+    def take(self, holder: Entry | None, value: bytes) -> bool:
+        """Consider a value; True when there are enough."""
+        if value != self.best:
+            if not _stands(self._ctx, self._kind, self._key, value):
+                self._ctx.counters["dht_values_refused"] += 1
+                return False
+            if self.best is None or self._kind.newer(value, self.best):
+                self.best = value
+        self._by_holder.append((holder, value))
+        return len(self._by_holder) >= self._quorum
+
+    def behind(self) -> list[Entry]:
+        """The holders of an older value than the best one."""
+        return [
+            holder for holder, value in self._by_holder if holder is not None and value != self.best
+        ]

@@ -1,13 +1,17 @@
-"""The neighbours of one location: k-buckets by last seen (Kademlia, Sections 2.2 and 2.4).
+"""Locations and their neighbours: k-buckets by last seen (Kademlia, Sections 2.2 and 2.4).
 
-Bucket i holds peers that share exactly i leading bits with the own location, at most k of them,
-the least recently seen first. Peers that are alive stay: the longer one has been up, the likelier
-it stays up, and nobody can push the known ones out by coming with many new ones. A newcomer to a
-full bucket waits among the spare; the least recently seen is probed, and makes room only if it
-does not answer several times.
+A *space* says how wide locations are and where a peer lies in a role. The plain space has one role,
+the empty one, and a peer lies at the hash of its id. The generalised DHT (Baehni and others,
+Section 4.1) is another space with the topic as role. A *place* is one location of this peer in one
+space, with a table of its own; tables and lookups know nothing else of spaces and roles.
 
-A table is of one *location*, given by its number: a peer with several locations has several
-tables. It holds no clock and sends nothing; `heard` says whom to probe.
+Bucket i of a table holds peers that share exactly i leading bits with the own location, at most k
+of them, the least recently seen first. Peers that are alive stay: the longer a peer has been up,
+the likelier it stays up, and no peer can push the known ones out by coming with many new ones. A
+newcomer to a full bucket waits among the spare; the least recently seen peer is probed, and makes
+room only if it does not answer several times.
+
+A table holds no clock and sends nothing; `heard` names the peer to be probed.
 
 Invariants: no entry with the own location, none twice, at most k live and `spare` waiting ones in
 a bucket, live ones ordered by when they were last seen.
@@ -18,56 +22,43 @@ strangers causes no flood of probes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from weft.ids import Contact, Topic
-from weft.protocol.context import require
+from weft.bounded import BoundedDict
+from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol.seam import Millis
+from weft.rules import prefix
 from weft.rules.prefix import common_prefix
+
+_REMEMBERED = 4_096
+"""guess: peers are named again and again; hashing them all costs a tenth of a lookup."""
+
+Locate = Callable[[Topic, PeerId], int | None]
+"""The location of a peer in a role; None for a role that does not exist in the space."""
 
 
 @dataclass(frozen=True)
-class Config:
-    """Kademlia: tables, lookups, records held for others."""
+class Space:
+    """`number` names it on the wire."""
 
-    enabled: bool = False
-    k: int = 20  # paper: bucket size, replicas, and how many a lookup finds
-    alpha: int = 3  # paper: requests of one lookup at once
-    spare: int = 20  # guess: newcomers remembered per full bucket
-    failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
-    fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
-    slow_ms: Millis = 1_000  # guess: then a request no longer counts towards alpha, and is repeated
-    timeout_ms: Millis = 4_000  # guess: then it has failed
-    requests_max: int = 128  # guess: of one lookup; about 30 are usual
-    lookups_max: int = 64  # guess: lookups at once; others wait their turn
-    background_max: int = 2  # guess: of these, refreshes and republishes
-    waiting_max: int = 4_096  # guess: operations that wait
-    refresh_first_ms: Millis = 5_000  # guess: the table is looked after first, doubling up to …
-    refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
-    bucket_refresh_ms: Millis = 3_600_000  # paper: a range nobody looked into for so long
-    quorum: int = 4  # guess: valid answers for a value that may change
-    value_life_ms: Millis = 86_400_000  # paper: 24 hours
-    republish_ms: Millis = 3_600_000  # paper: holders republish every hour
-    values_max: int = 4_096  # guess: held for others
-    values_bytes_max: int = 64 << 20  # guess: in total
-    values_per_sender_max: int = 1_024  # guess: held on behalf of one peer
-    value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
-    provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
-    provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
-    providers_max: int = 16_384  # guess: provider records held for others
-    providers_per_key_max: int = 32  # guess
-    providers_per_sender_max: int = 2_048  # guess
-    provided_max: int = 16_384  # guess: keys this peer provides
+    number: int
+    bits: int
+    locate: Locate
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(name == "enabled" or value >= 1, f"dht.{name} must be at least 1")
-        require(self.k <= 64, "dht.k must be at most 64")
-        require(self.providers_per_key_max <= 64, "dht.providers_per_key_max must be at most 64")
-        require(self.alpha <= self.k, "dht.alpha must be at most dht.k")
-        require(self.slow_ms < self.timeout_ms, "dht.slow_ms must be less than dht.timeout_ms")
-        require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
+    def target(self, data: bytes) -> int | None:
+        """A target from the wire, or None if it is none of this space."""
+        return int.from_bytes(data, "big") if len(data) * 8 == self.bits else None
+
+
+@lru_cache(_REMEMBERED)
+def _locate_plain(role: Topic, peer: PeerId) -> int | None:
+    return prefix.location_of(peer) if role == GENERAL else None
+
+
+PLAIN = Space(0, prefix.BITS, _locate_plain)
+"""Where records, providers and peers are found."""
 
 
 class Entry:
@@ -86,22 +77,28 @@ class Entry:
 class _Bucket:
     __slots__ = ("live", "probed", "spare", "touched_ms")
 
-    def __init__(self, now: Millis) -> None:
+    def __init__(self, now: Millis, spare: int) -> None:
         self.live: dict[int, Entry] = {}  # least recently seen first
-        self.spare: dict[int, Entry] = {}  # latest last
+        self.spare: BoundedDict[int, Entry] = BoundedDict(spare)  # latest last
         self.probed: int | None = None  # the location being probed for a newcomer
         self.touched_ms = now  # when a lookup last went into its range
 
 
 class Table:
-    """See the module's text."""
+    """The neighbours of one location, given by its number."""
 
-    __slots__ = ("_buckets", "_settings", "bits", "own")
+    __slots__ = ("_buckets", "_failures_max", "_fresh_ms", "_k", "_spare", "bits", "own")
 
-    def __init__(self, own: int, bits: int, settings: Config) -> None:
+    def __init__(
+        self, own: int, bits: int, *, k: int, spare: int, failures_max: int, fresh_ms: Millis
+    ) -> None:
+        """The limits are those of the DHT's settings (`kademlia.Config`)."""
         self.own = own
         self.bits = bits
-        self._settings = settings
+        self._k = k
+        self._spare = spare
+        self._failures_max = failures_max
+        self._fresh_ms = fresh_ms
         self._buckets: dict[int, _Bucket] = {}
 
     def __len__(self) -> int:
@@ -124,9 +121,9 @@ class Table:
         number = common_prefix(self.own, key, self.bits)
         bucket = self._buckets.get(number)
         if bucket is None:
-            bucket = self._buckets[number] = _Bucket(now)
+            bucket = self._buckets[number] = _Bucket(now, self._spare)
         entry = bucket.live.pop(key, None)
-        if entry is None and len(bucket.live) >= self._settings.k:
+        if entry is None and len(bucket.live) >= self._k:
             return self._wait(bucket, Entry(key, role, contact, now), now)
         if entry is None:
             entry = Entry(key, role, contact)
@@ -140,12 +137,9 @@ class Table:
         return None
 
     def _wait(self, bucket: _Bucket, newcomer: Entry, now: Millis) -> Entry | None:
-        bucket.spare.pop(newcomer.key, None)
-        bucket.spare[newcomer.key] = newcomer
-        if len(bucket.spare) > self._settings.spare:
-            del bucket.spare[next(iter(bucket.spare))]
+        bucket.spare.renew(newcomer.key, newcomer)
         oldest = next(iter(bucket.live.values()))
-        if bucket.probed is not None or now - oldest.seen_ms < self._settings.fresh_ms:
+        if bucket.probed is not None or now - oldest.seen_ms < self._fresh_ms:
             return None
         bucket.probed = oldest.key
         return oldest
@@ -162,7 +156,7 @@ class Table:
                 bucket.spare.pop(key, None)
             return False
         entry.failures += 1
-        if entry.failures < self._settings.failures_max:
+        if entry.failures < self._failures_max:
             return bucket.probed == key
         self.remove(key)
         return False
@@ -189,7 +183,7 @@ class Table:
         elif not bucket.live:
             del self._buckets[number]
 
-    # --- who is closest ---------------------------------------------------------------------------
+    # --- which peers are closest ------------------------------------------------------------------
 
     def closest(self, target: int, count: int, sound: bool = False) -> list[Entry]:
         """The entries closest to a target, closest first; `sound`: only those that answered last.
@@ -226,18 +220,29 @@ class Table:
             bucket.touched_ms = now
 
     def deepest(self) -> int:
-        """The last bucket that holds anybody, or -1."""
+        """The last bucket that holds a peer, or -1."""
         return max(self._buckets, default=-1)
 
     def thin(self) -> list[int]:
-        """Buckets up to the deepest with room left: nobody may live there, or nobody was met."""
-        k = self._settings.k
+        """Buckets up to the deepest with room left: no peer lives there, or none was met."""
         return [
             number
             for number in range(self.deepest() + 1)
-            if number not in self._buckets or len(self._buckets[number].live) < k
+            if number not in self._buckets or len(self._buckets[number].live) < self._k
         ]
 
     def untouched(self, since: Millis) -> list[int]:
         """Buckets whose range no lookup went into since then."""
         return sorted(n for n, bucket in self._buckets.items() if bucket.touched_ms < since)
+
+
+class Place:
+    """One location of this peer: its role in a space, and the neighbours there."""
+
+    __slots__ = ("refreshed", "role", "space", "table")
+
+    def __init__(self, space: Space, role: Topic, table: Table, refreshed: bool) -> None:
+        self.space = space
+        self.role = role
+        self.table = table
+        self.refreshed = refreshed  # by Kademlia's own timer, and not by the layer that settled it

@@ -1,18 +1,91 @@
-"""What one peer knows of one topic's tree: its place, and the levels around it.
+"""What one peer knows of one topic's tree: its place, and the levels around it; and what members
+tell each other of these.
 
-Invariant: a linked peer is exactly one of parent, child and fellow rendezvous. A rendezvous has no
+A parent names to its children, every cycle and whenever it changes, the way up to the root, the
+rendezvous, and some subscribers near by. That is what repair starts from, and the peers that
+history asks. What is near by flows down from live links only, so a peer that is gone is soon named
+by none. The rendezvous of a tree tell each other what they serve.
+
+Invariants: a linked peer is exactly one of parent, child and fellow rendezvous. A rendezvous has no
 parent. All lists are bounded by the messages they come from, children by `children_max`, fellows
-by twice the number of rendezvous.
+by twice the number of rendezvous. `watched` are the links that upper layers were told of; every
+method that changes links tells them, unless it says otherwise.
+
+The rest of the package decides; only this module writes.
 """
 
 from __future__ import annotations
 
-from weft.ids import Contact, PeerId, Topic
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.recent import Recent
-from weft.rules.multicast import tree_key, tree_location
+from weft.protocol.subscriptions import Subscriptions, TopicPart
+from weft.protocol.wire import Counter, Message, Spans
+from weft.rules.draw import stream_of
+from weft.rules.multicast import is_cut_off, push_down, tree_key, tree_location
+
+_SIBLINGS = stream_of("pulsar.siblings")
+_SIBLINGS_TOLD = 8
+"""guess: subscribers named to a child."""
+_INSTEAD_TOLD = 4
+"""guess: peers named to the children that a leaving parent had."""
+
+# --- messages -------------------------------------------------------------------------------------
+
+FAMILY_MAX = 16
+"""guess: peers of one kind that one message names."""
+PATH_WIRE_MAX = 32
+"""As many ancestors as a member can have (rules/multicast.py)."""
+AGE_MAX = 1 << 16
+
+Contacts: TypeAlias = Annotated[list[Contact], Meta(max_length=FAMILY_MAX)]
+
+
+class TreeFamily(Message, frozen=True, tag=72):
+    """From a parent, passed down from the roots every cycle: the peers around and above."""
+
+    topic: WireTopic
+    beat: Counter  # of the root, counted up every cycle
+    age: Annotated[int, Meta(ge=0, le=AGE_MAX)]  # cycles since the parent heard of a new one
+    subscribed: bool  # whether the parent is
+    path: Annotated[
+        list[Contact], Meta(max_length=PATH_WIRE_MAX)
+    ]  # above the parent, nearest first
+    rendezvous: Contacts
+    siblings: Contacts  # some subscribers near by
+    recent: Counter = 0  # fingerprint of what the parent has seen
+
+
+class TreeLeave(Message, frozen=True, tag=73):
+    """There is no link between us in this tree (any more)."""
+
+    topic: WireTopic
+    instead: Contacts = []  # where children may go
+
+
+class RendezvousSync(Message, frozen=True, tag=74):
+    """Between the roots of a topic's tree: what each of them serves."""
+
+    topic: WireTopic
+    beat: Counter
+    subscribed: bool
+    children: Counter
+    rendezvous: Contacts  # those that the sender is joined to
+    members: Contacts  # some of the sender's children that are subscribed
+    answer: bool  # whether one is wanted
+    recent: Counter = 0  # fingerprint of what the sender has seen
+
+
+# --- state ----------------------------------------------------------------------------------------
 
 
 class Child:
+    """A peer that gets the events from this one."""
+
     __slots__ = ("contact", "subscribed")
 
     def __init__(self, contact: Contact, subscribed: bool) -> None:
@@ -33,15 +106,25 @@ class Fellow:
         self.members: list[Contact] = []
         self.heard_cycle = 0
 
+    def hear(self, message: RendezvousSync, me: PeerId, cycle: int) -> None:
+        """It tells what it serves."""
+        self.heard_cycle = cycle
+        self.subscribed = message.subscribed
+        self.children = min(message.children, 1 << 32)
+        self.joined_to = {one.peer: one for one in message.rendezvous}
+        self.members = [one for one in message.members if one.peer != me]
 
-class Branch:
+
+class Branch(TopicPart):
     """One tree, seen from one peer."""
 
     __slots__ = (
+        "_ctx",
+        "_differs",
+        "_trees",
         "beat",
         "begun_cycle",
         "children",
-        "differs",
         "family_heard",
         "fellows",
         "fresh",
@@ -52,23 +135,18 @@ class Branch:
         "parent",
         "parent_subscribed",
         "path",
-        "recent",
         "rendezvous",
         "roots",
         "siblings",
-        "subscribed",
-        "tokens",
-        "topic",
         "watched",
     )
 
-    def __init__(self, topic: Topic, recent: Recent) -> None:
-        self.topic = topic
+    def __init__(self, ctx: Context, trees: Trees, topic: Topic, recent: Recent) -> None:
+        super().__init__(topic, recent)
+        self._ctx = ctx
+        self._trees = trees
         self.key = tree_key(topic)
         self.location = tree_location(topic)
-        self.recent = recent
-        self.subscribed = False
-        self.tokens: list[int] = []  # subscriptions to be answered
         self.fresh = False  # a subscriber that does not know yet what came before
         self.rendezvous = False
         self.parent: Contact | None = None
@@ -80,41 +158,33 @@ class Branch:
         self.siblings: tuple[Contact, ...] = ()  # some subscribers near by
         self.family_heard = False
         self.beat = 0
-        self.heard_cycle = 0  # when the beat last changed
+        self.heard_cycle = trees.cycle  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
-        self.idle_cycles = 0  # as a rendezvous that serves nobody
-        self.differs = 0  # cycles in which a linked member had seen something else
+        self.idle_cycles = 0  # as a rendezvous that serves no peer
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
+        self._differs = 0  # cycles in which a linked member had seen something else
 
     @property
     def attached(self) -> bool:
         """Whether this peer is in the tree."""
         return self.rendezvous or self.parent is not None
 
+    @property
+    def takes_children(self) -> bool:
+        """A member takes children only as long as its own way up is whole, as far as it has heard;
+        else those below a lost root would all join each other."""
+        patience = self._ctx.config.pulsar.patience_cycles
+        whole = not is_cut_off(self.heard_cycle, self._trees.cycle, patience - 1)
+        return self.rendezvous or (self.parent is not None and whole)
+
     def links(self) -> dict[PeerId, Contact]:
-        """Everybody that events go to and come from."""
+        """All peers that events go to and come from."""
         found = {peer: fellow.contact for peer, fellow in self.fellows.items()}
         if self.parent is not None:
             found[self.parent.peer] = self.parent
         for peer, child in self.children.items():
             found[peer] = child.contact
         return found
-
-    def forget(self, peer: PeerId) -> None:
-        """There is no link to a peer (any more)."""
-        self.children.pop(peer, None)
-        self.fellows.pop(peer, None)
-        if self.parent is not None and self.parent.peer == peer:
-            self.parent = None
-
-    def drop_everywhere(self, peer: PeerId) -> None:
-        """A peer is gone: nobody shall ask it for anything."""
-        self.forget(peer)
-        self.path = tuple(one for one in self.path if one.peer != peer)
-        self.roots = tuple(one for one in self.roots if one.peer != peer)
-        self.siblings = tuple(one for one in self.siblings if one.peer != peer)
-        for fellow in self.fellows.values():
-            fellow.members = [one for one in fellow.members if one.peer != peer]
 
     def subscribers(self) -> dict[PeerId, Contact]:
         """Other subscribers that this peer knows, linked ones first."""
@@ -132,3 +202,222 @@ class Branch:
         for one in self.siblings:
             found.setdefault(one.peer, one)
         return found
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def begin_fresh(self) -> None:
+        """A new subscriber does not want what was published before."""
+        self.fresh = True
+
+    def take_parent(self, parent: Contact, subscribed: bool, seen: Spans) -> None:
+        """There is a (new) parent; `seen` is what a fresh subscriber passes over."""
+        if self.rendezvous:
+            self.step_down()
+        self.forget(parent.peer)
+        self.parent, self.parent_subscribed = parent, subscribed
+        self.path = ()
+        self.heard_cycle = self._trees.cycle
+        self.family_heard = False
+        self.settle()
+        if self.fresh:
+            self.fresh = False
+            self.recent.skip_to(seen, self._ctx.now)
+
+    def take_child(self, contact: Contact, subscribed: bool) -> None:
+        self.forget(contact.peer)
+        self.children[contact.peer] = Child(contact, subscribed)
+        self.settle()
+
+    def take_fellow(self, contact: Contact) -> Fellow:
+        """Another peer is a rendezvous of the tree, as this one is."""
+        self.forget(contact.peer)
+        fellow = self.fellows[contact.peer] = Fellow(contact)
+        self.settle()
+        self.tell_children()
+        return fellow
+
+    def become_root(self) -> None:
+        """Become a rendezvous, with the children that there are."""
+        self.fresh = False
+        parent, self.parent = self.parent, None
+        self.rendezvous = True
+        self.begun_cycle = self.heard_cycle = self._trees.cycle
+        self.idle_cycles = 0
+        self.path, self.siblings = (), ()
+        self.beat = 1
+        self._ctx.counters["trees_rooted"] += 1
+        if parent is not None:
+            self._ctx.send(parent, TreeLeave(self.topic))
+        self.settle()
+        self.tell_children()
+
+    def step_down(self) -> None:
+        """This peer is no rendezvous any more."""
+        self.rendezvous = False
+        for fellow in self.fellows.values():
+            self._ctx.send(fellow.contact, TreeLeave(self.topic))
+        self.fellows.clear()
+        self.settle()
+
+    def leave_parent(self) -> None:
+        """The way up leads nowhere."""
+        if self.parent is not None:
+            self._ctx.send(self.parent, TreeLeave(self.topic))
+            self.parent = None
+        self.path = ()
+        self.settle()
+
+    def leave(self) -> None:
+        """Leave the tree; children are told where to go instead."""
+        above = [] if self.parent is None else [self.parent]
+        instead = [*above, *(one for one in self.roots if one not in above)][:_INSTEAD_TOLD]
+        links, children = self.links(), self.children
+        for peer, contact in links.items():
+            self._ctx.send(contact, TreeLeave(self.topic, instead if peer in children else []))
+        for peer in links:
+            self.forget(peer)
+        self.rendezvous = False
+        self.settle()
+
+    def unlink(self, peer: PeerId) -> None:
+        """A link is gone; with the parent, the way up is."""
+        if self.parent is not None and self.parent.peer == peer:
+            self.path = ()
+        self.forget(peer)
+        self.settle()
+
+    def forget(self, peer: PeerId) -> None:
+        """There is no link to a peer (any more); upper layers are told by `settle`."""
+        self.children.pop(peer, None)
+        self.fellows.pop(peer, None)
+        if self.parent is not None and self.parent.peer == peer:
+            self.parent = None
+
+    def drop_everywhere(self, peer: PeerId) -> None:
+        """A peer is gone, so it is not asked for anything; upper layers know."""
+        self.forget(peer)
+        self.path = tuple(one for one in self.path if one.peer != peer)
+        self.roots = tuple(one for one in self.roots if one.peer != peer)
+        self.siblings = tuple(one for one in self.siblings if one.peer != peer)
+        for fellow in self.fellows.values():
+            fellow.members = [one for one in fellow.members if one.peer != peer]
+
+    def settle(self) -> None:
+        """Tell upper layers which links came and went, so that they are watched."""
+        links = self.links()
+        for peer in [peer for peer in self.watched if peer not in links]:
+            del self.watched[peer]
+            self._ctx.tell(LinkDown(self.topic, peer))
+        for peer, contact in links.items():
+            if peer not in self.watched:
+                self.watched[peer] = None
+                self._ctx.tell(LinkUp(self.topic, contact, 0))
+
+    # --- what is counted --------------------------------------------------------------------------
+
+    def next_beat(self) -> None:
+        """A root begins another beat."""
+        self.beat += 1
+        self.heard_cycle = self._trees.cycle
+
+    def count_idle(self, idle: bool) -> int:
+        """How many cycles in a row a root has served no peer."""
+        self.idle_cycles = self.idle_cycles + 1 if idle else 0
+        return self.idle_cycles
+
+    def count_differing(self, differs: bool) -> int:
+        """How many comparisons in a row found that a linked member had seen something else."""
+        self._differs = self._differs + 1 if differs else 0
+        return self._differs
+
+    # --- what members tell each other -------------------------------------------------------------
+
+    def on_family(self, message: TreeFamily) -> None:
+        """The parent tells of the levels around and above."""
+        me = self._ctx.me.peer
+        path, roots = tuple(message.path), tuple(message.rendezvous)
+        changed = (message.beat, path, roots) != (self.beat, self.path, self.roots)
+        heard_cycle = self._trees.cycle - message.age
+        if self.family_heard:
+            heard_cycle = max(self.heard_cycle, heard_cycle)
+        self.heard_cycle = heard_cycle
+        begins = not self.family_heard and not self.parent_subscribed
+        self.beat, self.path, self.roots = message.beat, path, roots
+        self.siblings = tuple(one for one in message.siblings if one.peer != me)
+        self.parent_subscribed = message.subscribed
+        self.family_heard = True
+        if begins and self.siblings:
+            self.meet(self.siblings[0])
+        if changed:
+            self.tell_children()
+
+    def meet(self, contact: Contact) -> None:
+        """Another subscriber is known now: history begins with it."""
+        if self.subscribed:
+            self._ctx.tell(MemberMet(self.topic, contact))
+
+    def tell_children(self, only: PeerId | None = None) -> None:
+        """Send the family around this peer to its children, or to one of them."""
+        if not self.children:
+            return
+        ctx, around = self._ctx, self.subscribers()
+        above = [] if self.parent is None else [self.parent, *self.path]
+        if self.rendezvous:
+            roots = [ctx.me, *(fellow.contact for fellow in self.fellows.values())]
+        else:
+            roots = list(self.roots)
+        for peer, child in self.children.items():
+            if only is not None and peer != only:
+                continue
+            others = [one for one in around.values() if one.peer != peer]
+            key = ctx.next_key(_SIBLINGS)
+            message = TreeFamily(
+                self.topic,
+                self.beat,
+                min(max(0, self._trees.cycle - self.heard_cycle), AGE_MAX),
+                self.subscribed,
+                above[:PATH_WIRE_MAX],
+                roots[:FAMILY_MAX],
+                push_down(others, key, _SIBLINGS_TOLD),
+                self.recent.fingerprint(),
+            )
+            ctx.send(child.contact, message)
+
+    def sync(self, answer: bool) -> RendezvousSync:
+        """What a rendezvous tells the others."""
+        members = [child.contact for child in self.children.values() if child.subscribed]
+        return RendezvousSync(
+            self.topic,
+            self.beat,
+            self.subscribed,
+            len(self.children),
+            [fellow.contact for fellow in self.fellows.values()][:FAMILY_MAX],
+            members[:FAMILY_MAX],
+            answer,
+            self.recent.fingerprint(),
+        )
+
+
+class Trees(Subscriptions[Branch]):
+    """The trees of one peer, by topic and by the key that lookups ask for; and its cycles."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx, self._plant)
+        self._by_key: dict[bytes, Branch] = {}
+        self.cycle = 0
+
+    def _plant(self, topic: Topic, recent: Recent) -> Branch:
+        branch = Branch(self._ctx, self, topic, recent)
+        self._by_key[branch.key] = branch
+        return branch
+
+    def with_key(self, key: bytes) -> Branch | None:
+        return self._by_key.get(key)
+
+    def forget(self, part: Branch) -> None:
+        super().forget(part)
+        del self._by_key[part.key]
+
+    def on_cycle(self, cycle: int) -> None:
+        """A cycle begins, by which beats and silence are measured."""
+        self.cycle = cycle

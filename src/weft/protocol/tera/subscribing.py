@@ -13,9 +13,9 @@ from __future__ import annotations
 from weft.ids import Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.cyclon import JoinReply
-from weft.protocol.past import Past
 from weft.protocol.records import JOIN, LEAVE
 from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.subscriptions import Past
 from weft.protocol.tera.access_points import AccessPoints
 from weft.protocol.tera.acquaintances import Acquaintances
 from weft.protocol.tera.advertising import Advertising

@@ -44,6 +44,7 @@ whether anything got lost on it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -52,16 +53,16 @@ from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol import repairing
 from weft.protocol.context import Context, LinkDown, LinkUp
-from weft.protocol.kademlia.calls import Calls
-from weft.protocol.past import Past
+from weft.protocol.kademlia.rpc import Calls
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
 from weft.protocol.routing import Due
 from weft.protocol.seam import Answer, Outcome
+from weft.protocol.subscriptions import Past
 from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.protocol.tera.tree import IHave
-from weft.protocol.topic_dht.lookup import FEW, Asking, Lookup
+from weft.protocol.topic_dht.lookup import FEW, Lookup
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
     Config,
@@ -464,8 +465,8 @@ class Events:
             member.recent.skip_to(reply.seen, self._ctx.now)
             self._begin(member, first)
 
-        asking = Asking(SeenReply, answered)
-        self._calls.ask(first, lambda number: SeenRequest(number, member.topic), asking)
+        request = partial(SeenRequest, topic=member.topic)
+        self._calls.ask(first, request, SeenReply, answered)
 
     def _begin(self, member: Membership, contact: Contact | None) -> None:
         """The subscription stands; without a contact there seems to be no other member."""

@@ -16,16 +16,13 @@ among the DHT's own calls, so it is repeated, and ends exactly once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
 
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.kademlia.calls import Calls, Reply
-from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.question import Outcome, Question
-from weft.protocol.kademlia.searches import Search
-from weft.protocol.kademlia.table import Entry
-from weft.protocol.messages_dht import FindReply, Neighbour
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.lookup import Outcome, Question, Search
+from weft.protocol.kademlia.rpc import Calls, FindReply, Neighbour
+from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.topic_dht.roles import (
     LOBBY,
     TOPIC_BITS,
@@ -45,7 +42,6 @@ FEW = 4
 the closest of those that are known may be gone."""
 _RANGE = stream_of("topic_dht.range")
 
-R = TypeVar("R", bound=Message)
 Found = Callable[[list[Entry]], None]
 """Told of the forwarders that were found, closest first."""
 Answered = Callable[[RoleReply | None], None]
@@ -197,27 +193,7 @@ class Exchange:
         """Send the message that `make` makes for a request's number; it is repeated while it is
         not answered, so the receiver may get it twice."""
         self._ctx.counters["topic_dht_messages"] += 1
-        self._calls.ask(to, make, Asking(RoleReply, then))
-
-
-class Asking(Generic[R]):
-    """A request that waits for an answer of one kind; `then` is told of it, or None."""
-
-    __slots__ = ("_then", "expects")
-
-    def __init__(self, expects: type[R], then: Callable[[R | None], None]) -> None:
-        self.expects = expects
-        self._then = then
-
-    def answered(self, reply: Reply) -> None:
-        assert isinstance(reply, self.expects)
-        self._then(reply)
-
-    def slow(self) -> None:
-        pass
-
-    def failed(self) -> None:
-        self._then(None)
+        self._calls.ask(to, make, RoleReply, then)
 
 
 def after_all(count: int, then: Callable[[], None]) -> Callable[..., None]:

@@ -42,9 +42,8 @@ from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
-from weft.protocol.kademlia.kademlia import Kademlia, Place
-from weft.protocol.kademlia.space import Space
-from weft.protocol.kademlia.table import Entry
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.table import Entry, Place, Space
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix

@@ -15,10 +15,8 @@ from __future__ import annotations
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import repairing
 from weft.protocol.context import Context
-from weft.protocol.messages_pulsar import TreeLeave
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.pulsar.branch import Branch
-from weft.protocol.pulsar.joining import Joining
+from weft.protocol.pulsar.branch import Branch, Trees
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis
@@ -32,13 +30,12 @@ _DIFFERS_MAX = 2
 """guess: cycles; while events flow, the two ends of a link often differ for a moment."""
 
 
-class Spreading:
+class Events:
     """The events of one peer's trees."""
 
-    def __init__(self, ctx: Context, trees: dict[Topic, Branch], joining: Joining) -> None:
+    def __init__(self, ctx: Context, trees: Trees) -> None:
         self._ctx = ctx
         self._trees = trees
-        self._joining = joining
 
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         """Spread an event of this peer's own, if it is in the tree or about to be."""
@@ -51,13 +48,12 @@ class Spreading:
             self._push(branch, event, 0, None)
         return True
 
+    # --- handlers ---------------------------------------------------------------------------------
+
     def on_payload(self, sender: Contact, message: Payload) -> None:
         ctx, event = self._ctx, message.event
         ctx.counters["payloads_received"] += 1
         branch = self._trees.get(message.topic)
-        linked = branch is not None and sender.peer in branch.watched
-        if not linked and not self._joining.has_asked(message.topic, sender.peer):
-            ctx.send(sender, TreeLeave(message.topic))  # so that it stops
         if branch is None:
             ctx.counters["not_subscribed"] += 1
             note_parasite(ctx, message.topic, event, sender.peer)
@@ -68,7 +64,7 @@ class Spreading:
             trace_event(ctx, DUPLICATE_MESSAGE, message.topic, event, sender.peer, hops)
 
     def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        """Somebody outside hands an event to the tree."""
+        """A peer outside of the tree hands an event to it."""
         event = message.event
         self._ctx.counters["routed_received"] += 1
         branch = self._trees.get(message.topic)
@@ -78,50 +74,6 @@ class Spreading:
             taken = branch.recent.has_seen(event)
         result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
-
-    def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
-        ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
-        taken = take_in(
-            self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
-        )
-        if taken:
-            self._push(branch, event, hops, sender.peer)
-        return taken
-
-    def _push(self, branch: Branch, event: Event, hops: int, source: PeerId | None) -> None:
-        fellow = branch.fellows.get(source) if source is not None else None
-        told = fellow.joined_to if fellow is not None else ()
-        message = Payload(branch.topic, event, hops + 1)
-        for contact in onward(branch.links(), source, told):
-            self._ctx.send(contact, message)
-
-    # --- repair -----------------------------------------------------------------------------------
-
-    def compare(self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis) -> bool:
-        """Offer what is held here to another member that has seen something else; says whether
-        it has."""
-        if branch.fresh:
-            return False
-        return repairing.compare(
-            self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms
-        )
-
-    def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
-        """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
-        what the other lacks (one that came later has passed it over): then any member is asked."""
-        settle_ms = self._ctx.config.dissemination.settle_ms
-        differs = self.compare(branch, other, fingerprint, settle_ms)
-        branch.differs = branch.differs + 1 if differs else 0
-        if branch.differs < _DIFFERS_MAX:
-            return
-        known = {one.peer: one for one in (*branch.path, *branch.roots)}
-        known |= branch.subscribers()
-        linked = branch.links()
-        others = [one for peer, one in known.items() if peer not in linked]
-        others = [one for one in others if one.peer != self._ctx.me.peer]
-        if others:
-            chosen = self._ctx.pick(_ELSEWHERE, others)
-            self.compare(branch, chosen, fingerprint, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
@@ -140,3 +92,48 @@ class Spreading:
         new = sum(self._accept(branch, event, 0, sender) for event in message.events)
         self._ctx.counters["repaired"] += new
         self._ctx.counters["repairs_duplicate"] += len(message.events) - new
+
+    # --- comparing over links ---------------------------------------------------------------------
+
+    def compare(self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis) -> bool:
+        """Offer what is held here to another member that has seen something else; says whether
+        it has."""
+        if branch.fresh:
+            return False
+        return repairing.compare(
+            self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms
+        )
+
+    def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
+        """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
+        what the other lacks (one that came later has passed it over): then any member is asked."""
+        settle_ms = self._ctx.config.dissemination.settle_ms
+        differs = self.compare(branch, other, fingerprint, settle_ms)
+        if branch.count_differing(differs) < _DIFFERS_MAX:
+            return
+        known = {one.peer: one for one in (*branch.path, *branch.roots)}
+        known |= branch.subscribers()
+        linked = branch.links()
+        others = [one for peer, one in known.items() if peer not in linked]
+        others = [one for one in others if one.peer != self._ctx.me.peer]
+        if others:
+            chosen = self._ctx.pick(_ELSEWHERE, others)
+            self.compare(branch, chosen, fingerprint, settle_ms)
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
+        ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
+        taken = take_in(
+            self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
+        )
+        if taken:
+            self._push(branch, event, hops, sender.peer)
+        return taken
+
+    def _push(self, branch: Branch, event: Event, hops: int, source: PeerId | None) -> None:
+        fellow = branch.fellows.get(source) if source is not None else None
+        told = fellow.joined_to if fellow is not None else ()
+        message = Payload(branch.topic, event, hops + 1)
+        for contact in onward(branch.links(), source, told):
+            self._ctx.send(contact, message)

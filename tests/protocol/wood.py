@@ -40,15 +40,15 @@ class Wood(SmallWorld):
     def branch(self, number: int) -> Branch:
         routing = self.machine(number).routing
         assert isinstance(routing, pulsar.Pulsar)
-        return routing.trees[T]
+        return routing.trees.by_topic[T]
 
     def branches(self) -> dict[int, Branch]:
         found = {}
         for number in self.alive:
             routing = self.machine(number).routing
             assert isinstance(routing, pulsar.Pulsar)
-            if T in routing.trees:
-                found[number] = routing.trees[T]
+            if T in routing.trees.by_topic:
+                found[number] = routing.trees.by_topic[T]
         return found
 
     def total(self, counter: str) -> int:

@@ -1,0 +1,222 @@
+"""The baseline that the papers compare with: every event goes to every peer over the general
+overlay (TERA, Section 4; Pulsarcast's naive flood), whether it is subscribed or not.
+
+Deviation: so that history knows a peer to ask, subscribers make themselves known by a flood of
+their own, when they subscribe and from time to time. Subscribers remember some of them.
+
+Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass through, per topic
+`_MEMBERS_MAX` subscribers, and `_HEARD_MAX` words of subscribers in all.
+"""
+
+from __future__ import annotations
+
+from weft.bounded import BoundedDict
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, MemberMet
+from weft.protocol.cyclon import Cyclon
+from weft.protocol.recent import Recent
+from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.routing import Due, Handlers, Routing
+from weft.protocol.seam import Scheme
+from weft.protocol.subscriptions import Subscriptions, TopicPart
+from weft.protocol.taking import deliver, take_in, trace_event
+from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
+
+_TOPICS_MAX = 1_024
+"""guess"""
+_MEMBERS_MAX = 32
+"""guess"""
+_HEARD_MAX = 4_096
+"""guess: subscribers, over all topics, whose latest word is remembered, to be passed on once."""
+_UNSENT_MAX = 256
+"""guess: events kept while this peer knows no other."""
+_TELL_EVERY_CYCLES = 8
+"""guess: how often subscribers make themselves known again."""
+
+
+class FloodMember(Message, frozen=True, tag=75):
+    """Where events are flooded: this peer is subscribed."""
+
+    topic: WireTopic
+    member: Contact
+    incarnation: Counter
+    tick: Counter  # the larger one is newer
+
+
+class _Passing(TopicPart):
+    """What is remembered of one topic, subscribed or not."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, topic: Topic, recent: Recent) -> None:
+        super().__init__(topic, recent)
+        # Other subscribers, the one heard of last at the end.
+        self.members: BoundedDict[PeerId, Contact] = BoundedDict(_MEMBERS_MAX)
+
+
+class Flood(Routing):
+    """One peer's part in the flood."""
+
+    def __init__(self, ctx: Context, general: Cyclon) -> None:
+        super().__init__(ctx)
+        self._general = general
+        self._topics = Subscriptions(ctx, _Passing)
+        self._unsent: list[tuple[Topic, Event]] = []
+        # Subscribers that made themselves known lately: incarnation, tick, and the cycle it was
+        # heard in.
+        self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
+        self._cycle = 0
+
+    def handlers(self) -> Handlers:
+        return {FloodMember: self.on_member, Payload: self.on_payload}
+
+    # --- the user's wishes ------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> list[Topic]:
+        return self._topics.subscribed
+
+    def is_subscribed(self, topic: Topic) -> bool:
+        return self._topics.is_subscribed(topic)
+
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
+        self._open(topic)
+        part = self._topics.subscribe(token, topic)
+        if part is not None:
+            self._topics.answer(part, "joined")
+            self._make_known(topic)
+
+    def unsubscribe(self, token: int, topic: Topic) -> None:
+        self._topics.unsubscribe(token, topic)
+
+    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
+        part = self._open(topic)
+        if part.recent.admit(event, 0, None, self._ctx.now):
+            if part.subscribed and not delivered:
+                deliver(self._ctx, topic, event, 0, None)
+            self._push(topic, event, 0, None)
+        return True
+
+    def close(self) -> None:
+        self._topics.close()
+
+    # --- handlers ---------------------------------------------------------------------------------
+
+    def on_member(self, sender: Contact, message: FloodMember) -> None:
+        """A subscriber makes itself known: remember it, pass it on once."""
+        ctx, member = self._ctx, message.member
+        if message.topic == GENERAL or member.peer == ctx.me.peer:
+            return
+        key, when = (message.topic, member.peer), (message.incarnation, message.tick)
+        before = self._heard.get(key)
+        if before is not None and before[:2] >= when:
+            return
+        if before is None and len(self._heard) >= _HEARD_MAX:
+            return  # what is not remembered must not be passed on: it would never end
+        self._heard[key] = (*when, self._cycle)
+        part = self._open(message.topic)
+        if part.subscribed:
+            if member.peer not in part.members:
+                ctx.tell(MemberMet(message.topic, member))
+            part.members.renew(member.peer, member)
+        for contact in self._general.contacts():
+            if contact.peer not in (sender.peer, member.peer):
+                ctx.send(contact, message)
+
+    def on_payload(self, sender: Contact, message: Payload) -> None:
+        ctx, topic, event = self._ctx, message.topic, message.event
+        ctx.counters["payloads_received"] += 1
+        if topic == GENERAL:
+            return
+        part = self._open(topic)
+        hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
+        ask = part.members.get(sender.peer)
+        if take_in(ctx, topic, part.recent, event, hops, sender, part.subscribed, ask):
+            self._push(topic, event, hops, sender.peer)
+        else:
+            ctx.counters["duplicates"] += 1
+            trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)
+
+    def on_entered(self) -> None:
+        if self._general.knows_nobody:
+            return
+        unsent, self._unsent = self._unsent, []
+        for topic, event in unsent:
+            self._push(topic, event, 0, None)
+        for topic in self.subscribed:
+            self._make_known(topic)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for part in self._topics.by_topic.values():
+            part.members.pop(peer, None)
+
+    def run_cycle(self, cycle: int, due: Due) -> None:
+        self._cycle = cycle
+        old = cycle - 2 * _TELL_EVERY_CYCLES
+        for key in [key for key, heard in self._heard.items() if heard[2] < old]:
+            del self._heard[key]
+        for topic, part in self._topics.by_topic.items():
+            part.recent.purge(self._ctx.now)
+            if part.subscribed and cycle % _TELL_EVERY_CYCLES == 0:
+                self._make_known(topic)
+        for topic in self.subscribed:
+            due(topic)
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _open(self, topic: Topic) -> _Passing:
+        """What is remembered of a topic; of those that only pass through, the oldest gives way."""
+        part = self._topics.get(topic)
+        if part is None:
+            part = self._topics.open(topic)
+            passing = [one for one in self._topics.by_topic.values() if not one.subscribed]
+            if len(passing) > _TOPICS_MAX:
+                self._topics.forget(passing[0])
+        return part
+
+    def _make_known(self, topic: Topic) -> None:
+        tick = self._ctx.next_serial()
+        message = FloodMember(topic, self._ctx.me, self._ctx.incarnation, tick)
+        for contact in self._general.contacts():
+            self._ctx.send(contact, message)
+
+    def _push(self, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
+        contacts = self._general.contacts()
+        message = Payload(topic, event, hops + 1)
+        for contact in contacts:
+            if contact.peer not in (source, event.publisher):
+                self._ctx.send(contact, message)
+        if not contacts and len(self._unsent) < _UNSENT_MAX:
+            self._unsent.append((topic, event))
+
+    # --- looking at it ----------------------------------------------------------------------------
+
+    def members(self, topic: Topic) -> list[Contact]:
+        part = self._topics.get(topic)
+        return list(part.members.values()) if part is not None else []
+
+    def alone(self, topic: Topic) -> bool:
+        return not self.members(topic)
+
+    def links(self) -> dict[Topic, list[PeerId]]:
+        return {}
+
+    def status(self) -> dict[str, object]:
+        topics = {topic: _status(part) for topic, part in self._topics.by_topic.items()}
+        return {"topics": {topic: topics[topic] for topic in self.subscribed}, "routing": topics}
+
+
+def _status(part: _Passing) -> dict[str, object]:
+    return {
+        "scheme": "flood",
+        "members_estimate": 1 + len(part.members) if part.subscribed else None,
+        "logical_links": 0,  # events go over the general overlay
+        "shared_links": 0,
+        "subscribed": part.subscribed,
+        "recent_events": len(part.recent),
+    }
+
+
+def refusals(ctx: Context) -> Handlers:
+    """What a peer says to the flood's messages that routes otherwise: nothing."""
+    return {FloodMember: lambda sender, message: None}

@@ -1,0 +1,312 @@
+"""How a peer is attached to a tree: by its parent and children, or as a root.
+
+Getting in, and back in after the parent is lost: first the peers that are known are asked for a
+place, after a loss the levels kept above the lost parent, then the rendezvous. With none left, a
+lookup towards the topic's id asks each peer on the way whether it is a member. If none is, the
+closest peers are the rendezvous; a joiner that is among them becomes one itself. A member without
+room names other rendezvous and children of its own instead.
+
+Invariants: there is at most one join under way per tree. A join asks at most `_ASKED_MAX` peers and
+makes at most `_LOOKUPS_MAX` lookups; then the next cycle begins another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context
+from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.table import Entry
+from weft.protocol.pulsar.branch import Branch, Contacts, TreeFamily, TreeLeave, Trees
+from weft.protocol.pulsar.events import Events
+from weft.protocol.pulsar.roots import Roots
+from weft.protocol.seam import Timer
+from weft.protocol.wire import Counter, Message, Spans
+from weft.rules.draw import stream_of
+from weft.rules.multicast import has_room, is_circle, may_join, push_down, repair_order
+
+_DOWN = stream_of("pulsar.down")
+_ASKED_MAX = 32
+"""guess"""
+_LOOKUPS_MAX = 3
+"""guess"""
+_INSTEAD = 3
+"""guess: children named to a peer that a full member cannot take."""
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class TreeJoin(Message, frozen=True, tag=70):
+    """Take me as your child."""
+
+    topic: WireTopic
+    subscribed: bool  # False: a former rendezvous that has children still
+    root: bool = False  # you are among the closest to the topic's id: begin a tree if need be
+    fresh: bool = False  # a new subscriber, that does not want what came before
+
+
+class TreeJoinReply(Message, frozen=True, tag=71):
+    """Whether the asker has a place now, or else where it may have one."""
+
+    topic: WireTopic
+    accepted: bool
+    subscribed: bool = False  # whether the new parent is
+    instead: Contacts = []  # not accepted for want of room: try these children of mine
+    recent: Counter = 0  # fingerprint of what the new parent has seen
+    seen: Spans = []  # to a new subscriber: what was published before
+
+
+# --- timers ---------------------------------------------------------------------------------------
+
+TIMER = "pulsar.join"
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+class _Attempt:
+    """A join under way."""
+
+    __slots__ = ("asked", "candidates", "lookups", "serial", "silent", "waiting")
+
+    def __init__(self, candidates: Iterable[tuple[Contact, bool]]) -> None:
+        self.candidates = deque(candidates)  # and whether each is asked as a rendezvous
+        self.asked: dict[PeerId, None] = {}
+        self.silent: dict[PeerId, Contact] = {}  # of these, those that have not answered
+        self.waiting: Contact | None = None  # for this one's answer
+        self.serial = 0
+        self.lookups = 0
+
+
+class Attachment:
+    """The places of one peer in its trees, and the joins under way."""
+
+    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, events: Events) -> None:
+        self._ctx = ctx
+        self._trees = trees
+        self._events = events
+        self._going: dict[Topic, _Attempt] = {}
+        self.roots = Roots(ctx, dht, trees, self._demoted)
+
+    def is_going(self, topic: Topic) -> bool:
+        """Whether a join is under way."""
+        return topic in self._going
+
+    def has_asked(self, topic: Topic, peer: PeerId) -> bool:
+        """Whether a join under way has asked this peer."""
+        attempt = self._going.get(topic)
+        return attempt is not None and peer in attempt.asked
+
+    # --- coming and going -------------------------------------------------------------------------
+
+    def start(self, branch: Branch, known: Iterable[Contact] = (), root: bool = False) -> None:
+        """Look for a parent, first among those known; `root`: they are asked as rendezvous."""
+        attempt = _Attempt((one, root) for one in known)
+        self._going[branch.topic] = attempt
+        self._next(branch, attempt)
+
+    def confirm(self, branch: Branch, parent: Contact) -> None:
+        """Ask the parent for the place that this peer has: a parent that has it so answers with
+        what it tells its children, and one that has forgotten takes this peer in again."""
+        self._ctx.counters["trees_confirmed"] += 1
+        self._ctx.send(parent, TreeJoin(branch.topic, branch.subscribed, False, branch.fresh))
+
+    def rejoin(self, branch: Branch) -> None:
+        """The way up leads nowhere: join anew, by a lookup."""
+        branch.leave_parent()
+        self.start(branch)
+
+    def unlink(self, branch: Branch, peer: PeerId, instead: list[Contact]) -> None:
+        """A link is gone; without a parent, those above the lost one are asked first."""
+        ctx = self._ctx
+        orphaned = branch.parent is not None and branch.parent.peer == peer
+        rootless = peer in branch.fellows
+        above = branch.path
+        branch.unlink(peer)
+        if orphaned:
+            ctx.counters["trees_repairs"] += 1
+            order = repair_order(ctx.me.peer, [*instead, *above], branch.roots, (peer,))
+            self.start(branch, order)
+        elif rootless:
+            self.roots.check(branch)
+            branch.tell_children()
+
+    def serve(self, topic: Topic) -> Branch | None:
+        """Become a rendezvous because another peer says so, if that can be."""
+        branch = self._trees.get(topic)
+        full = len(self._trees.by_topic) >= self._ctx.config.pulsar.trees_max
+        if topic == GENERAL or (branch is None and full) or not self.roots.may_serve(topic):
+            return None
+        branch = self._trees.open(topic)
+        self._become_root(branch)
+        self.roots.check(branch)
+        return branch
+
+    def leave(self, branch: Branch) -> None:
+        """Leave a tree."""
+        branch.leave()
+        self._going.pop(branch.topic, None)
+        self._trees.give_up(branch)
+
+    # --- handlers ---------------------------------------------------------------------------------
+
+    def on_join(self, sender: Contact, message: TreeJoin) -> None:
+        """A peer wants to be a child."""
+        ctx, topic = self._ctx, message.topic
+        branch = self._trees.get(topic)
+        if message.root and (branch is None or not branch.attached):
+            branch = self.serve(topic)
+        parent = branch.parent.peer if branch is not None and branch.parent is not None else None
+        if branch is None or not may_join(sender.peer, parent, branch.path, branch.takes_children):
+            ctx.send(sender, TreeJoinReply(topic, False))
+            return
+        known = sender.peer in branch.children
+        if not known and not has_room(len(branch.children), ctx.config.pulsar.children_max):
+            instead = self._instead(branch)
+            ctx.counters["trees_pushed_down"] += 1
+            ctx.send(sender, TreeJoinReply(topic, False, False, instead))
+            return
+        branch.take_child(sender, message.subscribed)
+        recent = branch.recent
+        seen = recent.seen() if message.fresh else []
+        reply = TreeJoinReply(topic, True, branch.subscribed, [], recent.fingerprint(), seen)
+        ctx.send(sender, reply)
+        branch.tell_children(sender.peer)
+        if message.subscribed and (message.fresh or not known):
+            branch.meet(sender)
+
+    def on_join_reply(self, sender: Contact, message: TreeJoinReply) -> None:
+        branch = self._trees.get(message.topic)
+        attempt = self._going.get(message.topic)
+        if branch is not None and branch.parent is not None and branch.parent.peer == sender.peer:
+            return  # said twice
+        if branch is None or attempt is None or sender.peer not in attempt.asked:
+            if message.accepted:
+                self._ctx.send(sender, TreeLeave(message.topic))  # too late, or never asked
+            return
+        attempt.silent.pop(sender.peer, None)
+        if message.accepted:
+            del self._going[message.topic]
+            for other in attempt.silent.values():  # its answer may be lost, and it a parent as well
+                self._ctx.send(other, TreeLeave(message.topic))
+            self._attached(branch, sender, message)
+        elif attempt.waiting is not None and attempt.waiting.peer == sender.peer:
+            attempt.candidates.extendleft((one, False) for one in reversed(message.instead))
+            self._next(branch, attempt)
+
+    def on_family(self, sender: Contact, message: TreeFamily) -> None:
+        branch = self._trees.get(message.topic)
+        if branch is None or branch.parent is None or branch.parent.peer != sender.peer:
+            if branch is None or not self.has_asked(message.topic, sender.peer):
+                self._ctx.send(sender, TreeLeave(message.topic))
+            return
+        if is_circle(self._ctx.me.peer, sender.peer, message.path):
+            self._ctx.counters["trees_circles"] += 1
+            self.rejoin(branch)
+            return
+        branch.on_family(message)
+        self._events.compare_again(branch, sender, message.recent)
+
+    def on_leave(self, sender: Contact, message: TreeLeave) -> None:
+        branch = self._trees.get(message.topic)
+        if branch is not None and sender.peer in branch.watched:
+            self.unlink(branch, sender.peer, message.instead)
+
+    def on_timer(self, timer: Timer) -> None:
+        """The peer that was asked has not answered in time."""
+        branch, attempt = self._trees.get(timer.topic), self._going.get(timer.topic)
+        if branch is not None and attempt is not None and attempt.serial == timer.serial:
+            self._next(branch, attempt)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for branch in list(self._trees.by_topic.values()):
+            if peer in branch.watched:
+                self.unlink(branch, peer, [])
+            branch.drop_everywhere(peer)
+        for topic, attempt in list(self._going.items()):
+            lost, waiting = self._trees.get(topic), attempt.waiting
+            if lost is not None and waiting is not None and waiting.peer == peer:
+                self._next(lost, attempt)
+
+    # --- helpers: asking for a place --------------------------------------------------------------
+
+    def _next(self, branch: Branch, attempt: _Attempt) -> None:
+        """Ask the next candidate, or look for others."""
+        ctx = self._ctx
+        attempt.waiting = None
+        attempt.serial = 0
+        while attempt.candidates and len(attempt.asked) < _ASKED_MAX:
+            contact, root = attempt.candidates.popleft()
+            peer = contact.peer
+            if peer == ctx.me.peer or peer in attempt.asked or peer in branch.children:
+                continue
+            attempt.asked[peer] = None
+            attempt.silent[peer] = contact
+            attempt.waiting = contact
+            attempt.serial = ctx.next_serial()
+            ctx.send(contact, TreeJoin(branch.topic, branch.subscribed, root, branch.fresh))
+            timeout_ms = ctx.config.pulsar.reply_timeout_ms
+            ctx.set_timer(timeout_ms, TIMER, branch.topic, attempt.serial)
+            return
+        self._look_up(branch, attempt)
+
+    def _look_up(self, branch: Branch, attempt: _Attempt) -> None:
+        attempt.lookups += 1
+        if attempt.lookups > _LOOKUPS_MAX or len(attempt.asked) >= _ASKED_MAX:
+            del self._going[branch.topic]
+            return
+
+        def found(member: Contact | None, closest: list[Entry]) -> None:
+            if self._going.get(branch.topic) is attempt:
+                self._on_found(branch, attempt, member, closest)
+
+        without = {**attempt.asked, **dict.fromkeys(branch.children)}
+        if not self.roots.find_member(branch.topic, without, found):
+            self._going.pop(branch.topic, None)
+
+    def _on_found(
+        self, branch: Branch, attempt: _Attempt, member: Contact | None, closest: list[Entry]
+    ) -> None:
+        count = self._ctx.config.pulsar.rendezvous
+        if member is not None:
+            attempt.candidates.append((member, False))
+        elif self.roots.is_among(branch, closest):
+            self._become_root(branch)
+            self.roots.invite(branch, [entry.contact for entry in closest[: count - 1]])
+            return
+        else:
+            attempt.candidates.extend((entry.contact, True) for entry in closest[:count])
+        self._next(branch, attempt)
+
+    def _instead(self, branch: Branch) -> list[Contact]:
+        """Peers that may have room: another rendezvous, else the children."""
+        most = self._ctx.config.pulsar.children_max
+        fellows = branch.fellows.values()
+        roots = [fellow.contact for fellow in fellows if has_room(fellow.children, most)]
+        below = [child.contact for child in branch.children.values()]
+        key = self._ctx.next_key(_DOWN)
+        return [*push_down(roots, key, 1), *push_down(below, key, _INSTEAD)]
+
+    # --- helpers: what comes of it ----------------------------------------------------------------
+
+    def _attached(self, branch: Branch, parent: Contact, reply: TreeJoinReply) -> None:
+        """A join has ended well: there is a (new) parent."""
+        branch.take_parent(parent, reply.subscribed, reply.seen)
+        self._events.compare(branch, parent, reply.recent, settle_ms=0)
+        self._trees.answer(branch, "joined", parent)
+        branch.tell_children()
+        if reply.subscribed:
+            branch.meet(parent)
+
+    def _become_root(self, branch: Branch) -> None:
+        self._going.pop(branch.topic, None)
+        branch.become_root()
+        self._trees.answer(branch, "instantiated")
+
+    def _demoted(self, branch: Branch, others: list[Contact]) -> None:
+        """This peer is no root any more; the others are."""
+        if branch.subscribed or branch.children:
+            self.start(branch, others, root=True)
+        else:
+            self.leave(branch)

@@ -1,0 +1,164 @@
+"""Subscriptions of one peer, alike for every routing: its topics, and the answers users wait for.
+
+A routing holds a *part* in each of its topics: a branch of a tree, a place in an overlay. A part
+may outlive the subscription, or come without one, where the peer serves others in the topic. What
+the events of a topic were is kept with the part, and for a while after it is given up, so that a
+peer that subscribes again is not handed the same events again.
+
+Each `Subscribe` and `Unsubscribe` is answered once. A subscription is answered when the routing
+says what came of it; further ones to the same topic wait for that answer, too, and later ones hear
+"already". A subscription made while the peer is still entering the network is postponed until it
+is in, or gives up hope.
+
+Invariants: a postponed part is subscribed; tokens wait only in subscribed parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from weft.bounded import BoundedDict
+from weft.ids import Contact, Topic
+from weft.protocol.context import Context
+from weft.protocol.recent import Config, Recent
+from weft.protocol.records import JOIN, LEAVE
+from weft.protocol.seam import Answer, Millis, Outcome
+
+_TOPICS_MAX = 256
+"""guess: topics given up whose events are remembered."""
+
+
+class Past:
+    """What was seen of topics given up, of the latest ones."""
+
+    __slots__ = ("_config", "_recent")
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._recent: BoundedDict[Topic, Recent] = BoundedDict(_TOPICS_MAX)
+
+    def recall(self, topic: Topic) -> Recent:
+        """What a part in a topic begins with."""
+        known = self._recent.pop(topic, None)
+        return known if known is not None else Recent(self._config)
+
+    def remember(self, topic: Topic, recent: Recent, now: Millis) -> None:
+        recent.let_go()
+        recent.purge(now)
+        if recent.streams:
+            self._recent[topic] = recent
+
+
+class TopicPart:
+    """One peer's part in one topic; routings add what they need."""
+
+    __slots__ = ("recent", "subscribed", "tokens", "topic")
+
+    def __init__(self, topic: Topic, recent: Recent) -> None:
+        self.topic = topic
+        self.recent = recent
+        self.subscribed = False
+        self.tokens: list[int] = []  # subscriptions to be answered
+
+
+P = TypeVar("P", bound=TopicPart)
+
+
+class Subscriptions(Generic[P]):
+    """The topics in which this peer has a part, in the order in which it took them up."""
+
+    def __init__(self, ctx: Context, make: Callable[[Topic, Recent], P]) -> None:
+        """`make` makes the routing's part in a topic."""
+        self._ctx = ctx
+        self._make = make
+        self._past = Past(ctx.config.dissemination)
+        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
+        self.by_topic: dict[Topic, P] = {}
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def get(self, topic: Topic) -> P | None:
+        return self.by_topic.get(topic)
+
+    def open(self, topic: Topic) -> P:
+        """This peer's part in a topic, made if there is none."""
+        part = self.by_topic.get(topic)
+        if part is None:
+            part = self.by_topic[topic] = self._make(topic, self._past.recall(topic))
+        return part
+
+    def give_up(self, part: P) -> None:
+        """The routing has left the topic; what was seen in it is remembered for a while."""
+        self.forget(part)
+        self._past.remember(part.topic, part.recent, self._ctx.now)
+
+    def forget(self, part: P) -> None:
+        """There is no part in the topic any more, and nothing is remembered of it."""
+        self._postponed.pop(part.topic, None)
+        del self.by_topic[part.topic]
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    @property
+    def subscribed(self) -> list[Topic]:
+        return [topic for topic, part in self.by_topic.items() if part.subscribed]
+
+    def is_subscribed(self, topic: Topic) -> bool:
+        part = self.by_topic.get(topic)
+        return part is not None and part.subscribed
+
+    def subscribe(self, token: int, topic: Topic) -> P | None:
+        """The part that the routing now has to bring into the topic, and then to `answer`; None if
+        this peer is subscribed already."""
+        part = self.open(topic)
+        if not part.subscribed:
+            part.subscribed = True
+            part.tokens.append(token)
+            self._ctx.trace(JOIN, {"topic": topic})
+            return part
+        if part.tokens:
+            part.tokens.append(token)
+        else:
+            self._ctx.out.append(Answer(token, "already"))
+        return None
+
+    def unsubscribe(self, token: int, topic: Topic) -> P | None:
+        """The part that the routing may leave; None if this peer is not subscribed."""
+        part = self.by_topic.get(topic)
+        if part is None or not part.subscribed:
+            self._ctx.out.append(Answer(token, "already"))
+            return None
+        part.subscribed = False
+        self._postponed.pop(topic, None)
+        self.answer(part, "left")
+        self._ctx.trace(LEAVE, {"topic": topic})
+        self._ctx.out.append(Answer(token, "left"))
+        return part
+
+    def answer(self, part: P, outcome: Outcome, contact: Contact | None = None) -> None:
+        """Tell the users that wait what came of their subscriptions."""
+        for token in part.tokens:
+            self._ctx.out.append(Answer(token, outcome, contact))
+        part.tokens.clear()
+
+    def close(self) -> None:
+        """This peer leaves the network."""
+        for part in self.by_topic.values():
+            self.answer(part, "left")
+            if part.subscribed:
+                self._ctx.trace(LEAVE, {"topic": part.topic})
+
+    # --- entering the network ---------------------------------------------------------------------
+
+    def postpone(self, part: P) -> None:
+        """Bring the part into its topic once this peer is in the network."""
+        self._postponed[part.topic] = None
+
+    def is_postponed(self, topic: Topic) -> bool:
+        return topic in self._postponed
+
+    def resume(self) -> list[P]:
+        """The parts that were postponed: this peer is in the network, or stays outside for now."""
+        postponed, self._postponed = self._postponed, {}
+        return [self.by_topic[topic] for topic in postponed]

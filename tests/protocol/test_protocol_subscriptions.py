@@ -1,0 +1,81 @@
+"""What all routings share of a subscription: who waits, what is answered, what is remembered."""
+
+from __future__ import annotations
+
+from protocol_kit import T, answers, contact, event
+
+from weft.ids import Topic
+from weft.protocol.config import Config
+from weft.protocol.context import Context
+from weft.protocol.seam import Effect
+from weft.protocol.subscriptions import Subscriptions, TopicPart
+
+OTHER = Topic("/other")
+
+
+def fresh() -> tuple[Context, Subscriptions[TopicPart]]:
+    ctx = Context(contact(1), 7, Config())
+    return ctx, Subscriptions(ctx, TopicPart)
+
+
+def said(ctx: Context) -> list[tuple[int, str]]:
+    effects: list[Effect] = ctx.out
+    ctx.out = []
+    return answers(effects)
+
+
+def test_further_subscriptions_wait_for_the_same_answer() -> None:
+    ctx, topics = fresh()
+    part = topics.subscribe(1, T)
+    assert part is not None and topics.is_subscribed(T)
+    assert topics.subscribe(2, T) is None and said(ctx) == []
+    topics.answer(part, "joined", contact(2))
+    assert said(ctx) == [(1, "joined"), (2, "joined")]
+    assert topics.subscribe(3, T) is None
+    assert said(ctx) == [(3, "already")]
+
+
+def test_who_leaves_answers_what_waits() -> None:
+    ctx, topics = fresh()
+    assert topics.unsubscribe(1, T) is None
+    part = topics.subscribe(2, T)
+    assert topics.unsubscribe(3, T) is part
+    assert said(ctx) == [(1, "already"), (2, "left"), (3, "left")]
+    assert topics.get(T) is part and topics.subscribed == []  # until the routing gives it up
+    topics.subscribe(4, T)
+    topics.close()
+    assert said(ctx) == [(4, "left")]
+
+
+def test_a_part_may_come_before_its_subscription() -> None:
+    _, topics = fresh()
+    served = topics.open(T)
+    topics.subscribe(1, OTHER)
+    assert topics.subscribed == [OTHER]
+    assert topics.subscribe(2, T) is served
+    assert topics.subscribed == [T, OTHER]  # in the order in which the parts were taken up
+
+
+def test_postponed_parts_come_back_once_and_only_if_they_are_wanted() -> None:
+    _, topics = fresh()
+    for token, topic in enumerate((T, OTHER)):
+        part = topics.subscribe(token, topic)
+        assert part is not None
+        topics.postpone(part)
+    assert topics.is_postponed(T)
+    topics.unsubscribe(9, OTHER)
+    assert [part.topic for part in topics.resume()] == [T]
+    assert topics.resume() == [] and not topics.is_postponed(T)
+
+
+def test_what_was_seen_is_remembered_where_a_topic_is_given_up() -> None:
+    _, topics = fresh()
+    seen = event(2, 1)
+    part = topics.open(T)
+    part.recent.admit(seen, 1, None, 0)
+    topics.give_up(part)
+    assert topics.get(T) is None
+    again = topics.open(T)
+    assert again is not part and again.recent.has_seen(seen)
+    topics.forget(again)
+    assert not topics.open(T).recent.has_seen(seen)
