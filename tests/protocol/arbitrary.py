@@ -15,7 +15,8 @@ from protocol_kit import contact
 
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
-from weft.protocol.cyclon import (
+from weft.protocol.liveness import Ping, Pong
+from weft.protocol.membership import (
     Descriptor,
     JoinReply,
     JoinRequest,
@@ -23,7 +24,6 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_dht import (
     KEY_BYTES_MAX,
     LOCATION_BYTES_MAX,
@@ -32,7 +32,6 @@ from weft.protocol.messages_dht import (
     Neighbour,
 )
 from weft.protocol.messages_history import REASON_MAX, SEGMENT_MAX
-from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.messages_topic_dht import (
     Appeared,
     Rejoin,
@@ -42,11 +41,11 @@ from weft.protocol.messages_topic_dht import (
     SeenRequest,
 )
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Want
+from weft.protocol.recent import IHave, Offer, Want
+from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import IHave
+from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.wire import Span
 from weft.rules.prefix import as_bytes, block_key, location_of
 

@@ -17,7 +17,7 @@ from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.cyclon import JoinRequest
+from weft.protocol.membership import JoinRequest
 from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera

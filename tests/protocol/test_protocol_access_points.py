@@ -9,7 +9,7 @@ from protocol_kit import Rig, T, contact, everything_sent, number_of, sent
 
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
-from weft.protocol.cyclon import NO_NEWS, JoinRequest, LeaveNotice, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, JoinRequest, LeaveNotice, ShuffleRequest
 from weft.protocol.tera.access_points import Advert, Advertisement, Hint, TableCopy, TableEntry
 
 SMALL = c.Config(tera=c.Tera(table_size=5))

@@ -10,7 +10,8 @@ from protocol_kit import Rig, T, contact, delivered, event, everything_sent, spa
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.cyclon import (
+from weft.protocol.liveness import Ping
+from weft.protocol.membership import (
     NO_NEWS,
     Descriptor,
     JoinGift,
@@ -21,13 +22,12 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.liveness import Ping
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, LinkRequest
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Payload
 
 UNWELCOME = [

@@ -17,10 +17,15 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import NO_NEWS, JoinRequest, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, JoinRequest, ShuffleRequest
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.tera.access_points import Advert, Advertisement
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import (
+    Advert,
+    Advertisement,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+)
 
 # --- one's own lookups, seen through publishing -------------------------------------------------
 

@@ -6,12 +6,12 @@ from protocol_kit import Group, Rig, T, answers, contact, delivered, sent, told
 
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.cyclon import LeaveNotice
+from weft.protocol.membership import LeaveNotice
+from weft.protocol.multi_topic import Again
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.tree import Graft
-from weft.protocol.twins import Again
 from weft.protocol.wire import Event, Part, Payload, Span
 
 U = Topic("/u")

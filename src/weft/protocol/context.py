@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from weft.documents.descriptor import Event as Described
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
+from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
-from weft.protocol.twins import Twins
 from weft.protocol.wire import Event, Message, Payload
 from weft.rules import hierarchy
 from weft.rules.draw import absorb, below
@@ -141,7 +141,7 @@ class Context:
         self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
-        self.twins = Twins(config.dissemination.recent_bytes_max)
+        self.twins = MultiTopic(config.dissemination.recent_bytes_max)
         self.serial = 0
         self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, MemberMet
-from weft.protocol.cyclon import Cyclon
+from weft.protocol.delivery import DUPLICATE_MESSAGE, JOIN, LEAVE, deliver, take_in, trace_event
+from weft.protocol.membership import Cyclon
 from weft.protocol.recent import Recent
-from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
 from weft.protocol.routing import Due, Handlers, Routing
 from weft.protocol.seam import Answer, Scheme
-from weft.protocol.taking import deliver, take_in, trace_event
 from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
 
 

@@ -8,12 +8,22 @@ exchange the lists.
 
 from __future__ import annotations
 
-from weft.ids import GENERAL, Contact, PeerId, Topic
+from typing import Annotated
+
+from msgspec import Meta
+
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.seam import Hold, Millis, Release
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules.draw import stream_of
+
+
+class LinkList(Message, frozen=True, tag=21):
+    """Sent when fingerprints differ: the topics in which the sender holds a link."""
+
+    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
+    first: bool  # False: an answer, not to be answered again
 
 
 class Ping(Message, frozen=True, tag=19):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TypeAlias, Union
 
-from weft.protocol.cyclon import (
+from weft.protocol.flooding import FloodMember
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.membership import (
     JoinGift,
     JoinReply,
     JoinRequest,
@@ -20,21 +22,25 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.flooding import FloodMember
-from weft.protocol.liveness import Ping, Pong
 from weft.protocol.messages_dht import DhtMessage
 from weft.protocol.messages_history import HistoryMessage
 from weft.protocol.messages_pulsar import PulsarMessage
-from weft.protocol.messages_stan import StanMessage
 from weft.protocol.messages_topic_dht import Cast, TopicDhtMessage
+from weft.protocol.multi_topic import Again
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy
-from weft.protocol.tera.links import LinkList, LinkRelease, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.tera.access_points import (
+    Advertisement,
+    Hint,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+    TableCopy,
+)
+from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import Graft, IHave, Prune
-from weft.protocol.twins import Again
+from weft.protocol.tera.stan import StanMessage
+from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Message, Payload
 
 AnyMessage: TypeAlias = Union[

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.documents.signing import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import entering, liveness, publishing, routings
+from weft.protocol import flooding, liveness, membership, publishing
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -27,17 +27,29 @@ from weft.protocol.context import (
     NeighboursFound,
     PeerGone,
 )
-from weft.protocol.cyclon import NO_NEWS, Cyclon, LeaveNotice
-from weft.protocol.entering import Entering
+from weft.protocol.delivery import PUBLISH_MESSAGE, message_id
+from weft.protocol.flooding import Flooding
 from weft.protocol.history import history, wiring
 from weft.protocol.history.history import History
-from weft.protocol.inbox import Inbox
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.liveness import Liveness
+from weft.protocol.liveness import Liveness, Ping, Pong
+from weft.protocol.membership import (
+    NO_NEWS,
+    Cyclon,
+    Entry,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
 from weft.protocol.publishing import Publishing, RouteResult
-from weft.protocol.records import PUBLISH_MESSAGE, message_id
-from weft.protocol.routing import NO_LINKS, Signals, Timers
+from weft.protocol.pulsar import refusing as pulsar_refusing
+from weft.protocol.pulsar.pulsar import Pulsar
+from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import (
     Answer,
     Collect,
@@ -57,7 +69,10 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
+from weft.protocol.tera import tera
 from weft.protocol.tera.tera import Tera
+from weft.protocol.topic_dht import refusing as topic_dht_refusing
+from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.wire import Event, Part
 from weft.rules import hierarchy
 from weft.rules.draw import below, stream_of
@@ -85,10 +100,10 @@ class Peer:
         self.cycle = 0
         self.running = False
         self.general = Cyclon(ctx, GENERAL)
-        self._entering = Entering(ctx, self.general)
+        self._entering = Entry(ctx, self.general)
         self.liveness = Liveness(ctx)
         self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
-        self.routing = routings.make(ctx, self.general, self.liveness, self.dht)
+        self.routing = make(ctx, self.general, self.liveness, self.dht)
         self.publishing = Publishing(ctx, self.routing)
         self.history: History | None = None
         if ctx.config.history.enabled:
@@ -103,7 +118,7 @@ class Peer:
             self.liveness,
             self.routing,
             {
-                **routings.handlers(ctx, self.routing),
+                **handlers(ctx, self.routing),
                 **kademlia.handlers(ctx, self.dht),
                 **wiring.handlers(ctx, self.history),
                 RouteResult: self.publishing.on_result,
@@ -130,7 +145,7 @@ class Peer:
         timers: Timers = {
             CYCLE: lambda timer: self._run_cycle(),
             liveness.TIMER: self._on_liveness_timer,
-            entering.TIMER: self._on_entering_timer,
+            membership.REJOIN: self._on_entering_timer,
             publishing.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }
@@ -394,3 +409,99 @@ class Peer:
     def _on_arrived(self, signal: Arrived) -> None:
         if self.history is not None:
             self.history.intake.take_in(signal.event, signal.source, signal.hops)
+
+
+# --- inbox -------------------------------------------------------------------------------------
+#
+# Where messages of other peers go: those about the general overlay are handled here, all others
+# by the tables of the layers they belong to.
+#
+# View exchanges and joins are spoken in the general overlay and, by some routings, in overlays of
+# topics; the topic in the message says which is meant.
+
+
+class Inbox:
+    """Hands each received message to its layer."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        general: Cyclon,
+        liveness: Liveness,
+        routing: Routing,
+        handlers: Handlers,
+    ) -> None:
+        self._ctx = ctx
+        self._general = general
+        self._liveness = liveness
+        self._routing = routing
+        self._handlers: Handlers = {
+            **handlers,
+            Ping: liveness.on_ping,
+            Pong: liveness.on_pong,
+        }
+        self._in_general: Handlers = {
+            ShuffleRequest: self._on_shuffle_request,
+            ShuffleReply: self._on_shuffle_reply,
+            JoinRequest: self._on_join_request,
+            JoinReply: self._on_join_reply,
+            JoinWalk: lambda sender, message: general.on_join_walk(message),
+            JoinGift: lambda sender, message: general.on_join_gift(message),
+            LeaveNotice: lambda sender, message: ctx.tell(PeerGone(sender.peer)),
+        }
+
+    def on_received(self, fact: Received) -> None:
+        sender, message = fact.sender, fact.message
+        kind = type(message)
+        self._liveness.heard_from(sender.peer)
+        if sender.peer == self._ctx.me.peer:
+            return
+        if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
+            was_isolated = self._general.knows_nobody
+            self._in_general[kind](sender, message)
+            if was_isolated and not self._general.knows_nobody:
+                self._ctx.tell(NeighboursFound())
+        else:
+            self._handlers[kind](sender, message)
+
+    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self._general.on_request(sender, message, NO_NEWS)
+        self._routing.on_sample(message.topics_sample)
+
+    def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        self._general.on_reply(sender, message)
+
+    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        self._general.on_join_request(sender, NO_NEWS, [])
+        self._routing.welcome(sender)
+
+    def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        self._general.on_join_reply(message)
+        self._general.add(sender)
+
+
+# --- routings ----------------------------------------------------------------------------------
+#
+# Which routing a peer has, by its settings; and what it says to peers that route otherwise.
+
+
+def make(ctx: Context, general: Cyclon, liveness: Liveness, dht: Kademlia | None) -> Routing:
+    chosen = ctx.config.routing
+    if chosen == "pulsarcast" and dht is not None:
+        return Pulsar(ctx, dht, liveness)
+    if chosen == "topic-dht" and dht is not None:
+        return TopicRouting(ctx, dht)
+    if chosen == "flood":
+        return Flooding(ctx, general)
+    return Tera(ctx, general, liveness)
+
+
+def handlers(ctx: Context, routing: Routing) -> Handlers:
+    """Messages of all routings: its own by the routing, others are refused."""
+    return {
+        **tera.refusals(ctx),
+        **pulsar_refusing.refusals(ctx),
+        **topic_dht_refusing.refusals(ctx),
+        **flooding.refusals(ctx),
+        **routing.handlers(),
+    }

@@ -19,10 +19,12 @@ from typing import Protocol
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LookupDone
+from weft.protocol.multi_topic import with_payload
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.tera.lookup import AVOID_MAX
-from weft.protocol.twins import with_payload
 from weft.protocol.wire import Counter, Event, Message
+
+AVOID_MAX = 8
+"""guess: stale access points named in a lookup."""
 
 
 class RouteEvent(Message, frozen=True, tag=14):

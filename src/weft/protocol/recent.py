@@ -21,12 +21,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from weft.ids import PeerId, WireTopic
-from weft.protocol.context import require
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context, require
 from weft.protocol.seam import SCHEMES, Millis, Scheme
 from weft.protocol.wire import LIST_MAX, Counter, Event, Message, Span, Spans
 from weft.rules import spans as rules
 from weft.rules.draw import MASK64, absorb
+
+
+class IHave(Message, frozen=True, tag=23):
+    topic: WireTopic
+    spans: Spans
 
 
 @dataclass(frozen=True)
@@ -325,3 +330,96 @@ class Recent:
                     if len(result) >= most:
                         return list(result)
         return list(result)
+
+
+# --- repairing ---------------------------------------------------------------------------------
+#
+# Repair over a link: two members bring each other up to what either still holds.
+#
+# They compare a fingerprint of all they have seen (`recent.py`). If it differs, one offers what
+# it holds; the other asks for what it lacks and offers what it holds itself. Whatever lost events
+# on the way, both end with the same. An event that came only just now may be on its way to the
+# other as well, so it is offered after `settle_ms` only.
+#
+# The same for every routing whose members keep links; what is done with a repaired event is
+# theirs.
+
+
+def compare(
+    ctx: Context,
+    topic: Topic,
+    recent: Recent,
+    other: Contact,
+    fingerprint: int,
+    settle_ms: Millis,
+) -> bool:
+    """Offer what is held here to a member that has seen something else; says whether it has."""
+    if fingerprint == recent.fingerprint():
+        return False
+    ctx.send(other, _offer(ctx, topic, recent, settle_ms, first=True))
+    return True
+
+
+def _offer(ctx: Context, topic: Topic, recent: Recent, settle_ms: Millis, first: bool) -> Offer:
+    return Offer(topic, recent.offer(ctx.now - settle_ms), first, settle_ms)
+
+
+def on_offer(ctx: Context, recent: Recent, sender: Contact, message: Offer) -> None:
+    ask_for(ctx, recent, sender, message)
+    if message.first:
+        ctx.send(sender, _offer(ctx, message.topic, recent, message.settle_ms, first=False))
+
+
+def ask_for(ctx: Context, recent: Recent, sender: Contact, message: Offer | IHave) -> None:
+    """Ask for what is lacking here of what the sender holds."""
+    wanted = recent.lacking(message.spans)
+    if wanted:
+        ctx.send(sender, Want(message.topic, wanted))
+
+
+def on_want(ctx: Context, recent: Recent, sender: Contact, message: Want) -> None:
+    """Send what is asked for, in bounded messages."""
+    batch = ctx.config.dissemination.repair_batch
+    bytes_max = ctx.config.dissemination.repair_bytes_max
+    events: list[Event] = []
+    size = 0
+    for held in recent.fetch(message.spans, LIST_MAX):
+        if events and (len(events) >= batch or size + len(held.event.payload) > bytes_max):
+            ctx.send(sender, Repair(message.topic, events))
+            events, size = [], 0
+        events.append(held.event)
+        size += len(held.event.payload)
+    if events:
+        ctx.send(sender, Repair(message.topic, events))
+
+
+# --- past --------------------------------------------------------------------------------------
+#
+# Topics given up: whoever subscribes again must not be handed the same events again.
+
+
+_TOPICS_MAX = 256
+"""guess: topics given up whose events are remembered."""
+
+
+class Past:
+    """What was seen of topics given up, of the latest ones."""
+
+    __slots__ = ("_config", "_recent")
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._recent: dict[Topic, Recent] = {}
+
+    def recall(self, topic: Topic) -> Recent:
+        """What a subscription begins with."""
+        known = self._recent.pop(topic, None)
+        return known if known is not None else Recent(self._config)
+
+    def remember(self, topic: Topic, recent: Recent, now: Millis) -> None:
+        recent.let_go()
+        recent.purge(now)
+        if recent.streams:
+            self._recent[topic] = recent
+            if len(self._recent) > _TOPICS_MAX:
+                del self._recent[next(iter(self._recent))]

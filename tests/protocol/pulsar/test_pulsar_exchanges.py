@@ -7,6 +7,7 @@ from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
+from weft.protocol.liveness import LinkList
 from weft.protocol.messages_dht import PROVIDERS, FindReply, FindRequest
 from weft.protocol.messages_pulsar import (
     RendezvousSync,
@@ -19,7 +20,6 @@ from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
 from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import Payload, Span
 from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of

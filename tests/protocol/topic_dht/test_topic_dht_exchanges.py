@@ -9,7 +9,7 @@ from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.cyclon import LeaveNotice
+from weft.protocol.membership import LeaveNotice
 from weft.protocol.messages_topic_dht import (
     ABORTED,
     ABSENT,
@@ -29,8 +29,7 @@ from weft.protocol.messages_topic_dht import (
     Vanished,
 )
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.tree import IHave
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
 from weft.protocol.topic_dht.space import location, position

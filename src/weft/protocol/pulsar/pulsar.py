@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol.context import Context, require
+from weft.protocol.delivery import JOIN, LEAVE
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.liveness import Liveness
+from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.messages_pulsar import (
     RendezvousSync,
     TreeFamily,
@@ -26,7 +27,6 @@ from weft.protocol.messages_pulsar import (
     TreeJoinReply,
     TreeLeave,
 )
-from weft.protocol.past import Past
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.pulsar import family, joining, status
 from weft.protocol.pulsar.branch import Branch
@@ -35,11 +35,9 @@ from weft.protocol.pulsar.hosting import Hosting
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.pulsar.rendezvous import Rendezvous
 from weft.protocol.pulsar.spreading import Spreading
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.records import JOIN, LEAVE
+from weft.protocol.recent import Offer, Past, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Millis, Outcome, Scheme
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import LIST_MAX, Event, Payload
 from weft.rules.multicast import is_circle, is_cut_off, is_overdue, repair_order
 

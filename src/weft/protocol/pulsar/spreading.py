@@ -13,16 +13,15 @@ those below it missed as well.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import repairing
+from weft.protocol import recent
 from weft.protocol.context import Context
+from weft.protocol.delivery import DUPLICATE_MESSAGE, deliver, note_parasite, take_in, trace_event
 from weft.protocol.messages_pulsar import TreeLeave
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch
 from weft.protocol.pulsar.joining import Joining
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis
-from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules.draw import stream_of
 from weft.rules.multicast import onward
@@ -102,9 +101,7 @@ class Spreading:
         it has."""
         if branch.fresh:
             return False
-        return repairing.compare(
-            self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms
-        )
+        return recent.compare(self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
@@ -126,12 +123,12 @@ class Spreading:
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None and not branch.fresh:
-            repairing.on_offer(self._ctx, branch.recent, sender, message)
+            recent.on_offer(self._ctx, branch.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None:
-            repairing.on_want(self._ctx, branch.recent, sender, message)
+            recent.on_want(self._ctx, branch.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         branch = self._trees.get(message.topic)

@@ -23,27 +23,80 @@ further steps, which it answers itself; two of them unanswered, and it is droppe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, Protocol, TypeAlias, Union
 
-from weft.ids import Contact, PeerId, Topic
+from msgspec import Meta, Struct
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages_stan import (
-    CANDIDATES_MAX,
-    Candidate,
-    CollectReply,
-    CollectWalk,
-    InLink,
-)
+from weft.protocol.liveness import topic_fingerprint
+from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
-from weft.protocol.tera.acquaintances import Acquaintances
-from weft.protocol.tera.in_links import InLinks
+from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import stan as rules
 from weft.rules import tree
-from weft.rules.draw import slots_in, stream_of, subset_mask
+from weft.rules.draw import absorb, slots_in, stream_of, subset_mask
 from weft.rules.tera import next_period
+
+# --- messages_stan -----------------------------------------------------------------------------
+#
+# What peers say to each other about whom they link to (protocol/tera: stan.py, links.py).
+
+
+CANDIDATES_MAX = 64
+"""guess: neighbours that one walk is asked for and carries; a view holds ln n + 4.6."""
+TOPICS_MAX = 512
+"""guess: fingerprints of topics in one walk."""
+STEPS_MAX = 64
+
+
+class Candidate(Struct, frozen=True, array_like=True, gc=False):
+    """A member that may become somebody's neighbour."""
+
+    contact: Contact
+    shared: Annotated[int, Meta(ge=1, le=1 << 16)] = 1  # topics shared with the walk's origin
+
+
+Candidates: TypeAlias = Annotated[list[Candidate], Meta(max_length=CANDIDATES_MAX)]
+
+
+class CollectWalk(Message, frozen=True, tag=30):
+    """Gathers, step by step, the members that rank first at its origin."""
+
+    topic: WireTopic
+    origin: Contact
+    walk: Counter
+    steps: Annotated[int, Meta(ge=0, le=STEPS_MAX)]
+    wanted: Annotated[int, Meta(ge=1, le=CANDIDATES_MAX)]
+    found: Candidates
+    # Fingerprints of the origin's topics, only where its ranking leans to shared ones.
+    topics: Annotated[list[Counter], Meta(max_length=TOPICS_MAX)] = []
+
+
+class CollectReply(Message, frozen=True, tag=31):
+    topic: WireTopic
+    walk: Counter
+    found: Candidates
+
+
+class AdoptMe(Message, frozen=True, tag=32):
+    """The sender is perhaps in nobody's view; answered by InLink."""
+
+    topic: WireTopic
+
+
+class InLink(Message, frozen=True, tag=35):
+    """Whether the sender has the receiver in its view from now on."""
+
+    topic: WireTopic
+    held: bool
+    found: bool  # whether walks find the sender otherwise than through the receiver
+
+
+StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, InLink]
 
 
 @dataclass(frozen=True)
@@ -404,3 +457,169 @@ class Stan:
     def _neighbours(self) -> list[Contact]:
         """Those in the view, the adopted first, then the lightest."""
         return [entry.contact for entry in self.entries.values()]
+
+
+# --- in_links ----------------------------------------------------------------------------------
+#
+# By whom a peer is held in a topic: its in-links, as far as it was told (adoption, see
+# `rules/stan.py` for the decisions).
+#
+# Views are directed. Whoever takes a member into its view tells it, and whoever drops it too
+# (`InLink`); a walk that comes from a member tells the same. Who has lost its last in-link asks
+# its neighbours to adopt it at once, one after the other, the lightest first: each answers
+# whether it holds the asker now, and the next is asked if not. After all were asked it waits for
+# its next period.
+#
+# Invariants: at most `_HOLDERS_MAX` holders are remembered; in one period every neighbour is
+# asked at most once.
+
+
+_HOLDERS_MAX = 64
+"""guess: views have ten to twenty entries, so few are in more views than this; what matters is
+whether there is one."""
+
+
+class Held(Protocol):
+    """An entry of a view."""
+
+    contact: Contact
+
+
+class InLinks:
+    """The in-links of one peer in one topic."""
+
+    __slots__ = ("_asked", "_ctx", "_passed", "_topic", "holders")
+
+    def __init__(self, ctx: Context, topic: Topic) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self.holders: dict[PeerId, None] = {}
+        self._passed: Millis = ctx.now  # when a walk from afar last came by
+        self._asked: dict[PeerId, None] = {}  # in this period
+
+    @property
+    def _tells(self) -> bool:
+        return self._ctx.config.stan.enabled and self._ctx.config.stan.adopt
+
+    @property
+    def _quiet(self) -> int:
+        """Periods, of the longest, in which no walk from afar came: everyone's walks together pass
+        each member several times in one."""
+        config = self._ctx.config.stan
+        return (self._ctx.now - self._passed) // max(1, config.period_max * config.period_ms)
+
+    def is_lonely(self) -> bool:
+        return self._tells and rules.is_lonely(len(self.holders), self._quiet)
+
+    def can_be_found(self, without: PeerId) -> bool:
+        """Whether walks find this peer otherwise than through one other peer."""
+        others = len(self.holders) - (without in self.holders)
+        return rules.can_be_found(self._quiet == 0, others)
+
+    # --- what others say ------------------------------------------------------------------------
+
+    def on_walk(self, sender: PeerId, origin: PeerId) -> None:
+        """A walk came from one that holds this peer."""
+        self.add(sender)
+        if rules.is_from_afar(0 if sender == origin else 1):
+            self._passed = self._ctx.now
+
+    def add(self, peer: PeerId) -> None:
+        if peer in self.holders or len(self.holders) < _HOLDERS_MAX:
+            self.holders[peer] = None
+
+    def forget(self, peer: PeerId) -> None:
+        """The peer is gone."""
+        self.holders.pop(peer, None)
+
+    def on_notice(self, sender: Contact, notice: InLink, neighbours: Iterable[Contact]) -> None:
+        """A member says whether it holds this peer; who has nobody left, or was refused, asks."""
+        if notice.held:
+            self.add(sender.peer)
+        else:
+            self.forget(sender.peer)
+        refused = sender.peer in self._asked and not (notice.held and notice.found)
+        if refused or not self.holders:
+            self.ask(neighbours)
+
+    # --- what this peer says --------------------------------------------------------------------
+
+    def tell(self, peer: Contact, held: bool) -> None:
+        if self._tells:
+            found = self.can_be_found(peer.peer)
+            self._ctx.send(peer, InLink(self._topic, held, found))
+
+    def tell_all(self, before: Mapping[PeerId, Held], after: Mapping[PeerId, Held]) -> None:
+        """Tell those whom this peer's view has dropped and taken in."""
+        for peer, entry in before.items():
+            if peer not in after:
+                self.tell(entry.contact, held=False)
+        for peer, entry in after.items():
+            if peer not in before:
+                self.tell(entry.contact, held=True)
+
+    def new_period(self, neighbours: Iterable[Contact]) -> None:
+        """Everybody may be asked again, by a member that is lonely."""
+        self._asked = {}
+        if self.is_lonely():
+            self._ctx.counters["stan_lonely"] += 1
+            self.ask(neighbours)
+
+    def ask(self, neighbours: Iterable[Contact]) -> None:
+        """Ask the first neighbour that was not asked yet."""
+        to = next((each for each in neighbours if each.peer not in self._asked), None)
+        if to is not None and self.is_lonely():
+            self._asked[to.peer] = None
+            self._ctx.send(to, AdoptMe(self._topic))
+
+
+# --- acquaintances -----------------------------------------------------------------------------
+#
+# Which topics other peers are in, as far as they said: what a leaning ranking needs to know.
+#
+# Only peers whose ranking leans tell their topics (in the walks they send), so those of the
+# others stay unknown; two members of a topic share at least that one.
+#
+# Invariant: at most `_PEERS_MAX` peers are remembered, those heard of last.
+
+
+_PEERS_MAX = 128
+"""guess: several views; each takes up to 4 kB."""
+
+
+class Acquaintances:
+    """One per peer, shared by its topics."""
+
+    __slots__ = ("_mine", "_others", "_topics")
+
+    def __init__(self, topics: Iterable[Topic]) -> None:
+        self._topics = topics  # of this peer, as they come and go
+        self._others: dict[PeerId, frozenset[int]] = {}
+        self._mine: tuple[tuple[Topic, ...], list[int]] = ((), [])
+
+    def mine(self) -> list[int]:
+        """Fingerprints of this peer's topics; of very many, the same ones as other peers take."""
+        topics = tuple(self._topics)
+        if topics != self._mine[0]:
+            prints = sorted((topic_fingerprint(topic) for topic in topics), key=_order)
+            self._mine = topics, prints[:LIST_MAX]
+        return self._mine[1]
+
+    def learn(self, peer: PeerId, topics: list[int]) -> None:
+        if topics:
+            self._others.pop(peer, None)
+            self._others[peer] = frozenset(topics)
+            if len(self._others) > _PEERS_MAX:
+                del self._others[next(iter(self._others))]
+
+    def shared_with_me(self, peer: PeerId) -> int:
+        return self.shared(peer, self.mine()) if peer in self._others else 1
+
+    def shared(self, peer: PeerId, topics: list[int]) -> int:
+        """In how many of these topics a peer is, at least the one that it is asked about in."""
+        known = self._others.get(peer)
+        return max(1, sum(topic in known for topic in topics)) if known is not None else 1
+
+
+def _order(fingerprint: int) -> int:
+    return absorb(0, fingerprint)

@@ -15,9 +15,10 @@ the link graph that lost each other.
 from __future__ import annotations
 
 from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol import repairing
+from weft.protocol import recent as repairing
 from weft.protocol.context import Arrived, Context
-from weft.protocol.cyclon import (
+from weft.protocol.delivery import DUPLICATE_MESSAGE, deliver, is_forged, trace_event
+from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
     JoinReply,
@@ -26,18 +27,13 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.messages_stan import CollectReply
-from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
-from weft.protocol.taking import deliver, is_forged, trace_event
 from weft.protocol.tera.access_points import Hint
-from weft.protocol.tera.acquaintances import Acquaintances
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
-from weft.protocol.tera.spread import Spread
-from weft.protocol.tera.stan import Stan
-from weft.protocol.tera.tree import IHave, Tree
+from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
+from weft.protocol.tera.tree import Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules import tera
 

@@ -15,19 +15,16 @@ trades duplicates for depth; announcements name runs of numbers and are gathered
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.recent import Recent
-from weft.protocol.records import GRAFT, PRUNE
+from weft.protocol.delivery import GRAFT, PRUNE
+from weft.protocol.recent import IHave, Recent
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Event, Message, Payload, Span, Spans
 from weft.rules import tree
 from weft.rules.draw import stream_of
-
-
-class IHave(Message, frozen=True, tag=23):
-    topic: WireTopic
-    spans: Spans
 
 
 class Graft(Message, frozen=True, tag=24):
@@ -362,3 +359,47 @@ def _append(spans: list[Span], key: EventKey) -> None:
             spans[-1] = Span(last.publisher, last.incarnation, last.first, key[2])
             return
     spans.append(Span(key[0], key[1], key[2], key[2]))
+
+
+# --- spread ------------------------------------------------------------------------------------
+#
+# Flooding and bounded-fanout gossip inside a topic's overlay, over a view of it: StaN's, or
+# Cyclon's moving one.
+#
+# Flood is the paper's reference (TERA 4.3.2: out-degree = view size). Gossip sends each new event
+# to a fixed number of random neighbours instead; what it misses, the repair of `recent.py`
+# brings.
+
+
+class View(Protocol):
+    """Whom a member may send to."""
+
+    def contacts(self) -> list[Contact]: ...
+
+    def sample(self, count: int) -> list[Contact]: ...
+
+
+class Spread:
+    """Flood (`fanout` None) or gossip over one topic's view."""
+
+    __slots__ = ("_ctx", "_fanout", "_topic", "_view")
+
+    def __init__(self, ctx: Context, topic: Topic, view: View, fanout: int | None) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._view = view
+        self._fanout = fanout
+
+    def push_repaired(self, event: Event, repairer: PeerId) -> None:
+        self.push(event, 0, repairer)
+
+    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
+        targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
+        message = Payload(self._topic, event, hops + 1)
+        for contact in targets:
+            if contact.peer in (source, event.publisher):
+                continue
+            if event.parts:
+                self._ctx.push(contact, message, tree=False)
+            else:
+                self._ctx.send(contact, message)

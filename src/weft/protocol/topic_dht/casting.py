@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
+from weft.protocol.delivery import DUPLICATE_MESSAGE, deliver, note_parasite, take_in, trace_event
 from weft.protocol.messages_topic_dht import Cast, Forget, Vanished
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.records import DUPLICATE_MESSAGE
-from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.protocol.topic_dht.linking import size_estimate, sound
 from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.settings import Settings

@@ -13,12 +13,11 @@ whole, and say not only that a link works but whether anything got lost on it.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import repairing
+from weft.protocol import recent
 from weft.protocol.context import Context
+from weft.protocol.delivery import take_in
 from weft.protocol.messages_topic_dht import Beat, Forget, Vanished
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.taking import take_in
-from weft.protocol.tera.tree import IHave
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.casting import ROUND, Casting
 from weft.protocol.topic_dht.linking import family
 from weft.protocol.topic_dht.membership import Membership
@@ -111,25 +110,23 @@ class Mending:
         if member is None or member.entering:
             return
         settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
-        repairing.compare(
-            self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
-        )
+        recent.compare(self._ctx, message.topic, member.recent, sender, message.recent, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
             member.differs = True
-            repairing.on_offer(self._ctx, member.recent, sender, message)
+            recent.on_offer(self._ctx, member.recent, sender, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
-            repairing.ask_for(self._ctx, member.recent, sender, message)
+            recent.ask_for(self._ctx, member.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         member = self._member(sender, message.topic)
         if member is not None:
-            repairing.on_want(self._ctx, member.recent, sender, message)
+            recent.on_want(self._ctx, member.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         member = self._member(sender, message.topic)

@@ -7,8 +7,8 @@ from typing import Any
 from weft.ids import Contact
 from weft.protocol import messages_topic_dht as t
 from weft.protocol.context import Context
+from weft.protocol.delivery import note_parasite
 from weft.protocol.routing import Handlers
-from weft.protocol.taking import note_parasite
 
 
 def refusals(ctx: Context) -> Handlers:

@@ -13,17 +13,15 @@ from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LinkUp, LookupDone
+from weft.protocol.delivery import JOIN, LEAVE
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
+from weft.protocol.liveness import LinkList
 from weft.protocol.messages_topic_dht import Beat, Cast, SeenReply, SeenRequest, Vanished
-from weft.protocol.past import Past
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.records import JOIN, LEAVE
+from weft.protocol.recent import IHave, Offer, Past, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Answer, Outcome, Scheme
-from weft.protocol.tera.links import LinkList
-from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.beginning import Beginning
 from weft.protocol.topic_dht.casting import ROUND, Casting

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from weft.ids import Contact, PeerId, Topic
+from weft.documents.descriptor import known_event, verify_event
+from weft.documents.refusal import Refused
+from weft.ids import Contact, PeerId, Topic, cid_of, peer_text
 from weft.protocol.context import Arrived, Context
-from weft.protocol.history.plain import plain
+from weft.protocol.history.seen import number_of
 from weft.protocol.recent import Recent
-from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
 from weft.protocol.wire import Event, Part
 
@@ -86,3 +87,59 @@ def trace_event(
             "hops": hops,
         }
         ctx.trace(kind, fields)
+
+
+# --- records -----------------------------------------------------------------------------------
+#
+# The names of trace records, and how events are named in them.
+#
+# The vocabulary is that of libp2p's pubsub tracer; `weft.trace` writes the records.
+
+
+PUBLISH_MESSAGE = "PUBLISH_MESSAGE"
+REJECT_MESSAGE = "REJECT_MESSAGE"
+DUPLICATE_MESSAGE = "DUPLICATE_MESSAGE"
+DELIVER_MESSAGE = "DELIVER_MESSAGE"
+ADD_PEER = "ADD_PEER"
+REMOVE_PEER = "REMOVE_PEER"
+RECV_RPC = "RECV_RPC"
+SEND_RPC = "SEND_RPC"
+DROP_RPC = "DROP_RPC"
+JOIN = "JOIN"
+LEAVE = "LEAVE"
+GRAFT = "GRAFT"
+PRUNE = "PRUNE"
+
+
+def message_id(topic: str, event: Event) -> str:
+    """The id of an event in the trace: publisher, incarnation, topic and number."""
+    return f"{peer_text(event.publisher)}-{event.incarnation}-{event.number}@{topic}"
+
+
+# --- plain -------------------------------------------------------------------------------------
+#
+# What a peer without a store makes of an event from one with a store.
+#
+# Where its publisher keeps history an event travels as a signed block. A peer without a store
+# passes the block on as it is, and hands its application the payload inside, so that peers of
+# both kinds can be subscribed to a topic. (The other way round there is nothing to store: an
+# event without a block is signed by nobody, and refused where history is kept.)
+
+
+_BLOCK = b"\xa7"
+"""An event's document is a map of seven fields (docs/descriptors.md)."""
+
+
+def plain(topic: Topic, event: Event) -> Event:
+    """The event as an application knows it. Only what its publisher signed for this topic under
+    this number is taken for a block."""
+    if not event.payload.startswith(_BLOCK):
+        return event
+    try:
+        opened = verify_event(known_event(event.payload, cid_of(event.payload)))
+    except Refused:
+        return event
+    name = event.publisher, event.incarnation, event.number
+    if opened.topic != topic or number_of(opened) != name:
+        return event
+    return Event(*name, event.published_ms, opened.payload, event.parts)

@@ -57,7 +57,7 @@ class _Group:
         self.waiting: list[tuple[Contact, Again]] = []
 
 
-class Twins:
+class MultiTopic:
     """The events of several topics that this peer has seen lately."""
 
     __slots__ = ("_bytes", "_bytes_max", "_groups", "linked_in")
