@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.rules import spans
+from weft.protocol import recent as spans
 
 numbers = st.sets(st.integers(1, 40))
 small = st.integers(0, 45)

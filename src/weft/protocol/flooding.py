@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, MemberMet
-from weft.protocol.delivery import DUPLICATE_MESSAGE, JOIN, LEAVE, deliver, take_in, trace_event
+from weft.protocol.delivery import DUPLICATE_MESSAGE, JOIN, LEAVE, Delivery, trace_event
 from weft.protocol.membership import Cyclon
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Due, Handlers, Routing
@@ -57,8 +57,8 @@ class _Known:
 class Flooding(Routing):
     """See the module's text."""
 
-    def __init__(self, ctx: Context, general: Cyclon) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, general: Cyclon) -> None:
+        super().__init__(ctx, delivery)
         self._general = general
         self._topics: dict[Topic, _Known] = {}
         self._unsent: list[tuple[Topic, Event]] = []
@@ -147,7 +147,7 @@ class Flooding(Routing):
         known = self._known(topic)
         if known.recent.admit(event, 0, None, self._ctx.now):
             if known.subscribed and not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self._push(topic, event, 0, None)
         return True
 
@@ -159,8 +159,9 @@ class Flooding(Routing):
         known = self._known(topic)
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
         ask = known.members.get(sender.peer)
-        if take_in(ctx, topic, known.recent, event, hops, sender, known.subscribed, ask):
-            self._push(topic, event, hops, sender.peer)
+        source, subscribed = sender.peer, known.subscribed
+        if self._delivery.take_in(topic, known.recent, event, hops, source, ask, subscribed):
+            self._push(topic, event, hops, source)
         else:
             ctx.counters["duplicates"] += 1
             trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)

@@ -1,4 +1,4 @@
-"""Which linked peers are alive: pings over silent links, no oracle (systems page, section 0).
+"""Liveness of linked peers: pings over silent links, no oracle (systems page, section 0).
 
 One watch per linked peer, whatever the number of topics shared with it. A peer that has been
 silent is pinged; one that leaves several pings unanswered counts as lost. Pings carry a

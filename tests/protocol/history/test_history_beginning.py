@@ -7,7 +7,8 @@ from test_history_topics import history
 from history_kit import T, Town
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Cid, PeerId, cid_of
-from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
+from weft.protocol.delivery import INCARNATION, NUMBER
+from weft.protocol.history.seen import Seen
 from weft.protocol.messages_history import Had, Head, Heads
 from weft.protocol.seam import Deliver, Send
 from weft.sim.node import keyed

@@ -30,7 +30,8 @@ from weft.documents.descriptor import Event, seal_event
 from weft.documents.refusal import Reason
 from weft.documents.signing import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
-from weft.protocol.context import Context, require
+from weft.protocol.context import Arrived, Context, require
+from weft.protocol.delivery import INCARNATION, NUMBER, Delivery, Route
 from weft.protocol.history import asking, catchup, fetch, ownership, pacing, storing
 from weft.protocol.history.answers import Answers
 from weft.protocol.history.asking import Asking
@@ -38,7 +39,7 @@ from weft.protocol.history.fetch import Fetch
 from weft.protocol.history.intake import Intake, routed
 from weft.protocol.history.ownership import Ownership
 from weft.protocol.history.providing import Providing
-from weft.protocol.history.seen import INCARNATION, NUMBER, Seen
+from weft.protocol.history.seen import Seen
 from weft.protocol.history.serving import Serving
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
@@ -47,6 +48,7 @@ from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.messages_history import (
     Heads,
 )
+from weft.protocol.recent import Recent
 from weft.protocol.seam import (
     Answer,
     Millis,
@@ -55,6 +57,7 @@ from weft.protocol.seam import (
     Timer,
 )
 from weft.protocol.wire import Event as Routed
+from weft.protocol.wire import Part
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention
@@ -147,12 +150,11 @@ _COUNTERS = (
     *(f"history_refused_{reason}" for reason in Reason),
 )
 
-Route = Callable[[int, Topic, Routed, bool], None]
-"""Spread an event and answer the command with this token; whether the event climbs."""
 
+class History(Delivery):
+    """Delivery where events stay."""
 
-class History:
-    """See the module's text."""
+    stored = True
 
     def __init__(
         self,
@@ -164,11 +166,10 @@ class History:
         dht: Kademlia | None,
     ) -> None:
         """`members` names members of a topic, those to ask first; `route` spreads an event."""
-        self._ctx = ctx
+        super().__init__(ctx, route)
         self._library = library
         self._sign = sign
         self._members = members
-        self._route = route
         self.topics: dict[Topic, TopicHistory] = {}
         self._outside: dict[Topic, Stream] = {}  # published to without a subscription
         self._left: dict[Topic, Seen] = {}  # what was had of topics unsubscribed from
@@ -177,7 +178,6 @@ class History:
         self.storing = Storing(ctx, self._on_store_failed)
         self.fetch = Fetch(ctx, members, self.providing.find, self._give_up)
         self.versions = Versions(ctx, library.get)
-        ctx.levels = self.versions.levels
         self.serving = Serving(ctx, library, self._block_at_hand)
         self.intake = Intake(
             ctx, self.topics, self.versions, self.fetch, self.storing, self.providing.perhaps
@@ -282,9 +282,45 @@ class History:
             state.wanted_above = 0
         state.catch_up.start(source, since)
 
+    def levels(self, topic: Topic) -> list[Topic]:
+        return self.versions.levels(topic)
+
+    # --- what routing brings ----------------------------------------------------------------------
+
+    def _admit(
+        self,
+        topic: Topic,
+        recent: Recent,
+        event: Routed,
+        hops: int,
+        source: PeerId | None,
+        ask: Contact | None,
+        subscribed: bool,
+    ) -> bool:
+        opened = self.intake.open(topic, event, source)
+        if opened is None:
+            return False
+        recent.admit(event, hops, source, self._ctx.now)
+        if subscribed:
+            self._ctx.tell(Arrived(opened, ask, hops))
+        return True
+
+    def source(self, sender: Contact) -> Contact | None:
+        return sender
+
+    def on_arrived(self, signal: Arrived) -> None:
+        self.intake.take_in(signal.event, signal.source, signal.hops)
+
+    def flush(self) -> None:
+        self.storing.flush()
+
     # --- publishing -------------------------------------------------------------------------------
 
-    def refuses(self, fact: Publish, origin: Topic | None = None) -> bool:
+    def _parts(self, topics: tuple[Topic, ...]) -> tuple[Part, ...]:
+        """Each topic describes the event by itself, so there is nothing to share."""
+        return ()
+
+    def refuses(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether this peer may not publish there, as far as it knows; then that is answered.
         `origin` is the sub-topic that the event climbs from, if it does."""
         if self.versions.refuses_me(fact.topic):
@@ -298,13 +334,13 @@ class History:
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def publish(self, fact: Publish, number: int, origin: Topic | None = None) -> None:
+    def _spread(self, fact: Publish, event: Routed, origin: Topic | None) -> None:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
         `refuses`."""
         topic, ctx = fact.topic, self._ctx
         stream = self._stream(topic)
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
-        event = seal_event(
+        sealed = seal_event(
             self._sign,
             publisher=ctx.me.peer,
             topic=topic,
@@ -312,11 +348,11 @@ class History:
             created_ms=fact.published_ms,
             parents=stream.parents(),
             link=self.versions.link(topic),
-            metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+            metadata={INCARNATION: ctx.incarnation, NUMBER: event.number, **climbed},
         )
-        stream.add(event, new=True)
-        self._unsettled[event.cid] = None
-        self.storing.publish(event, lambda error: self._on_published(fact.token, event, error))
+        stream.add(sealed, new=True)
+        self._unsettled[sealed.cid] = None
+        self.storing.publish(sealed, lambda error: self._on_published(fact.token, sealed, error))
 
     def _on_published(self, token: int, event: Event, error: str) -> None:
         self._unsettled.pop(event.cid, None)

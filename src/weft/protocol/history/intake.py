@@ -16,9 +16,8 @@ from weft.documents.descriptor import Event, known_event, verify_event
 from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of
 from weft.protocol.context import Context
-from weft.protocol.delivery import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.delivery import DELIVER_MESSAGE, REJECT_MESSAGE, message_id, number_of
 from weft.protocol.history.fetch import Fetch
-from weft.protocol.history.seen import number_of
 from weft.protocol.history.storing import Storing
 from weft.protocol.history.topic_history import TopicHistory
 from weft.protocol.history.versions import Versions

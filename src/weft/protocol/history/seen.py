@@ -18,19 +18,8 @@ from collections.abc import Iterable
 
 from weft.documents.descriptor import Event
 from weft.ids import PeerId
+from weft.protocol.delivery import number_of
 from weft.protocol.messages_history import SEEN_MAX, Had
-
-INCARNATION = "incarnation"
-NUMBER = "number"
-"""By what routing knows an event; in its metadata, signed."""
-
-
-def number_of(event: Event) -> tuple[PeerId, int, int] | None:
-    """Publisher, incarnation and number; None where it carries none."""
-    incarnation, number = event.metadata.get(INCARNATION), event.metadata.get(NUMBER)
-    if type(incarnation) is int and type(number) is int:
-        return event.publisher, incarnation, number
-    return None
 
 
 class Seen:

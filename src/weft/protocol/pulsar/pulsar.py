@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol.context import Context, require
-from weft.protocol.delivery import JOIN, LEAVE
+from weft.protocol.delivery import JOIN, LEAVE, Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.messages_pulsar import (
@@ -63,8 +63,8 @@ class Config:
 class Pulsar(Routing):
     """See the module's text."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, liveness: Liveness) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia, liveness: Liveness) -> None:
+        super().__init__(ctx, delivery)
         self._dht = dht
         self._liveness = liveness
         self.trees: dict[Topic, Branch] = {}
@@ -72,7 +72,7 @@ class Pulsar(Routing):
         self.joining = Joining(ctx, dht, self.trees, self)
         self.roots = Rendezvous(ctx, dht, self.trees, self._demoted)
         self.hosting = Hosting(ctx, self.trees, self.roots, self._serve)
-        self.spreading = Spreading(ctx, self.trees, self.joining)
+        self.spreading = Spreading(ctx, delivery, self.trees, self.joining)
         self._by_key: dict[bytes, Branch] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self._past = Past(ctx.config.dissemination)

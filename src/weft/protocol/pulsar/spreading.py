@@ -15,7 +15,7 @@ from __future__ import annotations
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.delivery import DUPLICATE_MESSAGE, deliver, note_parasite, take_in, trace_event
+from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
 from weft.protocol.messages_pulsar import TreeLeave
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch
@@ -34,8 +34,11 @@ _DIFFERS_MAX = 2
 class Spreading:
     """The events of one peer's trees."""
 
-    def __init__(self, ctx: Context, trees: dict[Topic, Branch], joining: Joining) -> None:
+    def __init__(
+        self, ctx: Context, delivery: Delivery, trees: dict[Topic, Branch], joining: Joining
+    ) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self._trees = trees
         self._joining = joining
 
@@ -46,7 +49,7 @@ class Spreading:
             return False
         if branch.recent.admit(event, 0, None, self._ctx.now):
             if branch.subscribed and not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self._push(branch, event, 0, None)
         return True
 
@@ -79,9 +82,10 @@ class Spreading:
         self._ctx.send(sender, result)
 
     def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
-        ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
-        taken = take_in(
-            self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
+        delivery, source = self._delivery, sender.peer
+        ask = branch.subscribers().get(source) if delivery.stored else None
+        taken = delivery.take_in(
+            branch.topic, branch.recent, event, hops, source, ask, branch.subscribed
         )
         if taken:
             self._push(branch, event, hops, sender.peer)

@@ -1,14 +1,20 @@
-"""The access point table: for some topics, one peer that is subscribed (TERA, Section 3).
+"""Access points: for some topics, one peer that is subscribed; and how to look one up (TERA,
+Section 3 and 4.2.2).
 
-Filled by advertisements under the rules of `rules/tera.py`. Also estimates how many topics are
-active, by comparing samples of other peers' tables with this one.
+The table (`AccessPoints`) is filled by advertisements under the rules of `rules/tera.py`. It also
+estimates how many topics are active, by comparing samples of other peers' tables with this one.
+
+A lookup (`Lookup`) asks the own table first, then sends random walks through the general overlay.
+Each visited peer answers from its table and (unless switched off, as in the paper's experiments)
+from its own subscriptions; a walk that ends without an answer says so, and a walk that is lost is
+given up after a timeout. Lookups beyond a bound wait for their turn.
 
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
 one topic name different overlays, the table's owner tells one advertiser of the other (`Hint`),
 so parts of an unpopular topic find each other long before one advertises to the other.
 
-Deviation: a newcomer is given a copy of the table of whoever lets it in. Advertisements alone would
-need thousands of cycles to fill a table, and where peers come and go all the time most tables
+Deviation: a newcomer is given a copy of the table of the peer that lets it in. Advertisements alone
+would need thousands of cycles to fill a table, and where peers come and go all the time most tables
 would stay nearly empty (measured, `tera-churn`: at 1 % a cycle, copies are what keeps lookups
 successful).
 """
@@ -28,9 +34,60 @@ from weft.protocol.membership import MEMBERS_MAX, Cyclon
 from weft.protocol.publishing import AVOID_MAX
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
-from weft.rules import tera
 from weft.rules import tera as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
+
+
+class Advert(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
+
+
+class Advertisement(Message, frozen=True, tag=10):
+    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+
+
+class Hint(Message, frozen=True, tag=29):
+    """From a third peer that heard of two overlays of one topic: the other one is there."""
+
+    topic: WireTopic
+    overlay: Counter
+    member: Contact
+
+
+class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    access_point: Contact
+
+
+class TableCopy(Message, frozen=True, tag=39):
+    """A page of the sender's access point table, for a peer that has just joined."""
+
+    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
+
+
+class LookupWalk(Message, frozen=True, tag=11):
+    topic: WireTopic
+    origin: Contact
+    lookup: Counter
+    steps: Annotated[int, Meta(ge=0, le=4096)]
+    avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
+
+
+class LookupHit(Message, frozen=True, tag=12):
+    lookup: Counter
+    access_point: Contact
+
+
+class LookupMiss(Message, frozen=True, tag=13):
+    """A walk ended without an answer; the origin need not wait for it."""
+
+    lookup: Counter
+
+
+LOOKUP = "lookup"
 
 
 @dataclass(frozen=True)
@@ -75,36 +132,6 @@ class Config:
         require(0 < self.lookup_success < 1, "tera.lookup_success must lie between 0 and 1")
 
 
-class Advert(Struct, frozen=True, array_like=True, gc=False):
-    topic: WireTopic
-    overlay: Counter
-    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
-
-
-class Advertisement(Message, frozen=True, tag=10):
-    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
-
-
-class Hint(Message, frozen=True, tag=29):
-    """From a third peer that heard of two overlays of one topic: the other one is there."""
-
-    topic: WireTopic
-    overlay: Counter
-    member: Contact
-
-
-class TableEntry(Struct, frozen=True, array_like=True, gc=False):
-    topic: WireTopic
-    overlay: Counter
-    access_point: Contact
-
-
-class TableCopy(Message, frozen=True, tag=39):
-    """A page of the sender's access point table, for somebody who has just joined."""
-
-    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
-
-
 _ADMIT = stream_of("apt.admit")
 _EVICT = stream_of("apt.evict")
 _SAMPLE = stream_of("apt.sample")
@@ -113,6 +140,11 @@ _COPY_PAGE = 64
 """guess: entries of a copied table in one message, some 5 to 20 kB."""
 _FORGET_AFTER = 4_096
 """guess: the tallies behind the topic estimate are halved after so many sampled topics."""
+_NUMBER = stream_of("lookup.number")
+_TRIES_MAX = 3
+"""guess: walks sent again when some were lost on the way and none found anything."""
+_AT_ONCE_MAX = 64
+"""guess: bounds the walks of a peer that subscribes to very many topics at once."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -136,9 +168,6 @@ class AccessPoints:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def topics(self) -> list[Topic]:
-        return list(self._topics)
-
     def find(self, topic: Topic) -> Contact | None:
         entry = self._entries.get(topic)
         return entry.contact if entry is not None else None
@@ -150,9 +179,10 @@ class AccessPoints:
         overlay = OverlayId(advert.overlay)
         if old is not None:
             if old.overlay != overlay and old.contact.peer != sender.peer:
-                self._introduce(sender, overlay, advert.topic, old)
+                self._ctx.counters["hints_sent"] += 1
+                self._ctx.send(sender, Hint(advert.topic, old.overlay, old.contact))
             self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint)
-        elif tera.admits(self._ctx.bits(_ADMIT), advert.popularity):
+        elif rules.admits(self._ctx.bits(_ADMIT), advert.popularity):
             self._insert(advert.topic, Entry(sender, overlay, topic_fingerprint(advert.topic)))
 
     def copy(self) -> Iterator[TableCopy]:
@@ -178,10 +208,6 @@ class AccessPoints:
             self._insert(copied.topic, entry)
             room -= 1
 
-    def _introduce(self, sender: Contact, overlay: OverlayId, topic: Topic, old: Entry) -> None:
-        self._ctx.counters["hints_sent"] += 1
-        self._ctx.send(sender, Hint(topic, old.overlay, old.contact))
-
     def _insert(self, topic: Topic, entry: Entry) -> None:
         self._entries[topic] = entry
         self._slots[topic] = len(self._topics)
@@ -189,7 +215,7 @@ class AccessPoints:
         self._fingerprints[entry.fingerprint] = topic
         while len(self._topics) > self._ctx.config.tera.table_size:
             bits = self._ctx.bits(_EVICT)
-            self.forget(self._topics[tera.evicted_slot(bits, len(self._topics))])
+            self.forget(self._topics[rules.evicted_slot(bits, len(self._topics))])
 
     def forget(self, topic: Topic) -> None:
         entry = self._entries.pop(topic, None)
@@ -227,51 +253,18 @@ class AccessPoints:
 
     def topics_active(self) -> int:
         """The estimated number of active topics; 0 while unknown."""
-        return tera.topics_active(len(self._entries), self._offered, self._shared)
-
-
-# --- lookup ------------------------------------------------------------------------------------
-#
-# Access point lookup: the own table first, else random walks (TERA, Section 3 and 4.2.2).
-#
-# Each visited peer answers from its table and (unless switched off, as in the paper's
-# experiments) from its own subscriptions; a walk that ends without an answer says so, and a walk
-# that is lost is given up after a timeout. Lookups beyond a bound wait for their turn.
-
-
-class LookupWalk(Message, frozen=True, tag=11):
-    topic: WireTopic
-    origin: Contact
-    lookup: Counter
-    steps: Annotated[int, Meta(ge=0, le=4096)]
-    avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
-
-
-class LookupHit(Message, frozen=True, tag=12):
-    lookup: Counter
-    access_point: Contact
-
-
-class LookupMiss(Message, frozen=True, tag=13):
-    """A walk ended without an answer; the origin need not wait for it."""
-
-    lookup: Counter
-
-
-LOOKUP = "lookup"
-_NUMBER = stream_of("lookup.number")
-_TRIES_MAX = 3
-"""guess: walks sent again when some were lost on the way and none found anything."""
-_AT_ONCE_MAX = 64
-"""guess: bounds the walks of a peer that subscribes to very many topics at once."""
+        return rules.topics_active(len(self._entries), self._offered, self._shared)
 
 
 class _Search:
-    __slots__ = ("avoid", "found", "serial", "topic", "tries", "walks")
+    """A lookup by walks."""
 
-    def __init__(self, topic: Topic, avoid: list[PeerId]) -> None:
+    __slots__ = ("avoid", "done", "found", "serial", "topic", "tries", "walks")
+
+    def __init__(self, topic: Topic, avoid: list[PeerId], done: type[LookupDone]) -> None:
         self.topic = topic
         self.avoid = avoid
+        self.done = done  # the signal that tells its end
         self.tries = 0
         self.serial = 0  # of the timer that counts
         self.walks = 0  # that have not reported yet
@@ -289,8 +282,10 @@ class Lookup:
         self._timers: dict[int, int] = {}  # timer serial -> lookup
         self._waiting: dict[int, _Search] = {}
 
-    def start(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
-        """Begin a lookup; `LookupDone` with this number follows, perhaps at once.
+    def start(
+        self, topic: Topic, avoid: Iterable[PeerId] = (), done: type[LookupDone] = LookupDone
+    ) -> int:
+        """Begin a lookup; the signal `done` with this number follows, perhaps at once.
 
         `avoid` names access points that turned out stale: others may still have them.
         """
@@ -298,9 +293,9 @@ class Lookup:
         avoided = list(avoid)[:AVOID_MAX]
         known = self._table.find(topic)
         if known is not None and known.peer != self._ctx.me.peer and known.peer not in avoided:
-            self._ctx.tell(LookupDone(number, topic, (known,)))
+            self._ctx.tell(done(number, topic, (known,)))
         else:
-            self._waiting[number] = _Search(topic, avoided)
+            self._waiting[number] = _Search(topic, avoided, done)
             self._start_waiting()
         return number
 
@@ -400,4 +395,4 @@ class Lookup:
         self._timers.pop(search.serial, None)
         if not search.found:
             self._ctx.counters["lookups_empty"] += 1
-        self._ctx.tell(LookupDone(number, search.topic, tuple(search.found)))
+        self._ctx.tell(search.done(number, search.topic, tuple(search.found)))

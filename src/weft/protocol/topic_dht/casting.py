@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.delivery import DUPLICATE_MESSAGE, deliver, note_parasite, take_in, trace_event
+from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
 from weft.protocol.messages_topic_dht import Cast, Forget, Vanished
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.topic_dht.linking import size_estimate, sound
@@ -46,11 +46,13 @@ class Casting:
     def __init__(
         self,
         ctx: Context,
+        delivery: Delivery,
         roles: Roles,
         members: dict[Topic, Membership],
         settings: Settings,
     ) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self._roles = roles
         self._members = members
         self._settings = settings
@@ -64,7 +66,7 @@ class Casting:
             return False
         if member.recent.admit(event, 0, None, self._ctx.now):
             if not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self.begin(member, event, 0, None)
         return True
 
@@ -117,13 +119,13 @@ class Casting:
         return member
 
     def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
-        ctx = self._ctx
-        ask = sender if ctx.open_event is not None else None
-        subscribed = member.subscribed
-        if take_in(ctx, member.topic, member.recent, event, hops, sender, subscribed, ask):
+        ctx, topic, source = self._ctx, member.topic, sender.peer
+        if self._delivery.take_in(
+            topic, member.recent, event, hops, source, sender, member.subscribed
+        ):
             return True
         ctx.counters["duplicates"] += 1
-        trace_event(ctx, DUPLICATE_MESSAGE, member.topic, event, sender.peer, hops)
+        trace_event(ctx, DUPLICATE_MESSAGE, topic, event, source, hops)
         return False
 
     # --- and go on --------------------------------------------------------------------------------

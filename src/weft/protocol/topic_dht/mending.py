@@ -15,7 +15,7 @@ from __future__ import annotations
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.delivery import take_in
+from weft.protocol.delivery import Delivery
 from weft.protocol.messages_topic_dht import Beat, Forget, Vanished
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.casting import ROUND, Casting
@@ -38,12 +38,14 @@ class Mending:
     def __init__(
         self,
         ctx: Context,
+        delivery: Delivery,
         roles: Roles,
         members: dict[Topic, Membership],
         casting: Casting,
         settings: Settings,
     ) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self._roles = roles
         self._members = members
         self._casting = casting
@@ -133,11 +135,12 @@ class Mending:
         if member is None:
             return
         ctx = self._ctx
-        ask = sender if ctx.open_event is not None else None
         new = [
             event
             for event in message.events
-            if take_in(ctx, message.topic, member.recent, event, 0, sender, member.subscribed, ask)
+            if self._delivery.take_in(
+                message.topic, member.recent, event, 0, sender.peer, sender, member.subscribed
+            )
         ]
         ctx.counters["repaired"] += len(new)
         ctx.counters["repairs_duplicate"] += len(message.events) - len(new)

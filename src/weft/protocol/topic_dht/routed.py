@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LinkUp, LookupDone
-from weft.protocol.delivery import JOIN, LEAVE
+from weft.protocol.delivery import JOIN, LEAVE, Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
@@ -41,8 +41,8 @@ _FIND_TIMES = 2
 class TopicRouting(Routing):
     """See the module's text."""
 
-    def __init__(self, ctx: Context, dht: Kademlia) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia) -> None:
+        super().__init__(ctx, delivery)
         self._dht = dht
         self._members: dict[Topic, Membership] = {}
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
@@ -51,8 +51,8 @@ class TopicRouting(Routing):
         self.topics.operating.ended = self._on_role
         settings, roles = self.topics.settings, self.topics.roles
         self.linking = Linking(ctx, roles, self.topics.routing, settings)
-        self.casting = Casting(ctx, roles, self._members, settings)
-        self.mending = Mending(ctx, roles, self._members, self.casting, settings)
+        self.casting = Casting(ctx, delivery, roles, self._members, settings)
+        self.mending = Mending(ctx, delivery, roles, self._members, self.casting, settings)
         self.beginning = Beginning(ctx, roles, dht.calls, self._begun)
 
     def handlers(self) -> Handlers:
