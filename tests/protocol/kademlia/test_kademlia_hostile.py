@@ -180,7 +180,7 @@ def test_lookups_work_with_liars_among_the_peers(liars: int) -> None:
         def lie(sender: object, message: d.FindRequest, one: object = one) -> None:
             one._ctx.send(sender, d.FindReply(message.request, True, told(*near)))  # type: ignore[attr-defined]
 
-        network.peers[number]._inbox._handlers[d.FindRequest] = lie
+        network.peers[number]._handlers[d.FindRequest] = lie
     honest = [number for number in network.peers if number not in lying]
     for asker in honest[:5]:
         found = network.ask(asker, lambda token: seam.DhtGet(token, key), 120_000)

@@ -307,7 +307,7 @@ class Lookup:
             self._ctx.counters["lookups"] += 1
             self._walk(number, search)
 
-    def visits(self) -> int:
+    def _visits(self) -> int:
         """K for the wanted success, from the estimated number of topics."""
         tera = self._ctx.config.tera
         topics = self._table.topics_active()
@@ -324,7 +324,7 @@ class Lookup:
         if not starts:
             self._close(number, search)
             return
-        steps = rules.steps_of_each(self.visits(), len(starts))
+        steps = rules.steps_of_each(self._visits(), len(starts))
         search.tries += 1
         search.walks = len(starts)
         search.serial = ctx.next_serial()

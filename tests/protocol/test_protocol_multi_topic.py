@@ -157,9 +157,12 @@ def test_what_is_remembered_of_events_is_bounded_in_bytes() -> None:
         parts = (Part(T, number), Part(U, number))
         one = Event(contact(9).peer, 1, number, 0, payload, parts)
         rig.hear(2, Payload(T, one, 1))
-    held = [group.event for group in rig.peer._ctx.twins._groups.values()]
-    size = sum(len(one.payload) for one in held if one is not None)
-    assert size <= rig.peer.config.dissemination.recent_bytes_max + len(payload)
+    references = [
+        Again(U, contact(9).peer, 1, number, 1, Part(T, number)) for number in range(11, 0, -1)
+    ]
+    kept = [one for one in references if delivered(rig.hear(3, one))]
+    bound = rig.peer.config.dissemination.recent_bytes_max + len(payload)
+    assert 0 < len(kept) * len(payload) <= bound
 
 
 # --- several peers ------------------------------------------------------------------------------
