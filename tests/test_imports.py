@@ -38,8 +38,10 @@ def test_imports_point_one_way() -> None:
     [
         ("rules/cyclon.py", "import random"),
         ("rules/cyclon.py", "from weft.protocol import seam"),
-        ("protocol/cyclon.py", "import time"),
-        ("protocol/cyclon.py", "from weft.net import codec"),
+        ("protocol/membership.py", "import time"),
+        ("protocol/membership.py", "from weft.net import codec"),
+        ("protocol/recent.py", "from weft.protocol.tera import tree"),
+        ("protocol/flooding.py", "from weft.protocol.tera import tree"),
         ("sim/world.py", "from weft.net import codec"),
         ("sim/world.py", "import asyncio"),
         ("net/codec.py", "import numpy"),

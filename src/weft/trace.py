@@ -14,9 +14,7 @@ import msgspec
 
 from weft.ids import PeerId, peer_text
 from weft.protocol import messages as m
-from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.records import (
+from weft.protocol.delivery import (
     ADD_PEER,
     DELIVER_MESSAGE,
     DROP_RPC,
@@ -32,8 +30,10 @@ from weft.protocol.records import (
     SEND_RPC,
     message_id,
 )
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
-from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.wire import Message, Payload
 

@@ -8,17 +8,17 @@ from typing import get_args
 from weft import trace
 from weft.demo import charts, traffic
 from weft.ids import PeerId, Topic, peer_text
+from weft.protocol import delivery
 from weft.protocol import messages as m
-from weft.protocol import records
 from weft.protocol.liveness import Ping
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.tera.tree import IHave
+from weft.protocol.recent import IHave
 from weft.protocol.wire import Event, Payload
 
 A, B, C = (PeerId(bytes([number]) * 32) for number in (1, 2, 3))
 TOPIC = Topic("/t")
 EVENT = Event(A, 1, 1, 0, b"x")
-MESSAGE = records.message_id(TOPIC, EVENT)
+MESSAGE = delivery.message_id(TOPIC, EVENT)
 
 
 def write(folder: Path, peer: PeerId, *rows: tuple[int, str, dict[str, object]]) -> Path:

@@ -12,7 +12,7 @@ from weft.ids import GENERAL
 from weft.protocol.config import Config
 from weft.protocol.config import Cyclon as CyclonConfig
 from weft.protocol.context import Context
-from weft.protocol.cyclon import NO_NEWS, Cyclon, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, Cyclon, ShuffleReply, ShuffleRequest
 from weft.protocol.seam import Send
 from weft.sim.node import contact_of
 

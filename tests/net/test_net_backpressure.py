@@ -17,8 +17,7 @@ from weft.net.codec import Hello
 from weft.net.config import Network
 from weft.net.timers import now_ms
 from weft.protocol import seam
-from weft.protocol.liveness import Ping
-from weft.protocol.tera.links import LinkList
+from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.wire import Event, Payload
 
 KIB = 1 << 10

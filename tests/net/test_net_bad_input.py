@@ -26,9 +26,8 @@ from weft.net.errors import TlsFault, WrongPeerFault
 from weft.net.identity import Identity
 from weft.net.tls import make_context
 from weft.protocol import seam
-from weft.protocol.liveness import Ping, Pong
-from weft.protocol.tera.links import LinkList
-from weft.protocol.tera.tree import IHave
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.recent import IHave
 from weft.protocol.wire import Event, Payload, Span
 
 STRICT = quick(handshake_timeout_ms=400, frame_timeout_ms=400, dial_timeout_ms=400)

@@ -16,9 +16,9 @@ from weft.net import codec
 from weft.net.codec import Encoder, FrameReader
 from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol import messages as m
-from weft.protocol.liveness import Ping
+from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.tera.links import LinkList, Unlink
+from weft.protocol.tera.links import Unlink
 from weft.protocol.wire import LIST_MAX, PAYLOAD_BYTES_MAX, Event, Payload
 
 LIMIT = 1 << 20

@@ -12,6 +12,7 @@ from weft.engine.stan import overlays as engine
 from weft.engine.stan.fitness import fewest, fitness
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.pipeline import stan_bins
+from weft.pipeline.packing import packed
 from weft.pipeline.schemas import (
     FITNESS,
     LINKS,
@@ -20,7 +21,7 @@ from weft.pipeline.schemas import (
     VIEW_SIZES,
 )
 from weft.pipeline.stan import links, neighbours_of, node_sizes, reductions, stan_nodes, view_sizes
-from weft.pipeline.stan_bins import cost_of, packed, pieces
+from weft.pipeline.stan_bins import cost_of, pieces
 from weft.pipeline.stan_fitness import omniscient, overlay_fitness
 from weft.pipeline.synthetic import grid_memberships
 

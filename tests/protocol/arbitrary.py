@@ -15,14 +15,6 @@ from protocol_kit import contact
 
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
-from weft.protocol.cyclon import (
-    Descriptor,
-    JoinReply,
-    JoinRequest,
-    OverlayNews,
-    ShuffleReply,
-    ShuffleRequest,
-)
 from weft.protocol.history.ownership import REASON_MAX, SEGMENT_MAX
 from weft.protocol.kademlia.rpc import (
     KEY_BYTES_MAX,
@@ -32,13 +24,20 @@ from weft.protocol.kademlia.rpc import (
     Neighbour,
 )
 from weft.protocol.liveness import Ping, Pong
-from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
+from weft.protocol.membership import (
+    Descriptor,
+    JoinReply,
+    JoinRequest,
+    OverlayNews,
+    ShuffleReply,
+    ShuffleRequest,
+)
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Want
+from weft.protocol.recent import IHave, Offer, Want
+from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import IHave
+from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.topic_dht.events import SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import Appeared, Rejoin, RoleReply, RoleRequest
 from weft.protocol.wire import Span

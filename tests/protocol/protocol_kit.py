@@ -17,7 +17,7 @@ from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.cyclon import JoinRequest
+from weft.protocol.membership import JoinRequest
 from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera
@@ -294,7 +294,7 @@ def _check_view(peer: Peer, view: list[PeerId]) -> None:
 
 def _check_events(peer: Peer, topic: Topic) -> None:
     bounds = peer.config.dissemination
-    streams = peer.tera.topics[topic].recent.streams
+    streams = peer.tera.topics[topic].recent.lives
     held = [held for stream in streams.values() for held in stream.held.values()]
     assert len(streams) <= bounds.streams_max
     assert len(held) == len(peer.tera.topics[topic].recent) <= bounds.recent_events_max

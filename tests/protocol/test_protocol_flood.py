@@ -9,8 +9,8 @@ from wood import Wood
 from weft.ids import GENERAL
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.cyclon import JoinRequest
 from weft.protocol.flood import FloodMember
+from weft.protocol.membership import JoinRequest
 from weft.protocol.wire import Payload
 
 FLOOD = Config(routing="flood")

@@ -10,11 +10,10 @@ from protocol_kit import Rig, T, answers, contact, delivered, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.multi_topic import Again
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
-from weft.protocol.tera.access_points import Advert, Advertisement
-from weft.protocol.tera.lookup import LookupMiss, LookupWalk
-from weft.protocol.twins import Again
+from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
 from weft.protocol.wire import Event, Part, Payload
 
 A = Topic(f"{T}/a")

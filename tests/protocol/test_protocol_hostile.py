@@ -25,7 +25,8 @@ from weft.ids import GENERAL, Contact, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.cyclon import (
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.membership import (
     NO_NEWS,
     Descriptor,
     JoinGift,
@@ -35,12 +36,10 @@ from weft.protocol.cyclon import (
     OverlayNews,
     ShuffleRequest,
 )
-from weft.protocol.liveness import Ping, Pong
 from weft.protocol.publishing import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint
-from weft.protocol.tera.links import LinkList, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupWalk
+from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
+from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload
 

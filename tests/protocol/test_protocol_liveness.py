@@ -9,10 +9,10 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.cyclon import LeaveNotice
-from weft.protocol.liveness import Ping, Pong
-from weft.protocol.tera.links import LinkList, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupMiss
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.membership import LeaveNotice
+from weft.protocol.tera.access_points import LookupMiss
+from weft.protocol.tera.links import LinkRequest, Unlink
 from weft.protocol.wire import LIST_MAX, Event, Payload
 
 U = Topic("/u")

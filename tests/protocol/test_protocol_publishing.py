@@ -18,10 +18,15 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import Descriptor, JoinGift, JoinRequest
+from weft.protocol.membership import Descriptor, JoinGift, JoinRequest
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.tera.access_points import Advert, Advertisement
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import (
+    Advert,
+    Advertisement,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+)
 from weft.protocol.wire import Payload
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from protocol_kit import contact, event, span
 
 from weft.protocol.config import Dissemination
-from weft.protocol.recent import STREAM_LIFE, Recent
+from weft.protocol.recent import LIFE_FACTOR, Recent
 from weft.protocol.wire import LIST_MAX, Span
 
 LIFE = 100  # milliseconds that events are held in these tests
@@ -72,7 +72,7 @@ class AgainstASet(RuleBasedStateMachine):
     def time_passes(self, milliseconds: int) -> None:
         self.now += milliseconds
 
-    @precondition(lambda self: self.now < STREAM_LIFE * LIFE)  # publishers are not yet forgotten
+    @precondition(lambda self: self.now < LIFE_FACTOR * LIFE)  # publishers are not yet forgotten
     @rule()
     def purge(self) -> None:
         self.recent.purge(self.now)
@@ -109,7 +109,7 @@ class AgainstASet(RuleBasedStateMachine):
     @invariant()
     def every_event_seen_is_known_as_seen(self) -> None:
         for publisher, incarnation, number in self.seen:
-            assert self.recent.streams[(publisher, incarnation)].has_seen(number)  # type: ignore[index]
+            assert self.recent.lives[(publisher, incarnation)].has_seen(number)  # type: ignore[index]
 
 
 TestAgainstASet = AgainstASet.TestCase
@@ -282,10 +282,10 @@ def test_publishers_are_bounded_and_the_most_silent_goes() -> None:
 def test_silent_publishers_are_forgotten_long_after_their_events() -> None:
     recent = fresh()
     admit(recent, 1, now=0)
-    recent.purge(STREAM_LIFE * LIFE - 1)
-    assert not admit(recent, 1, now=STREAM_LIFE * LIFE - 1)
-    recent.purge(STREAM_LIFE * LIFE)
-    assert recent.streams == {}
+    recent.purge(LIFE_FACTOR * LIFE - 1)
+    assert not admit(recent, 1, now=LIFE_FACTOR * LIFE - 1)
+    recent.purge(LIFE_FACTOR * LIFE)
+    assert recent.lives == {}
     assert recent.fingerprint() == 0
 
 

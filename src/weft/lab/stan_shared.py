@@ -20,9 +20,9 @@ from weft.lab.stan_peers import interests_of
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.multi_topic import Again
 from weft.protocol.peer import Peer
 from weft.protocol.recent import Repair
-from weft.protocol.twins import Again
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Network
 from weft.sim.node import Node, contact_of

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from weft.ids import Contact, Topic, contact_text
-from weft.protocol.records import message_id
+from weft.protocol.delivery import message_id
 from weft.protocol.seam import Answer, Outcome
 from weft.protocol.wire import Event
 

@@ -37,8 +37,8 @@ from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracing import Tracer
 from weft.protocol import seam
+from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
-from weft.protocol.records import ADD_PEER, REMOVE_PEER
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable

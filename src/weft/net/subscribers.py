@@ -12,7 +12,7 @@ from weft.net.replay import Replay
 from weft.net.subscription import Notification, Subscription
 from weft.net.tracing import Tracer
 from weft.protocol import seam
-from weft.protocol.records import REJECT_MESSAGE, message_id
+from weft.protocol.delivery import REJECT_MESSAGE, message_id
 from weft.store.interface import Store
 from weft.store.reader import Since
 

@@ -24,7 +24,7 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.errors import ClosedError, UsageError
 from weft.net.timers import Timers
-from weft.protocol.records import message_id
+from weft.protocol.delivery import message_id
 from weft.protocol.seam import Outcome
 from weft.protocol.wire import Event
 

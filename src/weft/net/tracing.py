@@ -12,7 +12,7 @@ from pathlib import Path
 from weft import trace
 from weft.ids import PeerId, peer_text
 from weft.net.errors import WeftError
-from weft.protocol.records import DROP_RPC, RECV_RPC, SEND_RPC
+from weft.protocol.delivery import DROP_RPC, RECV_RPC, SEND_RPC
 from weft.protocol.wire import Message
 
 _BUFFER_BYTES = 1 << 18

@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias, get_args
 
 from weft.ids import BadId
 from weft.protocol.context import require
-from weft.protocol.cyclon import Config as Cyclon
 from weft.protocol.history.history import Config as History
 from weft.protocol.history.storage import Keep
 from weft.protocol.kademlia.kademlia import Config as Dht
+from weft.protocol.membership import Config as Cyclon
 from weft.protocol.pulsar.pulsar import Config as Pulsar
 from weft.protocol.recent import Config as Dissemination
 from weft.protocol.tera.access_points import Config as Tera

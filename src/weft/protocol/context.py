@@ -1,23 +1,22 @@
-"""What all layers of one peer share: who they are, their settings, and where wishes go.
+"""What all layers of one peer share: its name, its settings, its draws, and where wishes go.
 
 Layers append effects to the context's outbox; a lower layer tells upper ones by signals (facts
-such as `LinkUp`), which `peer.py` hands on after each step, so no layer calls upwards.
+such as `LinkUp`), which `peer.py` hands on after each step, so no layer calls upwards. Signals that
+several layers use stand here, others beside the layer that tells them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from weft.documents.descriptor import Event as Described
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
-from weft.protocol.twins import Twins
-from weft.protocol.wire import Event, Message, Payload
-from weft.rules import hierarchy
+from weft.protocol.wire import Message
 from weft.rules.draw import absorb, below
 
 if TYPE_CHECKING:
@@ -27,12 +26,16 @@ T = TypeVar("T")
 
 
 def require(condition: bool, text: str) -> None:
-    """What a layer's settings must hold when they are created."""
+    """Check what a layer's settings must hold when they are created."""
     if not condition:
         raise ValueError(text)
 
 
-class LinkUp(Struct, frozen=True, gc=False):
+class Signal(Struct, frozen=True, gc=False):
+    """Base of what a layer tells those above it."""
+
+
+class LinkUp(Signal, frozen=True, gc=False):
     """A stable link in a topic stands; both ends may push events over it."""
 
     topic: Topic
@@ -40,65 +43,44 @@ class LinkUp(Struct, frozen=True, gc=False):
     recent: int  # the other end's fingerprint of recent events
 
 
-class LinkDown(Struct, frozen=True, gc=False):
+class LinkDown(Signal, frozen=True, gc=False):
+    """A stable link in a topic is gone."""
+
     topic: Topic
     peer: PeerId
 
 
-class LookupDone(Struct, frozen=True, gc=False):
-    """A lookup ended; no contacts means nobody was found."""
+class LookupDone(Signal, frozen=True, gc=False):
+    """A lookup that `Routing.find` began has ended; no contacts means that nobody was found."""
 
     lookup: int
     topic: Topic
     contacts: tuple[Contact, ...]
 
 
-class PeerGone(Struct, frozen=True, gc=False):
+class PeerGone(Signal, frozen=True, gc=False):
     """A peer said goodbye."""
 
     peer: PeerId
 
 
-class NeighboursFound(Struct, frozen=True, gc=False):
+class NeighboursFound(Signal, frozen=True, gc=False):
     """The general view was empty and is no more."""
 
 
-class SubscriptionsChanged(Struct, frozen=True, gc=False):
-    """A subscription has entered an overlay and wants to be advertised."""
-
-
-class MemberMet(Struct, frozen=True, gc=False):
+class MemberMet(Signal, frozen=True, gc=False):
     """A routing has come to know another subscriber of a topic, which may know the stream."""
 
     topic: Topic
     contact: Contact
 
 
-class Arrived(Struct, frozen=True, gc=False):
+class Arrived(Signal, frozen=True, gc=False):
     """With history: routing brought an event, which was opened and found whole."""
 
     event: Described
     source: Contact | None
     hops: int
-
-
-Signal: TypeAlias = Union[
-    LinkUp,
-    LinkDown,
-    LookupDone,
-    PeerGone,
-    NeighboursFound,
-    SubscriptionsChanged,
-    MemberMet,
-    Arrived,
-]
-
-OpenEvent: TypeAlias = Callable[[Topic, Event, PeerId | None], Described | None]
-"""Opens the block that routing brought; None if it is not what it says."""
-
-
-Levels: TypeAlias = Callable[[Topic], list[Topic]]
-"""The topics that an event of a topic counts in: itself, then those above it in its hierarchy."""
 
 
 class Context:
@@ -111,18 +93,14 @@ class Context:
         "config",
         "counters",
         "incarnation",
-        "levels",
         "me",
         "now",
         "number",
-        "open_event",
         "out",
-        "published",
         "seed",
         "serial",
         "signals",
         "tracing",
-        "twins",
         "wall_offset_ms",
     )
 
@@ -136,12 +114,8 @@ class Context:
         self.now: Millis = 0
         self.wall_offset_ms: Millis = 0  # from `now` to the wall clock
         self.out: list[Effect] = []
-        self.open_event: OpenEvent | None = None  # set where there is history
-        self.levels: Levels = lambda topic: hierarchy.above(topic, config.hierarchies)
-        self.published: dict[Topic, int] = {}  # number of the last own event, per topic
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
-        self.twins = Twins(config.dissemination.recent_bytes_max)
         self.serial = 0
         self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}
@@ -152,12 +126,21 @@ class Context:
         """The wall clock, for what peers tell each other about dates."""
         return self.now + self.wall_offset_ms
 
-    def origin(self, topic: Topic, event: Event) -> Topic | None:
-        """Where an event that counts in several topics was published, if not in this one."""
-        if not event.parts:
-            return None
-        found = hierarchy.origin(topic, (part.topic for part in event.parts), self.levels)
-        return None if found == topic else found
+    # --- one fact after the other ---------------------------------------------------------------
+
+    def start(self, incarnation: int, wall_ms: Millis) -> None:
+        """A life of this peer begins; `wall_ms` is 0 where its own clock serves as the wall's."""
+        self.incarnation = incarnation
+        self.wall_offset_ms = wall_ms - self.now if wall_ms else 0
+
+    def begin(self, now: Millis) -> None:
+        """The next fact came at this time."""
+        self.now = now
+
+    def take_effects(self) -> list[Effect]:
+        """All wishes since the last call."""
+        effects, self.out = self.out, []
+        return effects
 
     # --- wishes -------------------------------------------------------------------------------
 
@@ -177,10 +160,6 @@ class Context:
         token = -self.next_serial()
         self._quiet[token] = then
         return token
-
-    def push(self, to: Contact, message: Payload, tree: bool) -> None:
-        """Send an event of several topics, by reference where its payload is or will be."""
-        self.out.append(Send(to, self.twins.shortened(to.peer, message, tree)))
 
     def set_timer(self, after_ms: Millis, kind: str, topic: Topic, serial: int = 0) -> None:
         self.out.append(SetTimer(after_ms, Timer(kind, topic, serial)))

@@ -13,13 +13,16 @@ from __future__ import annotations
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, MemberMet
-from weft.protocol.cyclon import Cyclon
+from weft.protocol.delivery import (
+    DUPLICATE_MESSAGE,
+    Delivery,
+    trace_event,
+)
+from weft.protocol.membership import Cyclon
 from weft.protocol.recent import Recent
-from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.routing import Due, Handlers, Routing
 from weft.protocol.seam import Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
-from weft.protocol.taking import deliver, take_in, trace_event
 from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
 
 _TOPICS_MAX = 1_024
@@ -57,8 +60,8 @@ class _Passing(TopicPart):
 class Flood(Routing):
     """One peer's part in the flood."""
 
-    def __init__(self, ctx: Context, general: Cyclon) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, general: Cyclon) -> None:
+        super().__init__(ctx, delivery)
         self._general = general
         self._topics = Subscriptions(ctx, _Passing)
         self._unsent: list[tuple[Topic, Event]] = []
@@ -93,7 +96,7 @@ class Flood(Routing):
         part = self._open(topic)
         if part.recent.admit(event, 0, None, self._ctx.now):
             if part.subscribed and not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self._push(topic, event, 0, None)
         return True
 
@@ -131,8 +134,9 @@ class Flood(Routing):
         part = self._open(topic)
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
         ask = part.members.get(sender.peer)
-        if take_in(ctx, topic, part.recent, event, hops, sender, part.subscribed, ask):
-            self._push(topic, event, hops, sender.peer)
+        source, subscribed = sender.peer, part.subscribed
+        if self._delivery.take_in(topic, part.recent, event, hops, source, ask, subscribed):
+            self._push(topic, event, hops, source)
         else:
             ctx.counters["duplicates"] += 1
             trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)

@@ -1,4 +1,4 @@
-"""Which linked peers are alive: pings over silent links, no oracle (systems page, section 0).
+"""Liveness of linked peers: pings over silent links, no oracle (systems page, section 0).
 
 One watch per linked peer, whatever the number of topics shared with it. A peer that has been
 silent is pinged; one that leaves several pings unanswered counts as lost. Pings carry a
@@ -8,12 +8,22 @@ exchange the lists.
 
 from __future__ import annotations
 
-from weft.ids import GENERAL, Contact, PeerId, Topic
+from typing import Annotated
+
+from msgspec import Meta
+
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.seam import Hold, Millis, Release
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules.draw import stream_of
+
+
+class LinkList(Message, frozen=True, tag=21):
+    """Sent when fingerprints differ: the topics in which the sender holds a link."""
+
+    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
+    first: bool  # False: an answer, not to be answered again
 
 
 class Ping(Message, frozen=True, tag=19):

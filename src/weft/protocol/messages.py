@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from typing import TypeAlias, Union
 
-from weft.protocol.cyclon import (
+from weft.protocol.flood import FloodMember
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest, TopicNews
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.history.stream import Heads
+from weft.protocol.kademlia.rpc import DhtMessage
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.membership import (
     JoinGift,
     JoinReply,
     JoinRequest,
@@ -20,25 +27,24 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.flood import FloodMember
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
-from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest, TopicNews
-from weft.protocol.history.reader import PageReply, PageRequest
-from weft.protocol.history.stream import Heads
-from weft.protocol.kademlia.rpc import DhtMessage
-from weft.protocol.liveness import Ping, Pong
-from weft.protocol.messages_stan import StanMessage
+from weft.protocol.multi_topic import Again
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.pulsar import PulsarMessage
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy
-from weft.protocol.tera.links import LinkList, LinkRelease, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.tera.access_points import (
+    Advertisement,
+    Hint,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+    TableCopy,
+)
+from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import Graft, IHave, Prune
+from weft.protocol.tera.stan import StanMessage
+from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.routing import TopicDhtMessage
-from weft.protocol.twins import Again
 from weft.protocol.wire import Message, Payload
 
 AnyMessage: TypeAlias = Union[

@@ -1,9 +1,13 @@
 """One peer: all its layers put together, one `handle` for the driver.
 
-From below: the general overlay (`cyclon`), entering it (`entering`), liveness of linked peers,
-the DHT, one routing (`routing.py`: TERA's topic overlays, or another), publishing from outside of
-a topic, and history. This file only hands on: inputs to the layer they belong to (messages by way
-of `inbox.py`), signals of lower layers to upper ones.
+From below: the general overlay and entering it (`membership.py`), liveness of linked peers, the
+DHT, delivery (`delivery.py`, or `history/` where events stay), one routing (`routing.py`: TERA's
+topic overlays, or another), and publishing from outside of a topic. This file only composes and
+hands on: inputs to the layer they belong to, messages by their kind, signals of lower layers to
+upper ones.
+
+View exchanges and joins are spoken in the general overlay and, by some routings, in overlays of
+topics; the topic in the message says which is meant.
 
 Time goes in cycles: one timer drives the general overlay and the routing.
 """
@@ -15,7 +19,7 @@ from typing import Any
 
 from weft.documents.signing import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import entering, liveness, publishing, routings
+from weft.protocol import flood, liveness, membership, publishing
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -27,17 +31,30 @@ from weft.protocol.context import (
     NeighboursFound,
     PeerGone,
 )
-from weft.protocol.cyclon import NO_NEWS, Cyclon, LeaveNotice
-from weft.protocol.entering import Entering
+from weft.protocol.delivery import Delivery
+from weft.protocol.flood import Flood
 from weft.protocol.history import history
 from weft.protocol.history.history import History
-from weft.protocol.inbox import Inbox
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.liveness import Liveness
+from weft.protocol.liveness import Liveness, Ping, Pong
+from weft.protocol.membership import (
+    NO_NEWS,
+    Cyclon,
+    Entry,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.publishing import Publishing, RouteResult
-from weft.protocol.records import PUBLISH_MESSAGE, message_id
-from weft.protocol.routing import NO_LINKS, Signals, Timers
+from weft.protocol.pulsar import pulsar
+from weft.protocol.pulsar.pulsar import Pulsar
+from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import (
     Answer,
     Collect,
@@ -57,9 +74,10 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
-from weft.protocol.tera.tera import Tera
-from weft.protocol.wire import Event, Part
-from weft.rules import hierarchy
+from weft.protocol.tera.tera import Refusals, Tera
+from weft.protocol.topic_dht import routing as topic_dht
+from weft.protocol.topic_dht.routing import TopicRouting
+from weft.protocol.wire import Event
 from weft.rules.draw import below, stream_of
 from weft.store.interface import Store
 
@@ -85,52 +103,83 @@ class Peer:
         self.cycle = 0
         self.running = False
         self.general = Cyclon(ctx, GENERAL)
-        self._entering = Entering(ctx, self.general)
+        self._entry = Entry(ctx, self.general)
         self.liveness = Liveness(ctx)
         self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
-        self.routing = routings.make(ctx, self.general, self.liveness, self.dht)
-        self.publishing = Publishing(ctx, self.routing)
         self.history: History | None = None
         if ctx.config.history.enabled:
             if library is None or sign is None:
                 raise ValueError("history needs a store and a key to sign with")
-            members = self.routing.members
-            self.history = History(ctx, library, sign, members, self._route, self.dht)
-            ctx.open_event = self.history.open_event
-        self._inbox = Inbox(
-            ctx,
-            self.general,
-            self.liveness,
-            self.routing,
-            {
-                **routings.handlers(ctx, self.routing),
-                **kademlia.handlers(ctx, self.dht, self.routing.provides),
-                **history.handlers(ctx, self.history),
-                RouteResult: self.publishing.on_result,
-            },
-        )
+            self.history = History(ctx, library, sign, self.members, self._route, self.dht)
+        self._delivery: Delivery = self.history or Delivery(ctx, self._route)
+        multi_topic = MultiTopic(ctx, self.liveness.topics_with)
+        self.routing = self._make_routing(multi_topic)
+        self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
         self._inputs: dict[type, Callable[[Any], None]] = {
             Started: self._on_started,
             TimerFired: self._on_timer_fired,
-            PeerLost: self._on_peer_lost,
-            Join: self._on_join,
+            PeerLost: lambda fact: self._lose(fact.peer),
+            Join: lambda fact: self._entry.enter(fact.contacts),
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
-            Publish: self._on_publish,
+            Publish: self._delivery.publish,
             PublishTogether: self._on_publish_together,
             Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
             **kademlia.commands(ctx, self.dht),
             **history.commands(ctx, self.history),
         }
+        self._in_general = self._general_handlers()
+        self._handlers = self._other_handlers()
         self._timers = self._all_timers()
         self._signals = self._all_signals()
+
+    def _make_routing(self, multi_topic: MultiTopic) -> Routing:
+        """The routing that the settings ask for."""
+        ctx, delivery = self._ctx, self._delivery
+        chosen = ctx.config.routing
+        if chosen == "pulsarcast" and self.dht is not None:
+            return Pulsar(ctx, delivery, self.dht, self.liveness)
+        if chosen == "topic-dht" and self.dht is not None:
+            return TopicRouting(ctx, delivery, self.dht)
+        if chosen == "flood":
+            return Flood(ctx, delivery, self.general)
+        return Tera(ctx, delivery, multi_topic, self.general, self.liveness)
+
+    def _general_handlers(self) -> Handlers:
+        """Messages about the general overlay."""
+        general = self.general
+        return {
+            ShuffleRequest: self._on_shuffle_request,
+            ShuffleReply: general.on_reply,
+            JoinRequest: self._on_join_request,
+            JoinReply: self._on_join_reply,
+            JoinWalk: lambda sender, message: general.on_join_walk(message),
+            JoinGift: lambda sender, message: general.on_join_gift(message),
+            LeaveNotice: lambda sender, message: self._ctx.tell(PeerGone(sender.peer)),
+        }
+
+    def _other_handlers(self) -> Handlers:
+        """All other messages; those of routings that this peer does not have are refused."""
+        ctx = self._ctx
+        return {
+            **Refusals(ctx).handlers(),
+            **pulsar.refusals(ctx),
+            **topic_dht.refusals(ctx),
+            **flood.refusals(ctx),
+            **self.routing.handlers(),
+            **kademlia.handlers(ctx, self.dht, self.routing.provides),
+            **history.handlers(ctx, self.history),
+            RouteResult: self.publishing.on_result,
+            Ping: self.liveness.on_ping,
+            Pong: self.liveness.on_pong,
+        }
 
     def _all_timers(self) -> Timers:
         timers: Timers = {
             CYCLE: lambda timer: self._run_cycle(),
             liveness.TIMER: self._on_liveness_timer,
-            entering.TIMER: self._on_entering_timer,
+            membership.REJOIN: self._on_rejoin_timer,
             publishing.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }
@@ -144,11 +193,11 @@ class Peer:
         return {
             LinkUp: self._on_link_up,
             LinkDown: self._on_link_down,
-            LookupDone: self._on_lookup_done,
+            LookupDone: self.publishing.on_lookup_done,
             PeerGone: self._on_peer_gone,
             NeighboursFound: lambda signal: self._on_neighbours(),
-            MemberMet: self._on_member_met,
-            Arrived: self._on_arrived,
+            MemberMet: lambda signal: self._delivery.link_up(signal.topic, signal.contact),
+            Arrived: self._delivery.on_arrived,
             **self.routing.signals(),
         }
 
@@ -180,26 +229,23 @@ class Peer:
 
     def levels(self, topic: Topic) -> list[Topic]:
         """The topics that an event of `topic` counts in: itself, then those above it in its
-        hierarchy. Whoever drives this peer publishes in all of them (`PublishTogether`)."""
-        return self._ctx.levels(topic)
+        hierarchy. The driver of this peer publishes in all of them (`PublishTogether`)."""
+        return self._delivery.levels(topic)
 
     def handle(self, fact: Input, now: Millis) -> list[Effect]:
         """Take one fact in; returns what the driver shall do."""
         ctx = self._ctx
-        ctx.now = now
-        kind = type(fact)
-        if kind is Received:
+        ctx.begin(now)
+        if isinstance(fact, Received):
             if self.running:
-                self._inbox.on_received(fact)  # type: ignore[arg-type]
-        elif self.running or kind is Started:
-            self._inputs[kind](fact)
+                self._on_received(fact)
+        elif self.running or isinstance(fact, Started):
+            self._inputs[type(fact)](fact)
         while ctx.signals:
             signal = ctx.signals.popleft()
             self._signals[type(signal)](signal)
-        if self.history is not None:
-            self.history.flush()
-        effects, ctx.out = ctx.out, []
-        return effects
+        self._delivery.flush()
+        return ctx.take_effects()
 
     def status(self) -> dict[str, object]:
         """What a user wants to see, ready for JSON."""
@@ -219,12 +265,39 @@ class Peer:
             **({"history": self.history.status()} if self.history is not None else {}),
         }
 
+    # --- messages -------------------------------------------------------------------------------
+
+    def _on_received(self, fact: Received) -> None:
+        sender, message = fact.sender, fact.message
+        kind = type(message)
+        self.liveness.heard_from(sender.peer)
+        if sender.peer == self.me.peer:
+            return
+        if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
+            was_isolated = self.isolated
+            self._in_general[kind](sender, message)
+            if was_isolated and not self.isolated:
+                self._ctx.tell(NeighboursFound())
+        else:
+            self._handlers[kind](sender, message)
+
+    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self.general.on_request(sender, message, NO_NEWS)
+        self.routing.on_sample(message.topics_sample)
+
+    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        self.general.on_join_request(sender, NO_NEWS, [])
+        self.routing.welcome(sender)
+
+    def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        self.general.on_join_reply(message)
+        self.general.add(sender)
+
     # --- starting, entering the network, leaving ------------------------------------------------
 
     def _on_started(self, fact: Started) -> None:
         ctx = self._ctx
-        ctx.incarnation = fact.incarnation
-        ctx.wall_offset_ms = fact.wall_ms - ctx.now if fact.wall_ms else 0
+        ctx.start(fact.incarnation, fact.wall_ms)
         self.running = True
         # Peers that start together must not all act in the same millisecond.
         phase = below(ctx.bits(_PHASE), ctx.config.cyclon.cycle_ms) + 1
@@ -233,25 +306,21 @@ class Peer:
         if self.dht is not None:
             self.dht.start()
         self.routing.start()
-        if self.history is not None:
-            self.history.start()
-        self._entering.enter(fact.contacts)
-
-    def _on_join(self, fact: Join) -> None:
-        self._entering.enter(fact.contacts)
+        self._delivery.start()
+        self._entry.enter(fact.contacts)
 
     def _on_neighbours(self) -> None:
-        """Called when the general view may have become non-empty."""
+        """The general view may have become non-empty."""
         if not self.isolated:
-            self._entering.on_neighbours()
+            self._entry.on_neighbours()
             self.publishing.on_neighbours()
             if self.dht is not None:
                 self.dht.on_neighbours()
             self.routing.on_entered()
 
-    def _on_entering_timer(self, timer: Timer) -> None:
-        self._entering.on_timer(timer.serial)
-        if self.isolated and not self._entering.hopeful:
+    def _on_rejoin_timer(self, timer: Timer) -> None:
+        self._entry.on_timer(timer.serial)
+        if self.isolated and not self._entry.hopeful:
             self.routing.on_entered()
 
     def _on_leave(self, fact: Leave) -> None:
@@ -269,9 +338,6 @@ class Peer:
         self.running = False
 
     # --- losing peers ---------------------------------------------------------------------------
-
-    def _on_peer_lost(self, fact: PeerLost) -> None:
-        self._lose(fact.peer)
 
     def _on_peer_gone(self, signal: PeerGone) -> None:
         self._lose(signal.peer)
@@ -291,11 +357,10 @@ class Peer:
         self.publishing.on_peer_lost(peer)
         if self.dht is not None:
             self.dht.on_peer_lost(peer)
-        if self.history is not None:
-            self.history.on_peer_lost(peer)
-        # Who was isolated before has asked already, and asks again when its timer says so.
+        self._delivery.on_peer_lost(peer)
+        # A peer that was isolated before has asked already, and asks again by its timer.
         if self.isolated and not was_isolated:
-            self._entering.ask()
+            self._entry.ask()
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -304,50 +369,19 @@ class Peer:
         if problem:
             self._ctx.out.append(Answer(fact.token, "refused", reason=problem))
             return
-        self.routing.subscribe(fact.token, fact.topic, fact.scheme, self._entering.hopeful)
-        if self.history is not None:
-            self.history.subscribe(fact.topic, fact.since)
+        self.routing.subscribe(fact.token, fact.topic, fact.scheme, self._entry.hopeful)
+        self._delivery.subscribe(fact.topic, fact.since)
 
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
-        if self.history is not None:
-            self.history.unsubscribe(fact.topic)
+        self._delivery.unsubscribe(fact.topic)
         self.routing.unsubscribe(fact.token, fact.topic)
 
     def _on_publish_together(self, fact: PublishTogether) -> None:
-        """With history each topic describes the event by itself, so there is nothing to share.
-        Else it names its topics where references to it are sent, or where it climbs."""
-        topics, levels = fact.topics, self._ctx.levels
-        origins = [hierarchy.origin(topic, topics, levels) for topic in topics]
-        climbed = [o if o != topic else None for o, topic in zip(origins, topics, strict=True)]
-        numbers = [self._ctx.published.get(topic, 0) + 1 for topic in topics]
-        parts = tuple(Part(*part) for part in zip(topics, numbers, strict=True))
-        named = self.history is None and (self.routing.shares_events or any(climbed))
-        shared = parts if named and len(parts) > 1 else ()
-        for token, topic, origin in zip(fact.tokens, topics, climbed, strict=True):
-            self._on_publish(Publish(token, topic, fact.payload, fact.published_ms), shared, origin)
-
-    def _on_publish(
-        self, fact: Publish, parts: tuple[Part, ...] = (), origin: Topic | None = None
-    ) -> None:
-        """`origin`: the sub-topic that the event climbs from."""
-        ctx, topic = self._ctx, fact.topic
-        if self.history is not None and self.history.refuses(fact, origin):
-            return
-        number = ctx.published.get(topic, 0) + 1
-        ctx.published[topic] = number
-        me, when = self.me.peer, fact.published_ms
-        event = Event(me, ctx.incarnation, number, when, fact.payload, parts)
-        if ctx.tracing:
-            ctx.trace(PUBLISH_MESSAGE, {"messageID": message_id(topic, event), "topic": topic})
-        ctx.counters["published"] += 1
-        if self.history is not None:
-            self.history.publish(fact, number, origin)  # stored first, then routed
-        else:
-            self._route(fact.token, topic, event, origin is not None)
+        self._delivery.publish_together(fact, self.routing.shares_events)
 
     def _route(self, token: int, topic: Topic, event: Event, climbs: bool) -> None:
-        """Spread an event of this peer's own; with history it has been delivered here."""
-        if self.routing.publish(topic, event, delivered=self.history is not None):
+        """Spread an event of this peer's own: in the topic, or through a peer that is in it."""
+        if self.routing.publish(topic, event, self._delivery.stored):
             self._ctx.out.append(Answer(token, "delivered", self.me, event))
         else:
             self.publishing.publish(token, topic, event, self.isolated, climbs)
@@ -365,32 +399,19 @@ class Peer:
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
         self.general.exchange(NO_NEWS, self.routing.sample())
         if self.isolated:
-            self._entering.ask()
-        self._entering.run_cycle(self.cycle)
+            self._entry.ask()
+        self._entry.run_cycle(self.cycle)
         self.routing.run_cycle(self.cycle, self._on_topic_due)
         self.publishing.run_cycle()
 
     def _on_topic_due(self, topic: Topic) -> None:
-        if self.history is not None:
-            self.history.run_topic(topic, alone=self.routing.alone(topic))
+        self._delivery.run_topic(topic, alone=self.routing.alone(topic))
 
     def _on_link_up(self, signal: LinkUp) -> None:
         self.liveness.link_up(signal.contact, signal.topic)
-        if self.routing.on_link_up(signal) and self.history is not None:
-            self.history.link_up(signal.topic, signal.contact)
+        if self.routing.on_link_up(signal):
+            self._delivery.link_up(signal.topic, signal.contact)
 
     def _on_link_down(self, signal: LinkDown) -> None:
         self.liveness.link_down(signal.peer, signal.topic)
         self.routing.on_link_down(signal)
-
-    def _on_lookup_done(self, signal: LookupDone) -> None:
-        if not self.publishing.on_lookup_done(signal):
-            self.routing.on_lookup_done(signal)
-
-    def _on_member_met(self, signal: MemberMet) -> None:
-        if self.history is not None:
-            self.history.link_up(signal.topic, signal.contact)
-
-    def _on_arrived(self, signal: Arrived) -> None:
-        if self.history is not None:
-            self.history.take_in(signal.event, signal.source, signal.hops)

@@ -1,28 +1,31 @@
-"""Event management for topics this peer is not subscribed to (TERA, Section 3).
+"""Event management for topics this peer is not subscribed to (TERA, Section 3), for all routings.
 
-The event is handed to one access point, found by a lookup, which spreads it in the topic. The
-access point says whether it took the event: a stale one (no longer subscribed, or gone) is
-forgotten and the next one tried. The publisher always learns the outcome; while the peer has no
+The event is handed to one access point, found by a lookup of the routing, which spreads it in the
+topic. The access point says whether it took the event: a stale one (no longer subscribed, or gone)
+is forgotten and the next one tried. The publisher always learns the outcome; while the peer has no
 neighbours at all, events wait.
 
 Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
 
 In a hierarchy many a level above has no subscribers, and a lookup that finds nobody is the
 dearest. So events that climb to a level where nobody was found just now wait a little for each
-other, and one lookup serves them all. None is given up: whoever subscribes meanwhile is found.
+other, and one lookup serves them all. None is given up: a peer that subscribes meanwhile is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
+from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LookupDone
+from weft.protocol.multi_topic import MultiTopic, with_payload
+from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.tera.lookup import AVOID_MAX
-from weft.protocol.twins import with_payload
 from weft.protocol.wire import Counter, Event, Message
+
+AVOID_MAX = 8
+"""guess: stale access points named in a lookup."""
 
 
 class RouteEvent(Message, frozen=True, tag=14):
@@ -45,21 +48,21 @@ _GATHER_MS = 1_000
 """guess: how long after a lookup that found nobody the next one for events that climb begins."""
 
 
-class Finder(Protocol):
-    """What a routing does for events from outside of a topic."""
+class Limits(Protocol):
+    """The settings of this layer. They are named `tera.…` in files, since TERA was first to need
+    them."""
 
     @property
-    def shares_events(self) -> bool:
-        """Whether it understands references to events of several topics."""
-        ...
+    def route_timeout_ms(self) -> Millis: ...
 
-    def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
-        """Look for peers that take events for a topic; answers with `LookupDone`."""
-        ...
+    @property
+    def route_attempts(self) -> int: ...
 
-    def forget_entry(self, topic: Topic, peer: PeerId) -> None:
-        """A peer that was found does not take them."""
-        ...
+    @property
+    def pending_max(self) -> int: ...
+
+    @property
+    def pending_ms_max(self) -> Millis: ...
 
 
 class _Pending:
@@ -94,17 +97,22 @@ class _Pending:
 class Publishing:
     """Events this peer publishes in topics it is not subscribed to."""
 
-    def __init__(self, ctx: Context, finder: Finder) -> None:
+    def __init__(
+        self, ctx: Context, limits: Limits, routing: Routing, multi_topic: MultiTopic
+    ) -> None:
         self._ctx = ctx
-        self._finder = finder
+        self._limits = limits
+        self._routing = routing
+        self._multi_topic = multi_topic
         self._pending: dict[tuple[Topic, int], _Pending] = {}
         self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
         self._lookup_of: dict[Topic, int] = {}
-        self._routes: dict[Topic, Contact] = {}
+        self._routes: BoundedDict[Topic, Contact] = BoundedDict(_ROUTES_MAX)
         self._isolated: dict[tuple[Topic, int], None] = {}
-        self._stale: dict[Topic, dict[PeerId, None]] = {}  # access points that failed lately
+        # Access points that failed lately.
+        self._stale: BoundedDict[Topic, BoundedDict[PeerId, None]] = BoundedDict(_ROUTES_MAX)
         self._awaiting: dict[int, tuple[Topic, int]] = {}  # timers of events sent
-        self._nobody: dict[Topic, Millis] = {}  # when a lookup found nobody
+        self._nobody: BoundedDict[Topic, Millis] = BoundedDict(_ROUTES_MAX)  # nobody was found then
         self._gathering: dict[int, Topic] = {}  # timers of lookups that are put off
 
     @property
@@ -114,13 +122,14 @@ class Publishing:
     def publish(
         self, token: int, topic: Topic, event: Event, isolated: bool, climbs: bool = False
     ) -> None:
-        """`climbs`: the event was published in a sub-topic, and nobody waits for it here."""
+        """Hand an event to an access point. `climbs`: the event was published in a sub-topic, and
+        the caller does not wait for its outcome in this one."""
         ctx = self._ctx
-        if len(self._pending) >= ctx.config.tera.pending_max:
+        if len(self._pending) >= self._limits.pending_max:
             ctx.counters["publishes_refused"] += 1
             ctx.out.append(Answer(token, "dropped", None, event))
             return
-        deadline = ctx.now + ctx.config.tera.pending_ms_max
+        deadline = ctx.now + self._limits.pending_ms_max
         pending = _Pending(token, topic, event, deadline, climbs)
         self._pending[(topic, event.number)] = pending
         if isolated:
@@ -154,7 +163,7 @@ class Publishing:
     # --- finding the way -------------------------------------------------------------------------
 
     def _route(self, pending: _Pending) -> None:
-        if pending.attempts >= self._ctx.config.tera.route_attempts:
+        if pending.attempts >= self._limits.route_attempts:
             self._finish(pending, "dropped", None)
             return
         contact = self._routes.get(pending.topic)
@@ -181,7 +190,7 @@ class Publishing:
             del self._gathering[gathered]
             keys = [*self._by_lookup.pop(gathered), *keys]
         # The answer may come at once, but as a signal, so it is seen only after this returns.
-        number = self._finder.find(topic, self._stale.get(topic, ()))
+        number = self._routing.find(topic, self._stale.get(topic, ()))
         self._lookup_of[topic] = number
         self._by_lookup[number] = keys
 
@@ -190,21 +199,15 @@ class Publishing:
         found_nobody = self._nobody.get(topic)
         if found_nobody is None or self._ctx.now - found_nobody >= _GATHER_MS:
             return False
-        return 2 * len(self._pending) < self._ctx.config.tera.pending_max
+        return 2 * len(self._pending) < self._limits.pending_max
 
-    def on_lookup_done(self, done: LookupDone) -> bool:
-        """Returns whether the lookup was one of ours."""
-        waiting = self._by_lookup.pop(done.lookup, None)
-        if waiting is None:
-            return False
+    def on_lookup_done(self, done: LookupDone) -> None:
+        waiting = self._by_lookup.pop(done.lookup)
         del self._lookup_of[done.topic]
         if done.contacts:
-            self._remember(done.topic, done.contacts[0])
+            self._routes[done.topic] = done.contacts[0]
         else:
-            self._nobody.pop(done.topic, None)
-            self._nobody[done.topic] = self._ctx.now
-            if len(self._nobody) > _ROUTES_MAX:
-                del self._nobody[next(iter(self._nobody))]
+            self._nobody.renew(done.topic, self._ctx.now)
         # With nobody else there, those that failed lately get another chance.
         again = not done.contacts and self._stale.pop(done.topic, None) is not None
         for key in waiting:
@@ -217,29 +220,23 @@ class Publishing:
                 self._route(pending)
             else:
                 self._finish(pending, "no_subscriber", None)
-        return True
-
-    def _remember(self, topic: Topic, contact: Contact) -> None:
-        self._routes[topic] = contact
-        if len(self._routes) > _ROUTES_MAX:
-            del self._routes[next(iter(self._routes))]
 
     def _send(self, pending: _Pending, contact: Contact) -> None:
         ctx = self._ctx
         pending.attempts += 1
         pending.contact = contact
         pending.sent = ctx.next_serial()
-        anew = pending.attempts > 1 or not self._finder.shares_events
-        ctx.send(contact, self._route_event(contact.peer, pending, anew))
+        anew = pending.attempts > 1 or not self._routing.shares_events
+        ctx.send(contact, self._route_event(contact, pending, anew))
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.event.number)
-        ctx.set_timer(ctx.config.tera.route_timeout_ms, TIMER, pending.topic, timer)
+        ctx.set_timer(self._limits.route_timeout_ms, TIMER, pending.topic, timer)
 
-    def _route_event(self, to: PeerId, pending: _Pending, anew: bool) -> RouteEvent:
+    def _route_event(self, to: Contact, pending: _Pending, anew: bool) -> RouteEvent:
         """An event of several topics goes to an access point with its payload once; `anew`: what
         was sent before may be lost."""
         event = pending.event
-        if not event.parts or self._ctx.twins.crosses_first(to, event) or anew:
+        if not event.parts or self._multi_topic.crosses(to, event) or anew:
             return RouteEvent(pending.topic, event)
         return RouteEvent(pending.topic, with_payload(event, event.number, b""), True)
 
@@ -279,20 +276,12 @@ class Publishing:
         pending.sent = 0
         if stale is not None:
             self._ctx.counters["access_points_stale"] += 1
-            self._finder.forget_entry(pending.topic, stale.peer)
-            self._note_stale(pending.topic, stale.peer)
+            self._routing.forget_entry(pending.topic, stale.peer)
+            self._stale.setdefault(pending.topic, BoundedDict(AVOID_MAX))[stale.peer] = None
             route = self._routes.get(pending.topic)
             if route is not None and route.peer == stale.peer:
                 del self._routes[pending.topic]
         self._route(pending)
-
-    def _note_stale(self, topic: Topic, peer: PeerId) -> None:
-        stale = self._stale.setdefault(topic, {})
-        stale[peer] = None
-        if len(stale) > AVOID_MAX:
-            del stale[next(iter(stale))]
-        if len(self._stale) > _ROUTES_MAX:
-            del self._stale[next(iter(self._stale))]
 
     def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
         del self._pending[(pending.topic, pending.event.number)]

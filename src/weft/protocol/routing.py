@@ -2,10 +2,9 @@
 
 A routing is one object of the peer. It sees the messages, timers and signals of its own kinds, by
 the tables it hands over once, and is told what happens below it: the peer got into the network,
-somebody is lost, a link stands, a cycle begins. The peer owns what all routings need: the general
-overlay, liveness of linked peers, the DHT, history, and publishing from outside of a topic.
-
-`routings.py` makes the one that the settings ask for.
+a peer is lost, a link stands, a cycle begins. The peer owns what all routings need: the general
+overlay, liveness of linked peers, the DHT, delivery, and publishing from outside of a topic. It
+makes the routing that the settings ask for (`peer.py`).
 """
 
 # ruff: noqa: B027 (methods that do nothing are the defaults that most routings keep)
@@ -18,10 +17,11 @@ from typing import Any, TypeAlias
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
+from weft.protocol.delivery import Delivery
 from weft.protocol.seam import Scheme, Timer
 from weft.protocol.wire import Event
 
-Handlers: TypeAlias = dict[type, Callable[[Contact, Any], None]]
+Handlers: TypeAlias = dict[type, Callable[[Contact, Any], object]]
 """By kind of message: what to do with its sender and it."""
 Timers: TypeAlias = dict[str, Callable[[Timer], None]]
 Signals: TypeAlias = dict[type, Callable[[Any], None]]
@@ -34,23 +34,24 @@ class Routing(ABC):
     """One peer's part in a routing. What has a body here need not be overridden."""
 
     shares_events = False
-    """Whether one event in several topics may be sent by reference (`twins.py`)."""
+    """Whether one event in several topics may be sent by reference (`multi_topic.py`)."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, delivery: Delivery) -> None:
         self._ctx = ctx
+        self._delivery = delivery
 
     # --- what it listens to, asked once -----------------------------------------------------------
 
     @abstractmethod
     def handlers(self) -> Handlers:
-        """Where the messages of this routing go; view exchanges and joins of the general overlay
+        """The handlers of this routing's messages; view exchanges and joins of the general overlay
         never come here, those about topics do."""
 
     def timers(self) -> Timers:
         return {}
 
     def signals(self) -> Signals:
-        """Signals of its own layers, beyond those for which there is a method here."""
+        """Signals that only layers of this routing tell."""
         return {}
 
     # --- the user's wishes ------------------------------------------------------------------------
@@ -79,8 +80,8 @@ class Routing(ABC):
 
     @abstractmethod
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event, deliver it here unless that is done; False if it must be handed to
-        somebody who can (`publishing.py`)."""
+        """Spread an event, deliver it here unless that is done; False if it must be handed to a
+        peer that can (`publishing.py`)."""
 
     def collect(self) -> None:
         """Look for better links now."""
@@ -88,7 +89,7 @@ class Routing(ABC):
     def close(self) -> None:
         """This peer leaves. Those it is linked to hear of it from the peer."""
 
-    # --- finding somebody who takes events from outside (`publishing.py`) -------------------------
+    # --- finding a peer that takes events from outside (`publishing.py`) --------------------------
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
         """Begin a lookup; `LookupDone` with the returned number follows, perhaps at once."""
@@ -119,9 +120,6 @@ class Routing(ABC):
         return False
 
     def on_link_down(self, signal: LinkDown) -> None: ...
-
-    def on_lookup_done(self, done: LookupDone) -> None:
-        """A lookup that was not `publishing.py`'s has ended."""
 
     @abstractmethod
     def run_cycle(self, cycle: int, due: Due) -> None:

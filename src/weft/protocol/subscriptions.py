@@ -18,36 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from weft.bounded import BoundedDict
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
-from weft.protocol.recent import Config, Recent
-from weft.protocol.records import JOIN, LEAVE
-from weft.protocol.seam import Answer, Millis, Outcome
-
-_TOPICS_MAX = 256
-"""guess: topics given up whose events are remembered."""
-
-
-class Past:
-    """What was seen of topics given up, of the latest ones."""
-
-    __slots__ = ("_config", "_recent")
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._recent: BoundedDict[Topic, Recent] = BoundedDict(_TOPICS_MAX)
-
-    def recall(self, topic: Topic) -> Recent:
-        """What a part in a topic begins with."""
-        known = self._recent.pop(topic, None)
-        return known if known is not None else Recent(self._config)
-
-    def remember(self, topic: Topic, recent: Recent, now: Millis) -> None:
-        recent.let_go()
-        recent.purge(now)
-        if recent.streams:
-            self._recent[topic] = recent
+from weft.protocol.delivery import JOIN, LEAVE
+from weft.protocol.recent import Past, Recent
+from weft.protocol.seam import Answer, Outcome
 
 
 class TopicPart:

@@ -50,7 +50,7 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     published_ms: Counter
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
-    # All its topics where it was published in several (protocol/twins.py).
+    # All its topics where it was published in several (protocol/multi_topic.py).
     parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)] = ()
 
 

@@ -42,7 +42,7 @@ def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerSta
 
 
 def _topic_state(part: Topic, index_of: IndexOf) -> TopicState:
-    streams = part.recent.streams.values()
+    streams = part.recent.lives.values()
     held = [held for stream in streams for held in stream.held.values()]
     return TopicState(
         overlay=part.overlay,

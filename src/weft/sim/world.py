@@ -17,8 +17,9 @@ from typing import TypeAlias, final
 
 from weft import trace
 from weft.ids import Contact, PeerId, Topic, peer_text
+from weft.protocol import delivery as records
 from weft.protocol import messages as m
-from weft.protocol import records, seam
+from weft.protocol import seam
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition

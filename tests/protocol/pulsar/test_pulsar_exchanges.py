@@ -8,12 +8,12 @@ from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
 from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest
+from weft.protocol.liveness import LinkList
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
 from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import Payload, Span
 from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of

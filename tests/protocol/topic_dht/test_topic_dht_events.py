@@ -9,10 +9,9 @@ from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, 
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.cyclon import LeaveNotice
+from weft.protocol.membership import LeaveNotice
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.tree import IHave
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import (
     ABSENT,

@@ -26,7 +26,7 @@ from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.tables import NOT_FOUND, find
 from weft.engine.tera.world import World
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
-from weft.protocol import records as r
+from weft.protocol import delivery
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.wire import Event, Payload
 from weft.rules.draw import stream_of
@@ -217,18 +217,18 @@ class EventTrace:
         self._spreading: dict[int, int] = {}  # event of the flood → event as published
         self._hops: dict[int, dict[int, int]] = {}  # event of the flood → member: hops
         for peer, topic in zip(memberships.members, memberships.topic_of, strict=True):
-            self._write(0, int(peer), r.JOIN, {"topic": topic_name(int(topic))})
+            self._write(0, int(peer), delivery.JOIN, {"topic": topic_name(int(topic))})
 
     def published(self, cycle: int, topics: Array, publishers: Array) -> None:
         for topic, publisher in zip(topics, publishers, strict=True):
             event = Event(peer_of(int(publisher)), 1, len(self._published) + 1, cycle * 1000, b"")
             self._published.append((Topic(topic_name(int(topic))), event))
-            self._write(cycle, int(publisher), r.PUBLISH_MESSAGE, self._about(-1))
+            self._write(cycle, int(publisher), delivery.PUBLISH_MESSAGE, self._about(-1))
 
     def routed(self, cycle: int, number: int, publisher: int, membership: int) -> None:
         """An event leaves for an access point."""
         point = int(self._held.members[membership])
-        self._rpc(cycle, r.SEND_RPC, publisher, point, RouteEvent.__name__, number)
+        self._rpc(cycle, delivery.SEND_RPC, publisher, point, RouteEvent.__name__, number)
 
     def entered(
         self, cycle: int, number: int, spreading: int, membership: int, routed_by: int | None
@@ -236,12 +236,12 @@ class EventTrace:
         """An event is in its topic, at a member: its publisher, or the access point."""
         point = int(self._held.members[membership])
         if routed_by is not None:
-            self._rpc(cycle, r.RECV_RPC, point, routed_by, RouteEvent.__name__, number)
+            self._rpc(cycle, delivery.RECV_RPC, point, routed_by, RouteEvent.__name__, number)
         self._spreading[spreading] = number
         hops = 0 if routed_by is None else 1
         self._hops[spreading] = {membership: hops}
         fields = {"receivedFrom": peer_text(peer_of(point)), "hops": hops}
-        self._write(cycle, point, r.DELIVER_MESSAGE, {**self._about(number), **fields})
+        self._write(cycle, point, delivery.DELIVER_MESSAGE, {**self._about(number), **fields})
 
     def spreading(self, cycle: int, flood: Flood) -> None:
         """The flood is about to make a hop: every member of its front sends to its whole view."""
@@ -254,9 +254,9 @@ class EventTrace:
     def _pushed(self, cycle: int, event: int, row: int, other: int, hops: int) -> None:
         number, known = self._spreading[event], self._hops[event]
         sender, receiver = int(self._held.members[row]), int(self._held.members[other])
-        self._rpc(cycle, r.SEND_RPC, sender, receiver, Payload.__name__, number)
-        self._rpc(cycle, r.RECV_RPC, receiver, sender, Payload.__name__, number)
-        kind = r.DUPLICATE_MESSAGE if other in known else r.DELIVER_MESSAGE
+        self._rpc(cycle, delivery.SEND_RPC, sender, receiver, Payload.__name__, number)
+        self._rpc(cycle, delivery.RECV_RPC, receiver, sender, Payload.__name__, number)
+        kind = delivery.DUPLICATE_MESSAGE if other in known else delivery.DELIVER_MESSAGE
         known.setdefault(other, hops)
         fields = {"receivedFrom": peer_text(peer_of(sender)), "hops": hops}
         self._write(cycle, receiver, kind, {**self._about(number), **fields})
@@ -264,7 +264,7 @@ class EventTrace:
     def _rpc(self, cycle: int, kind: str, peer: int, other: int, rpc: str, number: int) -> None:
         about = self._about(number)
         meta = {"kind": rpc, "topic": about["topic"], "messages": [about]}
-        role = "sendTo" if kind == r.SEND_RPC else "receivedFrom"
+        role = "sendTo" if kind == delivery.SEND_RPC else "receivedFrom"
         self._write(cycle, peer, kind, {role: peer_text(peer_of(other)), "meta": meta})
 
     def _about(self, number: int) -> dict[str, object]:

@@ -213,7 +213,7 @@ def forced_exchange(
 
 # --- join --------------------------------------------------------------------------------------
 #
-# How newcomers enter an overlay: Cyclon's join by random walks, as `protocol/cyclon.py` does it.
+# How newcomers enter an overlay: Cyclon's join by random walks, as in `protocol/membership.py`.
 #
 # The newcomer asks one member, which answers with itself and a few neighbours and sends a walk to
 # each of its neighbours. The peer at the end of a walk swaps one random entry of its view for the

@@ -17,11 +17,10 @@ from typing import Any
 from weft.lab.pulsar.world import JOIN_CYCLES, Net, Weighing
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
-from weft.protocol.liveness import Ping, Pong
+from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import Payload
 from weft.sim.network import Conditions, Network
 

@@ -18,7 +18,7 @@ from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.ingest.reading import Place, Reading
 from weft.pipeline.schemas import COUNTED, PAIR, REJECT, SMALL, selected
 from weft.pipeline.traces import read
-from weft.protocol.records import JOIN, LEAVE
+from weft.protocol.delivery import JOIN, LEAVE
 
 WEFT = "weft-trace"
 GOSSIPSUB = "gossipsub-trace"

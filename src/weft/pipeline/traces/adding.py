@@ -25,7 +25,7 @@ from weft.pipeline.schemas import (
     PUBLISH,
     TRAFFIC_PART,
 )
-from weft.protocol import records as r
+from weft.protocol import delivery
 
 Table: TypeAlias = Any  # pyarrow's
 Batch: TypeAlias = Any
@@ -44,14 +44,14 @@ def added_up(records: Batch) -> dict[str, Table]:
     """A batch of records (TRACE, names as codes) → its pieces, by name."""
     message = compute.is_valid(records.column("message")).to_numpy(zero_copy_only=False)
     first = records.column("part").fill_null(0).to_numpy(zero_copy_only=False) == 0
-    delivered = _of(records, r.DELIVER_MESSAGE) & first
+    delivered = _of(records, delivery.DELIVER_MESSAGE) & first
     return {
         "traffic": merged_traffic(_counted(records, first)),
-        "changes": _spans(records, "topic", r.JOIN, r.LEAVE),
-        "connections": _spans(records, "other", r.ADD_PEER, r.REMOVE_PEER),
+        "changes": _spans(records, "topic", delivery.JOIN, delivery.LEAVE),
+        "connections": _spans(records, "other", delivery.ADD_PEER, delivery.REMOVE_PEER),
         "publishes": _chosen(
             records,
-            _of(records, r.PUBLISH_MESSAGE),
+            _of(records, delivery.PUBLISH_MESSAGE),
             message="message",
             topic="topic",
             publisher="peer",
@@ -66,7 +66,7 @@ def added_up(records: Batch) -> dict[str, Table]:
             delivered_ns="timestamp_ns",
             hops="hops",
         ).append_column("times", _ones(int(delivered.sum()))),
-        "copies": _listed(records, _of(records, r.RECV_RPC) & message),
+        "copies": _listed(records, _of(records, delivery.RECV_RPC) & message),
     }
 
 

@@ -20,7 +20,7 @@ from weft.pipeline.schemas import (
     selected,
 )
 from weft.pipeline.traces.pieces import steps, subscribed
-from weft.protocol import records as r
+from weft.protocol import delivery
 from weft.trace import CONTROL, CONTROL_KINDS, MAINTENANCE, PAYLOAD, PAYLOAD_KINDS
 
 _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
@@ -117,13 +117,13 @@ def messages(notifications: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Traffic → messages by kind (MESSAGES); `notifications` holds their number."""
 
     def transform(traffic: DataFrame) -> DataFrame:
-        sent = F.col("kind") == r.SEND_RPC
+        sent = F.col("kind") == delivery.SEND_RPC
         counted = traffic.where(F.col("rpc").isNotNull()).groupBy("rpc")
         by_kind = counted.agg(
             F.coalesce(F.sum(F.when(sent, F.col("messages"))), F.lit(0)).alias("sent"),
             F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
-            _of(r.RECV_RPC, "received"),
-            _of(r.DROP_RPC, "dropped"),
+            _of(delivery.RECV_RPC, "received"),
+            _of(delivery.DROP_RPC, "dropped"),
         )
         of_all = by_kind.crossJoin(F.broadcast(notifications.toDF("notifications")))
         number = F.nullif(F.col("notifications"), F.lit(0))
@@ -149,16 +149,16 @@ def peers(
     """Traffic → what each peer did (PEER_LOAD). Every peer that wrote a record has a row."""
 
     def transform(traffic: DataFrame) -> DataFrame:
-        sent = F.col("kind") == r.SEND_RPC
+        sent = F.col("kind") == delivery.SEND_RPC
         payload = sent & (group_of_kind("rpc") == PAYLOAD)
         load = traffic.groupBy("peer").agg(
-            _of(r.SEND_RPC, "sent"),
-            _of(r.RECV_RPC, "received"),
+            _of(delivery.SEND_RPC, "sent"),
+            _of(delivery.RECV_RPC, "received"),
             F.coalesce(F.sum(F.when(payload, F.col("messages"))), F.lit(0)).alias("payload_sent"),
             F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
-            _of(r.PUBLISH_MESSAGE, "published"),
-            _of(r.DELIVER_MESSAGE, "deliveries"),
-            _of(r.DUPLICATE_MESSAGE, "duplicates"),
+            _of(delivery.PUBLISH_MESSAGE, "published"),
+            _of(delivery.DELIVER_MESSAGE, "deliveries"),
+            _of(delivery.DUPLICATE_MESSAGE, "duplicates"),
         )
         linked = receipts.groupBy("peer").agg(
             F.sum("parasites").alias("parasites"),

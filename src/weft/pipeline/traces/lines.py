@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from weft.protocol import records as r
-from weft.protocol.tera.tree import IHave
+from weft.protocol import delivery
+from weft.protocol.recent import IHave
 from weft.protocol.wire import Payload
 from weft.trace import FIELDS, KINDS
 
@@ -95,9 +95,14 @@ _Record = msgspec.defstruct(
 )
 _decode: Callable[[str], Any] = msgspec.json.Decoder(_Record).decode
 _KIND: dict[str | int, str] = {name: name for name in KINDS} | dict(enumerate(KINDS))
-_ABOUT_EVENTS = {r.PUBLISH_MESSAGE, r.DELIVER_MESSAGE, r.DUPLICATE_MESSAGE, r.REJECT_MESSAGE}
-_ABOUT_TOPICS = {r.JOIN, r.LEAVE}
-_RPCS = {r.SEND_RPC, r.RECV_RPC, r.DROP_RPC}
+_ABOUT_EVENTS = {
+    delivery.PUBLISH_MESSAGE,
+    delivery.DELIVER_MESSAGE,
+    delivery.DUPLICATE_MESSAGE,
+    delivery.REJECT_MESSAGE,
+}
+_ABOUT_TOPICS = {delivery.JOIN, delivery.LEAVE}
+_RPCS = {delivery.SEND_RPC, delivery.RECV_RPC, delivery.DROP_RPC}
 
 
 class BadLine(Exception):

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.pipeline.schemas import FIGURE, selected
-from weft.protocol import records as r
+from weft.protocol import delivery
 from weft.trace import GROUPS
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -115,7 +115,7 @@ def _of_messages(messages: DataFrame) -> DataFrame:
 
 
 def _of_traffic(traffic: DataFrame) -> DataFrame:
-    duplicate = F.col("kind") == r.DUPLICATE_MESSAGE
+    duplicate = F.col("kind") == delivery.DUPLICATE_MESSAGE
     number = F.coalesce(F.sum(F.when(duplicate, F.col("messages"))), F.lit(0))
     return traffic.select(number.alias("duplicates"))
 

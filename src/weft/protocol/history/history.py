@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signing import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
-from weft.protocol.context import Context, require
+from weft.protocol.context import Arrived, Context, require
+from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, server, storage
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
 from weft.protocol.history.ownership import (
@@ -41,6 +42,7 @@ from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Keep, Storage
 from weft.protocol.history.stream import Heads, Streams, routed
 from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.recent import Recent
 from weft.protocol.routing import Handlers
 from weft.protocol.seam import (
     Answer,
@@ -54,7 +56,7 @@ from weft.protocol.seam import (
     Timer,
 )
 from weft.protocol.wire import Event as Routed
-from weft.protocol.wire import Message
+from weft.protocol.wire import Message, Part
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -127,12 +129,11 @@ _COUNTERS = (
     *(f"history_refused_{reason}" for reason in Reason),
 )
 
-Route: TypeAlias = Callable[[int, Topic, Routed, bool], None]
-"""Spread an event and answer the command with this token; whether the event climbs."""
 
+class History(Delivery):
+    """Delivery where events stay."""
 
-class History:
-    """All layers of one peer's history."""
+    stored = True
 
     def __init__(
         self,
@@ -144,17 +145,15 @@ class History:
         dht: Kademlia | None,
     ) -> None:
         """`members` names members of a topic, those to ask first; `route` spreads an event."""
-        self._ctx = ctx
+        super().__init__(ctx, route)
         self._library = library
         self._sign = sign
         self._members = members
-        self._route = route
         self.readers: dict[Topic, Reader] = {}
         self._providers = Providers(ctx, dht)
         self.storage = Storage(ctx)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
-        ctx.levels = self.versions.levels
         self.ownership = Ownership(
             ctx, library, sign, self.versions, self.fetch, self.storage, members, dht
         )
@@ -220,9 +219,39 @@ class History:
             self.fetch.forget_topic(topic)
             self.versions.forget_topic(topic)
 
+    def levels(self, topic: Topic) -> list[Topic]:
+        return self.versions.levels(topic)
+
+    # --- what routing brings ----------------------------------------------------------------------
+
+    def _admit(
+        self,
+        topic: Topic,
+        recent: Recent,
+        event: Routed,
+        hops: int,
+        source: PeerId | None,
+        ask: Contact | None,
+        subscribed: bool,
+    ) -> bool:
+        opened = self.open_event(topic, event, source)
+        if opened is None:
+            return False
+        recent.admit(event, hops, source, self._ctx.now)
+        if subscribed:
+            self._ctx.tell(Arrived(opened, ask, hops))
+        return True
+
+    def source(self, sender: Contact) -> Contact | None:
+        return sender
+
     # --- publishing -------------------------------------------------------------------------------
 
-    def refuses(self, fact: Publish, origin: Topic | None = None) -> bool:
+    def _parts(self, topics: tuple[Topic, ...]) -> tuple[Part, ...]:
+        """Each topic describes the event by itself, so there is nothing to share."""
+        return ()
+
+    def refuses(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether this peer may not publish there, as far as it knows; then that is answered.
         `origin` is the sub-topic that the event climbs from, if it does."""
         if self.versions.refuses_me(fact.topic):
@@ -236,12 +265,12 @@ class History:
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def publish(self, fact: Publish, number: int, origin: Topic | None = None) -> None:
+    def _spread(self, fact: Publish, event: Routed, origin: Topic | None) -> None:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
         `refuses`."""
         topic, ctx = fact.topic, self._ctx
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
-        event = seal_event(
+        sealed = seal_event(
             self._sign,
             publisher=ctx.me.peer,
             topic=topic,
@@ -249,10 +278,10 @@ class History:
             created_ms=fact.published_ms,
             parents=self.streams.parents(topic),
             link=self.versions.link(topic),
-            metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+            metadata={INCARNATION: ctx.incarnation, NUMBER: event.number, **climbed},
         )
-        self.streams.append(event)
-        self.storage.publish(event, lambda error: self._on_published(fact.token, event, error))
+        self.streams.append(sealed)
+        self.storage.publish(sealed, lambda error: self._on_published(fact.token, sealed, error))
 
     def _on_published(self, token: int, event: Event, error: str) -> None:
         self.streams.settle(event, error)
@@ -269,8 +298,9 @@ class History:
         """The event in a block that routing brought; None if it must not be passed on."""
         return self.streams.open(topic, event, sender)
 
-    def take_in(self, event: Event, source: Contact | None, hops: int) -> None:
+    def on_arrived(self, signal: Arrived) -> None:
         """An event that routing brought and `open_event` let through."""
+        event, source, hops = signal.event, signal.source, signal.hops
         found = self.readers.get(event.topic)
         if found is not None:
             found.on_event(event, source, hops)

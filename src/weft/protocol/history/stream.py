@@ -52,10 +52,10 @@ from weft.documents.descriptor import Event, known_event, number_of, verify_even
 from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
 from weft.protocol.context import Context
+from weft.protocol.delivery import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.history.fetch import Fetch, Providers
 from weft.protocol.history.ownership import Versions, Waiting
 from weft.protocol.history.storage import Storage
-from weft.protocol.records import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.seam import Deliver
 from weft.protocol.wire import Counter, Message
 from weft.protocol.wire import Event as Routed

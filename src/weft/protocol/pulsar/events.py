@@ -3,7 +3,7 @@
 An event of a member goes over all its links, and each member passes it on over all of its own but
 the one it came by.
 
-Over every new link, and every cycle, the two ends compare what they have seen (`repairing.py`). So
+Over every new link, and every cycle, the two ends compare what they have seen (`recent.py`). So
 a member that was without a parent for a while gets what it missed and gives what should have gone
 up, two parts of a tree that find each other again end with the same events, and a lost message is
 made up for within some cycles. A repaired event is passed on like any other: what a member missed,
@@ -13,14 +13,13 @@ those below it missed as well.
 from __future__ import annotations
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import repairing
+from weft.protocol import recent
 from weft.protocol.context import Context
+from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch, Trees
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.records import DUPLICATE_MESSAGE
 from weft.protocol.seam import Millis
-from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
 from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules.draw import stream_of
 from weft.rules.multicast import onward
@@ -33,8 +32,9 @@ _DIFFERS_MAX = 2
 class Events:
     """The events of one peer's trees."""
 
-    def __init__(self, ctx: Context, trees: Trees) -> None:
+    def __init__(self, ctx: Context, delivery: Delivery, trees: Trees) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self._trees = trees
 
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
@@ -44,7 +44,7 @@ class Events:
             return False
         if branch.recent.admit(event, 0, None, self._ctx.now):
             if branch.subscribed and not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self._push(branch, event, 0, None)
         return True
 
@@ -78,12 +78,12 @@ class Events:
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None and not branch.fresh:
-            repairing.on_offer(self._ctx, branch.recent, sender, message)
+            recent.on_offer(self._ctx, branch.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None:
-            repairing.on_want(self._ctx, branch.recent, sender, message)
+            recent.on_want(self._ctx, branch.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         branch = self._trees.get(message.topic)
@@ -100,9 +100,7 @@ class Events:
         it has."""
         if branch.fresh:
             return False
-        return repairing.compare(
-            self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms
-        )
+        return recent.compare(self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
@@ -123,9 +121,10 @@ class Events:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
-        ask = branch.subscribers().get(sender.peer) if self._ctx.open_event is not None else None
-        taken = take_in(
-            self._ctx, branch.topic, branch.recent, event, hops, sender, branch.subscribed, ask
+        delivery, source = self._delivery, sender.peer
+        ask = branch.subscribers().get(source) if delivery.stored else None
+        taken = delivery.take_in(
+            branch.topic, branch.recent, event, hops, source, ask, branch.subscribed
         )
         if taken:
             self._push(branch, event, hops, sender.peer)

@@ -20,9 +20,10 @@ from typing import TypeAlias, Union
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LookupDone, require
+from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
-from weft.protocol.liveness import Liveness
+from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
@@ -31,7 +32,6 @@ from weft.protocol.pulsar.events import Events
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Millis, Scheme
-from weft.protocol.tera.links import LinkList
 from weft.protocol.wire import LIST_MAX, Event, Payload
 from weft.rules.multicast import is_cut_off, is_overdue
 
@@ -61,11 +61,11 @@ class Config:
 class Pulsar(Routing):
     """One peer's part in Pulsarcast's trees."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, liveness: Liveness) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia, liveness: Liveness) -> None:
+        super().__init__(ctx, delivery)
         self._liveness = liveness
         self.trees = Trees(ctx)
-        self._events = Events(ctx, self.trees)
+        self._events = Events(ctx, delivery, self.trees)
         self._attachment = Attachment(ctx, dht, self.trees, self._events)
         self._roots = self._attachment.roots
 

@@ -1,34 +1,93 @@
-"""The access point table: for some topics, one peer that is subscribed (TERA, Section 3).
+"""Access points: for some topics, one peer that is subscribed; and how to look one up (TERA,
+Section 3 and 4.2.2).
 
-Filled by advertisements under the rules of `rules/tera.py`. Also estimates how many topics are
-active, by comparing samples of other peers' tables with this one.
+The table (`AccessPoints`) is filled by advertisements under the rules of `rules/tera.py`. It also
+estimates how many topics are active, by comparing samples of other peers' tables with this one.
+
+A lookup (`Lookup`) asks the own table first, then sends random walks through the general overlay.
+Each visited peer answers from its table and (unless switched off, as in the paper's experiments)
+from its own subscriptions; a walk that ends without an answer says so, and a walk that is lost is
+given up after a timeout. Lookups beyond a bound wait for their turn.
 
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
 one topic name different overlays, the table's owner tells one advertiser of the other (`Hint`),
 so parts of an unpopular topic find each other long before one advertises to the other.
 
-Deviation: a newcomer is given a copy of the table of whoever lets it in. Advertisements alone would
-need thousands of cycles to fill a table, and where peers come and go all the time most tables
+Deviation: a newcomer is given a copy of the table of the peer that lets it in. Advertisements alone
+would need thousands of cycles to fill a table, and where peers come and go all the time most tables
 would stay nearly empty (measured, `tera-churn`: at 1 % a cycle, copies are what keeps lookups
 successful).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from weft.ids import Contact, OverlayId, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require
-from weft.protocol.cyclon import MEMBERS_MAX
+from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
+from weft.protocol.context import Context, LookupDone, require
 from weft.protocol.liveness import topic_fingerprint
+from weft.protocol.membership import MEMBERS_MAX, Cyclon
+from weft.protocol.publishing import AVOID_MAX
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
-from weft.rules import tera
+from weft.rules import tera as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
+
+
+class Advert(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
+
+
+class Advertisement(Message, frozen=True, tag=10):
+    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+
+
+class Hint(Message, frozen=True, tag=29):
+    """From a third peer that heard of two overlays of one topic: the other one is there."""
+
+    topic: WireTopic
+    overlay: Counter
+    member: Contact
+
+
+class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    overlay: Counter
+    access_point: Contact
+
+
+class TableCopy(Message, frozen=True, tag=39):
+    """A page of the sender's access point table, for a peer that has just joined."""
+
+    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
+
+
+class LookupWalk(Message, frozen=True, tag=11):
+    topic: WireTopic
+    origin: Contact
+    lookup: Counter
+    steps: Annotated[int, Meta(ge=0, le=4096)]
+    avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
+
+
+class LookupHit(Message, frozen=True, tag=12):
+    lookup: Counter
+    access_point: Contact
+
+
+class LookupMiss(Message, frozen=True, tag=13):
+    """A walk ended without an answer; the origin need not wait for it."""
+
+    lookup: Counter
+
+
+LOOKUP = "lookup"
 
 
 @dataclass(frozen=True)
@@ -73,36 +132,6 @@ class Config:
         require(0 < self.lookup_success < 1, "tera.lookup_success must lie between 0 and 1")
 
 
-class Advert(Struct, frozen=True, array_like=True, gc=False):
-    topic: WireTopic
-    overlay: Counter
-    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
-
-
-class Advertisement(Message, frozen=True, tag=10):
-    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
-
-
-class Hint(Message, frozen=True, tag=29):
-    """From a third peer that heard of two overlays of one topic: the other one is there."""
-
-    topic: WireTopic
-    overlay: Counter
-    member: Contact
-
-
-class TableEntry(Struct, frozen=True, array_like=True, gc=False):
-    topic: WireTopic
-    overlay: Counter
-    access_point: Contact
-
-
-class TableCopy(Message, frozen=True, tag=39):
-    """A page of the sender's access point table, for somebody who has just joined."""
-
-    entries: Annotated[list[TableEntry], Meta(max_length=LIST_MAX)]
-
-
 _ADMIT = stream_of("apt.admit")
 _EVICT = stream_of("apt.evict")
 _SAMPLE = stream_of("apt.sample")
@@ -111,6 +140,11 @@ _COPY_PAGE = 64
 """guess: entries of a copied table in one message, some 5 to 20 kB."""
 _FORGET_AFTER = 4_096
 """guess: the tallies behind the topic estimate are halved after so many sampled topics."""
+_NUMBER = stream_of("lookup.number")
+_TRIES_MAX = 3
+"""guess: walks sent again when some were lost on the way and none found anything."""
+_AT_ONCE_MAX = 64
+"""guess: bounds the walks of a peer that subscribes to very many topics at once."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -134,9 +168,6 @@ class AccessPoints:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def topics(self) -> list[Topic]:
-        return list(self._topics)
-
     def find(self, topic: Topic) -> Contact | None:
         entry = self._entries.get(topic)
         return entry.contact if entry is not None else None
@@ -148,9 +179,10 @@ class AccessPoints:
         overlay = OverlayId(advert.overlay)
         if old is not None:
             if old.overlay != overlay and old.contact.peer != sender.peer:
-                self._introduce(sender, overlay, advert.topic, old)
+                self._ctx.counters["hints_sent"] += 1
+                self._ctx.send(sender, Hint(advert.topic, old.overlay, old.contact))
             self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint)
-        elif tera.admits(self._ctx.bits(_ADMIT), advert.popularity):
+        elif rules.admits(self._ctx.bits(_ADMIT), advert.popularity):
             self._insert(advert.topic, Entry(sender, overlay, topic_fingerprint(advert.topic)))
 
     def copy(self) -> Iterator[TableCopy]:
@@ -176,10 +208,6 @@ class AccessPoints:
             self._insert(copied.topic, entry)
             room -= 1
 
-    def _introduce(self, sender: Contact, overlay: OverlayId, topic: Topic, old: Entry) -> None:
-        self._ctx.counters["hints_sent"] += 1
-        self._ctx.send(sender, Hint(topic, old.overlay, old.contact))
-
     def _insert(self, topic: Topic, entry: Entry) -> None:
         self._entries[topic] = entry
         self._slots[topic] = len(self._topics)
@@ -187,7 +215,7 @@ class AccessPoints:
         self._fingerprints[entry.fingerprint] = topic
         while len(self._topics) > self._ctx.config.tera.table_size:
             bits = self._ctx.bits(_EVICT)
-            self.forget(self._topics[tera.evicted_slot(bits, len(self._topics))])
+            self.forget(self._topics[rules.evicted_slot(bits, len(self._topics))])
 
     def forget(self, topic: Topic) -> None:
         entry = self._entries.pop(topic, None)
@@ -225,4 +253,146 @@ class AccessPoints:
 
     def topics_active(self) -> int:
         """The estimated number of active topics; 0 while unknown."""
-        return tera.topics_active(len(self._entries), self._offered, self._shared)
+        return rules.topics_active(len(self._entries), self._offered, self._shared)
+
+
+class _Search:
+    """A lookup by walks."""
+
+    __slots__ = ("avoid", "done", "found", "serial", "topic", "tries", "walks")
+
+    def __init__(self, topic: Topic, avoid: list[PeerId], done: type[LookupDone]) -> None:
+        self.topic = topic
+        self.avoid = avoid
+        self.done = done  # the signal that tells its end
+        self.tries = 0
+        self.serial = 0  # of the timer that counts
+        self.walks = 0  # that have not reported yet
+        self.found: list[Contact] = []
+
+
+class Lookup:
+    """Lookups this peer has started, and its answers to others' walks."""
+
+    def __init__(self, ctx: Context, table: AccessPoints, view: Cyclon) -> None:
+        self._ctx = ctx
+        self._table = table
+        self._view = view
+        self._searches: dict[int, _Search] = {}
+        self._timers: dict[int, int] = {}  # timer serial -> lookup
+        self._waiting: dict[int, _Search] = {}
+
+    def start(
+        self, topic: Topic, avoid: Iterable[PeerId] = (), done: type[LookupDone] = LookupDone
+    ) -> int:
+        """Begin a lookup; the signal `done` with this number follows, perhaps at once.
+
+        `avoid` names access points that turned out stale: others may still have them.
+        """
+        number = self._ctx.bits(_NUMBER) >> 1  # not to be guessed by strangers
+        avoided = list(avoid)[:AVOID_MAX]
+        known = self._table.find(topic)
+        if known is not None and known.peer != self._ctx.me.peer and known.peer not in avoided:
+            self._ctx.tell(done(number, topic, (known,)))
+        else:
+            self._waiting[number] = _Search(topic, avoided, done)
+            self._start_waiting()
+        return number
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._searches) < _AT_ONCE_MAX:
+            number = next(iter(self._waiting))
+            search = self._waiting.pop(number)
+            self._searches[number] = search
+            self._ctx.counters["lookups"] += 1
+            self._walk(number, search)
+
+    def _visits(self) -> int:
+        """K for the wanted success, from the estimated number of topics."""
+        tera = self._ctx.config.tera
+        topics = self._table.topics_active()
+        if not topics:
+            return tera.lookup_visits_unknown
+        visits = rules.visits_needed(
+            tera.lookup_success, len(self._table), topics, tera.lookup_visits_max
+        )
+        return max(visits, tera.lookup_visits_unknown)
+
+    def _walk(self, number: int, search: _Search) -> None:
+        ctx, tera = self._ctx, self._ctx.config.tera
+        starts = self._view.sample(tera.walks)
+        if not starts:
+            self._close(number, search)
+            return
+        steps = rules.steps_of_each(self._visits(), len(starts))
+        search.tries += 1
+        search.walks = len(starts)
+        search.serial = ctx.next_serial()
+        self._timers[search.serial] = number
+        walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid)
+        for contact in starts:
+            ctx.send(contact, walk)
+        ctx.set_timer(tera.lookup_timeout_ms, LOOKUP, search.topic, search.serial)
+
+    # --- others' walks ------------------------------------------------------------------------
+
+    def on_walk(self, message: LookupWalk, subscribed: bool) -> None:
+        ctx = self._ctx
+        home = message.origin.peer == ctx.me.peer  # came back: the visit counts, we know nothing
+        answer = None
+        if subscribed and not home and ctx.config.tera.answer_from_subscriptions:
+            answer = ctx.me
+        elif not home:
+            answer = self._table.find(message.topic)
+        if answer is not None and answer.peer not in (message.origin.peer, *message.avoid):
+            ctx.send(message.origin, LookupHit(message.lookup, answer))
+            return
+        onward = self._view.neighbour() if message.steps > 0 else None
+        if onward is not None:
+            left = min(message.steps, ctx.config.tera.lookup_visits_max) - 1
+            ctx.send(
+                onward,
+                LookupWalk(message.topic, message.origin, message.lookup, left, message.avoid),
+            )
+        elif home:
+            self.on_miss(LookupMiss(message.lookup))
+        else:
+            ctx.send(message.origin, LookupMiss(message.lookup))
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def on_hit(self, message: LookupHit) -> None:
+        search = self._searches.get(message.lookup)
+        if search is not None and message.access_point.peer != self._ctx.me.peer:
+            search.found.append(message.access_point)
+            self._end(message.lookup, search)
+
+    def on_miss(self, message: LookupMiss) -> None:
+        search = self._searches.get(message.lookup)
+        if search is not None:
+            search.walks -= 1
+            if search.walks <= 0:
+                self._end(message.lookup, search)
+
+    def on_timer(self, serial: int) -> None:
+        """Walks that have not reported are lost: their silence says nothing, so walk again."""
+        number = self._timers.pop(serial, 0)
+        search = self._searches.get(number)
+        if search is None or search.serial != serial:
+            return
+        if search.tries < _TRIES_MAX:
+            self._walk(number, search)
+        else:
+            self._close(number, search)
+        self._start_waiting()
+
+    def _end(self, number: int, search: _Search) -> None:
+        self._close(number, search)
+        self._start_waiting()
+
+    def _close(self, number: int, search: _Search) -> None:
+        del self._searches[number]
+        self._timers.pop(search.serial, None)
+        if not search.found:
+            self._ctx.counters["lookups_empty"] += 1
+        self._ctx.tell(search.done(number, search.topic, tuple(search.found)))

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-from msgspec import Meta
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LinkDown, LinkUp, require
 from weft.protocol.seam import Millis
-from weft.protocol.wire import LIST_MAX, Counter, Message
+from weft.protocol.wire import Counter, Message
 from weft.rules import tree
 from weft.rules.draw import stream_of
 
@@ -60,13 +57,6 @@ class LinkReply(Message, frozen=True, tag=17):
 
 class Unlink(Message, frozen=True, tag=18):
     topic: WireTopic
-
-
-class LinkList(Message, frozen=True, tag=21):
-    """Sent when fingerprints differ: the topics in which the sender holds a link."""
-
-    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
-    first: bool  # False: an answer, not to be answered again
 
 
 class LinkRelease(Message, frozen=True, tag=33):

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
-from weft.protocol.cyclon import Cyclon
+from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules.collide import most_likely_size, starts_run, to_advertise

@@ -7,8 +7,20 @@ with the view and ranked by weight; the first stay. The ranking does not depend 
 the views of different topics fall on the same peers. From the view come the links of the push tree
 (`links.py`), and flood and gossip spread over it.
 
+Views are directed, so a member may be in nobody's view, and then no walk finds it. `InLinks` counts
+by whom a peer is held: a member that takes another into its view tells it, and a member that drops
+it too (`InLink`); a walk that comes from a member tells the same. A peer that has lost its last
+in-link asks its neighbours to adopt it at once, one after the other, the lightest first: each
+answers whether it holds the asker now, and the next is asked if not. After all were asked it waits
+for its next period.
+
+A ranking that leans to shared topics needs to know which topics other peers are in
+(`Acquaintances`). Only peers whose ranking leans tell their topics, in the walks that they send, so
+those of the others stay unknown; two members of a topic share at least that one.
+
 Invariants: no self and no duplicate in the view; never more entries than wanted, and fewer only
-while this peer knows no more members.
+while this peer knows no more members; at most `_HOLDERS_MAX` holders and `_PEERS_MAX` peers'
+topics are remembered; in one period every neighbour is asked to adopt at most once.
 
 Deviation: a walk carries only the members that rank first at its origin, as many as the origin
 wants: any peer can compute a weight, and the origin would drop the others anyway. A walk so has
@@ -23,27 +35,76 @@ further steps, which it answers itself; two of them unanswered, and it is droppe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, TypeAlias, Union
 
-from weft.ids import Contact, PeerId, Topic
+from msgspec import Meta, Struct
+
+from weft.bounded import BoundedDict
+from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.messages_stan import (
-    CANDIDATES_MAX,
-    Candidate,
-    CollectReply,
-    CollectWalk,
-    InLink,
-)
+from weft.protocol.liveness import topic_fingerprint
+from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
-from weft.protocol.tera.acquaintances import Acquaintances
-from weft.protocol.tera.in_links import InLinks
+from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import stan as rules
 from weft.rules import tree
-from weft.rules.draw import slots_in, stream_of, subset_mask
+from weft.rules.draw import absorb, slots_in, stream_of, subset_mask
 from weft.rules.tera import next_period
+
+CANDIDATES_MAX = 64
+"""guess: neighbours that one walk is asked for and carries; a view holds ln n + 4.6."""
+TOPICS_MAX = 512
+"""guess: fingerprints of topics in one walk."""
+STEPS_MAX = 64
+
+
+class Candidate(Struct, frozen=True, array_like=True, gc=False):
+    """A member that may become a neighbour of the walk's origin."""
+
+    contact: Contact
+    shared: Annotated[int, Meta(ge=1, le=1 << 16)] = 1  # topics shared with the walk's origin
+
+
+Candidates: TypeAlias = Annotated[list[Candidate], Meta(max_length=CANDIDATES_MAX)]
+
+
+class CollectWalk(Message, frozen=True, tag=30):
+    """Gathers, step by step, the members that rank first at its origin."""
+
+    topic: WireTopic
+    origin: Contact
+    walk: Counter
+    steps: Annotated[int, Meta(ge=0, le=STEPS_MAX)]
+    wanted: Annotated[int, Meta(ge=1, le=CANDIDATES_MAX)]
+    found: Candidates
+    # Fingerprints of the origin's topics, only where its ranking leans to shared ones.
+    topics: Annotated[list[Counter], Meta(max_length=TOPICS_MAX)] = []
+
+
+class CollectReply(Message, frozen=True, tag=31):
+    topic: WireTopic
+    walk: Counter
+    found: Candidates
+
+
+class AdoptMe(Message, frozen=True, tag=32):
+    """The sender is perhaps in nobody's view; answered by InLink."""
+
+    topic: WireTopic
+
+
+class InLink(Message, frozen=True, tag=35):
+    """Whether the sender has the receiver in its view from now on."""
+
+    topic: WireTopic
+    held: bool
+    found: bool  # whether walks find the sender otherwise than through the receiver
+
+
+StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, InLink]
 
 
 @dataclass(frozen=True)
@@ -78,10 +139,48 @@ _UNANSWERED_MAX = 2
 _BURIED_MAX = 32
 _BURIED_CYCLES = 20
 """guess: for so long nobody's walk brings back a peer that left or cannot be reached."""
+_HOLDERS_MAX = 64
+"""guess: views have ten to twenty entries, so few are in more views than this; what matters is
+whether there is one."""
+_PEERS_MAX = 128
+"""guess: several views; each takes up to 4 kB."""
 
 _number = lru_cache(maxsize=1 << 14)(rules.number_of)
 _weight = lru_cache(maxsize=1 << 14)(rules.weight)
 """Asked for again and again, with the same few peers."""
+
+
+class Acquaintances:
+    """Which topics other peers are in, as far as they said; one per peer, for all its topics."""
+
+    __slots__ = ("_mine", "_others", "_topics")
+
+    def __init__(self, topics: Iterable[Topic]) -> None:
+        self._topics = topics  # of this peer, as they come and go
+        self._others: BoundedDict[PeerId, frozenset[int]] = BoundedDict(_PEERS_MAX)
+        self._mine: tuple[tuple[Topic, ...], list[int]] = ((), [])
+
+    def mine(self) -> list[int]:
+        """Fingerprints of this peer's topics; of very many, the same ones as other peers take."""
+        topics = tuple(self._topics)
+        if topics != self._mine[0]:
+            prints = sorted(
+                (topic_fingerprint(topic) for topic in topics), key=lambda one: absorb(0, one)
+            )
+            self._mine = topics, prints[:LIST_MAX]
+        return self._mine[1]
+
+    def learn(self, peer: PeerId, topics: list[int]) -> None:
+        if topics:
+            self._others.renew(peer, frozenset(topics))
+
+    def shared_with_me(self, peer: PeerId) -> int:
+        return self.shared(peer, self.mine()) if peer in self._others else 1
+
+    def shared(self, peer: PeerId, topics: list[int]) -> int:
+        """In how many of these topics a peer is, at least the one that it is asked about in."""
+        known = self._others.get(peer)
+        return max(1, sum(topic in known for topic in topics)) if known is not None else 1
 
 
 class Entry:
@@ -96,6 +195,95 @@ class Entry:
         self.adopted = False  # kept whatever its weight
         self.heard = heard
         self.unanswered = 0
+
+
+class InLinks:
+    """The in-links of one peer in one topic."""
+
+    __slots__ = ("_asked", "_ctx", "_passed", "_topic", "holders")
+
+    def __init__(self, ctx: Context, topic: Topic) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self.holders: dict[PeerId, None] = {}
+        self._passed: Millis = ctx.now  # when a walk from afar last came by
+        self._asked: dict[PeerId, None] = {}  # in this period
+
+    @property
+    def _tells(self) -> bool:
+        return self._ctx.config.stan.enabled and self._ctx.config.stan.adopt
+
+    @property
+    def _quiet(self) -> int:
+        """Periods, of the longest, in which no walk from afar came: everyone's walks together pass
+        each member several times in one."""
+        config = self._ctx.config.stan
+        return (self._ctx.now - self._passed) // max(1, config.period_max * config.period_ms)
+
+    def is_lonely(self) -> bool:
+        return self._tells and rules.is_lonely(len(self.holders), self._quiet)
+
+    def can_be_found(self, without: PeerId) -> bool:
+        """Whether walks find this peer otherwise than through one other peer."""
+        others = len(self.holders) - (without in self.holders)
+        return rules.can_be_found(self._quiet == 0, others)
+
+    # --- what others say ------------------------------------------------------------------------
+
+    def on_walk(self, sender: PeerId, origin: PeerId) -> None:
+        """A walk came from one that holds this peer."""
+        self.add(sender)
+        if rules.is_from_afar(0 if sender == origin else 1):
+            self._passed = self._ctx.now
+
+    def add(self, peer: PeerId) -> None:
+        if peer in self.holders or len(self.holders) < _HOLDERS_MAX:
+            self.holders[peer] = None
+
+    def forget(self, peer: PeerId) -> None:
+        """The peer is gone."""
+        self.holders.pop(peer, None)
+
+    def on_notice(self, sender: Contact, notice: InLink, neighbours: Iterable[Contact]) -> None:
+        """A member says whether it holds this peer; a peer that was refused, or is held by nobody,
+        asks the next one."""
+        if notice.held:
+            self.add(sender.peer)
+        else:
+            self.forget(sender.peer)
+        refused = sender.peer in self._asked and not (notice.held and notice.found)
+        if refused or not self.holders:
+            self.ask(neighbours)
+
+    # --- what this peer says --------------------------------------------------------------------
+
+    def tell(self, peer: Contact, held: bool) -> None:
+        if self._tells:
+            found = self.can_be_found(peer.peer)
+            self._ctx.send(peer, InLink(self._topic, held, found))
+
+    def tell_all(self, before: Mapping[PeerId, Entry], after: Mapping[PeerId, Entry]) -> None:
+        """Tell the members that this peer's view has dropped or taken in."""
+        for peer, entry in before.items():
+            if peer not in after:
+                self.tell(entry.contact, held=False)
+        for peer, entry in after.items():
+            if peer not in before:
+                self.tell(entry.contact, held=True)
+
+    def new_period(self, neighbours: Iterable[Contact]) -> None:
+        """Everybody may be asked again, by a member that is lonely."""
+        self._asked = {}
+        if self.is_lonely():
+            self._ctx.counters["stan_lonely"] += 1
+            self.ask(neighbours)
+
+    def ask(self, neighbours: Iterable[Contact]) -> None:
+        """Ask the first neighbour that was not asked yet."""
+        to = next((each for each in neighbours if each.peer not in self._asked), None)
+        if to is not None and self.is_lonely():
+            self._asked[to.peer] = None
+            self._ctx.send(to, AdoptMe(self._topic))
 
 
 class Stan:
@@ -128,8 +316,9 @@ class Stan:
         self.wanted = 0
         self._period = 1
         self._due: Millis = ctx.now + ctx.config.stan.period_ms
-        self._asked: dict[int, tuple[PeerId | None, Millis]] = {}  # walks, and whom they confirm
-        self._buried: dict[PeerId, Millis] = {}
+        # Walks on their way: the neighbour that each confirms, if it does, and since when.
+        self._asked: BoundedDict[int, tuple[PeerId | None, Millis]] = BoundedDict(_WALKS_MAX)
+        self._buried: BoundedDict[PeerId, Millis] = BoundedDict(_BURIED_MAX)
         self.in_links = InLinks(ctx, topic)
 
     # --- the view -------------------------------------------------------------------------------
@@ -166,18 +355,14 @@ class Stan:
             places.append((tree.pair_weight(mine, theirs), number, contact))
         return [contact for _, _, contact in sorted(places, key=lambda place: place[:2])]
 
-    def resize(self, members: int) -> None:
-        """Follow the estimate of the topic's size: up at once, down only by two or more, since
-        estimates are noisy and views shall stay."""
+    def follow(self, members: int) -> None:
+        """Be as large as the topic's estimated size asks for, with members that this peer knows:
+        up at once, down only by two or more, since estimates are noisy and views shall stay."""
         fixed = self._ctx.config.stan.view_size
         wanted = min(fixed or rules.view_size(members), CANDIDATES_MAX)
         if wanted > self.wanted or wanted < self.wanted - 1:
             self.wanted = wanted
             self._keep(self.entries)
-
-    def follow(self, members: int) -> None:
-        """Be as large as the topic asks for, with whom this peer knows."""
-        self.resize(members)
         self.fill()
 
     def fill(self) -> None:
@@ -231,15 +416,13 @@ class Stan:
         """The peer left the topic or cannot be reached."""
         lasts = _BURIED_CYCLES * self._ctx.config.cyclon.cycle_ms
         self._buried[peer] = self._ctx.now + lasts
-        if len(self._buried) > _BURIED_MAX:
-            del self._buried[next(iter(self._buried))]
         self.in_links.forget(peer)
         if self.entries.pop(peer, None) is not None:
             self._soon()
-            self.fill()  # by somebody that this peer knows, if it knows one
+            self.fill()  # by a member that this peer knows, if it knows one
 
     def leave(self) -> None:
-        """This peer leaves the topic, and holds nobody any more."""
+        """This peer leaves the topic, and holds no member any more."""
         self.in_links.tell_all(self.entries, {})
 
     def heard_from(self, peer: PeerId) -> None:
@@ -271,8 +454,8 @@ class Stan:
 
     def _expire(self) -> None:
         ctx = self._ctx
-        if self._buried:
-            self._buried = {peer: at for peer, at in self._buried.items() if at > ctx.now}
+        for peer in [peer for peer, until in self._buried.items() if until <= ctx.now]:
+            del self._buried[peer]
         limit = ctx.now - ctx.config.cyclon.reply_timeout_ms
         for walk in [walk for walk, (_, since) in self._asked.items() if since <= limit]:
             asked, _ = self._asked.pop(walk)
@@ -306,8 +489,6 @@ class Stan:
         ctx = self._ctx
         walk = ctx.next_serial()
         self._asked[walk] = (confirms, ctx.now)
-        if len(self._asked) > _WALKS_MAX:
-            del self._asked[next(iter(self._asked))]
         topics = self._acquaintances.mine() if ctx.config.stan.lean else []
         ctx.send(to, CollectWalk(self._topic, ctx.me, walk, steps, self.wanted, [], topics))
 
@@ -395,7 +576,7 @@ class Stan:
             self.in_links.tell(sender, held)
 
     def on_in_link(self, sender: Contact, message: InLink) -> None:
-        """Somebody took this peer into its view, or dropped it from there."""
+        """A member took this peer into its view, or dropped it from there."""
         self.heard_from(sender.peer)
         self.in_links.on_notice(sender, message, self._neighbours())
         if not self.in_links.holders:

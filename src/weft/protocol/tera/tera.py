@@ -1,8 +1,12 @@
 """TERA's routing of one peer: its layers put together (Baldoni et al., 2007, Section 3).
 
-From below: the access point table and lookups over the general overlay, advertisements,
-subscriptions, and one `TopicState` per subscribed topic. This file composes: what the peer tells
-goes to the layer it belongs to, messages by way of `inbox.py`.
+From below: the access point table and lookups over the general overlay, subscriptions and their
+advertisements, and one `TopicState` per subscribed topic. This file composes: what the peer tells
+goes to the layer it belongs to, and so does each message.
+
+Messages about a topic that this peer is not subscribed to are refused in a way that makes the
+sender stop: it learns that this peer is not a member (`Refusals`). A peer that routes otherwise
+refuses all messages of TERA's in the same way.
 
 One timer of the peer drives the topics that are due and the advertisements, so that a peer in
 very many topics has no timer per topic.
@@ -10,65 +14,149 @@ very many topics has no timer per topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
-from weft.ids import GENERAL, Contact, PeerId, Topic
-from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone, SubscriptionsChanged
-from weft.protocol.cyclon import Cyclon
-from weft.protocol.liveness import Liveness
+from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
+from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.delivery import Delivery, note_parasite
+from weft.protocol.liveness import LinkList, Liveness
+from weft.protocol.membership import (
+    NO_NEWS,
+    Cyclon,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+    JoinWalk,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
+from weft.protocol.multi_topic import Again, MultiTopic
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
-from weft.protocol.tera import lookup, status, subscribing, tree
-from weft.protocol.tera.access_points import AccessPoints
-from weft.protocol.tera.advertising import Advertising
-from weft.protocol.tera.inbox import Inbox
-from weft.protocol.tera.lookup import Lookup
-from weft.protocol.tera.schedule import Schedule
-from weft.protocol.tera.subscribing import Subscribing
+from weft.protocol.tera.access_points import (
+    LOOKUP,
+    AccessPoints,
+    Advertisement,
+    Hint,
+    Lookup,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+    TableCopy,
+)
+from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
+from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.size import SampleReply, SampleWalk
+from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.wire import Event
+from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
+from weft.protocol.wire import LIST_MAX, Event, Payload, Span
 
-NEW_TOPICS = "new_topics"
 _FEW_TOPICS = 64
 """guess: up to so many topics are looked through when a peer is lost."""
-_NEW_TOPICS_MS = 20
-"""guess: new subscriptions gathered into one advertisement for so long."""
+
+TopicHandler: TypeAlias = Callable[[TopicState, Contact, Any], None]
+
+_TO_MEMBERS: dict[type, TopicHandler] = {
+    JoinWalk: lambda state, sender, message: state.view.on_join_walk(message),
+    JoinGift: lambda state, sender, message: state.view.on_join_gift(message),
+    Hint: TopicState.on_hint,
+    SampleWalk: lambda state, sender, message: state.size.on_walk(message),
+    SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
+    LinkRequest: lambda state, sender, message: state.links.on_request(
+        sender, message, state.recent.fingerprint()
+    ),
+    LinkReply: TopicState.on_link_reply,
+    LinkRelease: lambda state, sender, message: state.on_link_release(sender),
+    Unlink: lambda state, sender, message: state.links.on_unlink(sender),
+    IHave: TopicState.on_ihave,
+    Graft: TopicState.on_graft,
+    Prune: TopicState.on_prune,
+    CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
+    CollectReply: TopicState.on_collect_reply,
+    AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
+    InLink: lambda state, sender, message: state.stan.on_in_link(sender, message),
+    Offer: TopicState.on_offer,
+    Want: TopicState.on_want,
+    Repair: TopicState.on_repair,
+}
+"""Messages that only members of a topic answer."""
 
 
 class Tera(Routing):
-    """See the module's text."""
+    """One peer's part in TERA."""
 
     shares_events = True
 
-    def __init__(self, ctx: Context, general: Cyclon, liveness: Liveness) -> None:
-        super().__init__(ctx)
+    def __init__(
+        self,
+        ctx: Context,
+        delivery: Delivery,
+        multi_topic: MultiTopic,
+        general: Cyclon,
+        liveness: Liveness,
+    ) -> None:
+        super().__init__(ctx, delivery)
+        self._multi_topic = multi_topic
         self._general = general
         self._liveness = liveness
-        ctx.twins.linked_in = liveness.topics_with
-        self.topics: dict[Topic, TopicState] = {}
         self.table = AccessPoints(ctx)
-        self.lookup = Lookup(ctx, self.table, general)
-        self.advertising = Advertising(ctx, general, self.topics)
-        self.subscribing = Subscribing(ctx, self.topics, self.table, self.lookup, self.advertising)
-        self._inbox = Inbox(ctx, self.topics, self.table, liveness, self.lookup, self.subscribing)
+        self._lookup = Lookup(ctx, self.table, general)
+        self._joins = Joins(ctx, delivery, multi_topic, general, self.table, self._lookup)
+        self.topics = self._joins.topics
+        self._refusals = Refusals(ctx)
         self._schedule = Schedule()
         self._cycle = 0
-        self._new_topics_armed = False
 
     def handlers(self) -> Handlers:
-        return self._inbox.handlers()
+        table, lookup = self.table, self._lookup
+        to_members: Handlers = {kind: self._to_members(on) for kind, on in _TO_MEMBERS.items()}
+        return {
+            **to_members,
+            Payload: self._on_payload,
+            Again: self._on_again,
+            RouteEvent: self._on_route_event,
+            ShuffleRequest: self._on_shuffle_request,
+            ShuffleReply: self._on_shuffle_reply,
+            JoinRequest: self._on_join_request,
+            JoinReply: self._joins.on_join_reply,
+            LeaveNotice: self._on_leave_notice,
+            Advertisement: self._on_advertisement,
+            TableCopy: lambda sender, message: table.on_copy(message),
+            LookupWalk: self._on_lookup_walk,
+            LookupHit: lambda sender, message: lookup.on_hit(message),
+            LookupMiss: lambda sender, message: lookup.on_miss(message),
+            LinkList: self._on_link_list,
+        }
+
+    def _to_members(self, handle: TopicHandler) -> Callable[[Contact, Any], None]:
+        topics, refuse = self.topics, self._refusals.refuse
+
+        def on_message(sender: Contact, message: Any) -> None:
+            state = topics.get(message.topic)
+            if state is not None:
+                handle(state, sender, message)
+            else:
+                refuse(sender, message)
+
+        return on_message
 
     def timers(self) -> Timers:
         return {
-            tree.LAZY: self._on_tree_timer,
-            tree.MISSING: self._on_tree_timer,
-            lookup.TIMER: lambda timer: self.lookup.on_timer(timer.serial),
-            subscribing.TIMER: lambda timer: self.subscribing.on_timer(timer.topic, timer.serial),
-            NEW_TOPICS: self._on_new_topics,
+            LAZY: self._on_tree_timer,
+            MISSING: self._on_tree_timer,
+            LOOKUP: lambda timer: self._lookup.on_timer(timer.serial),
+            JOIN_TIMER: lambda timer: self._joins.on_timer(timer.topic, timer.serial),
+            NEW_TOPICS: lambda timer: self._joins.adverts.on_timer(),
         }
 
     def signals(self) -> Signals:
-        return {SubscriptionsChanged: lambda signal: self._advertise_soon()}
+        return {EntryLookupDone: self._joins.on_lookup_done}
 
     # --- the user's wishes ------------------------------------------------------------------------
 
@@ -91,12 +179,11 @@ class Tera(Routing):
         return ""
 
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
-        isolated = self._general.knows_nobody
-        if self.subscribing.subscribe(token, topic, scheme, isolated, hopeful):
+        if self._joins.subscribe(token, topic, scheme, hopeful):
             self._schedule.put(topic, self._cycle + 1)
 
     def unsubscribe(self, token: int, topic: Topic) -> None:
-        self.subscribing.unsubscribe(token, topic)
+        self._joins.unsubscribe(token, topic)
 
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         state = self.topics.get(topic)
@@ -110,12 +197,12 @@ class Tera(Routing):
             state.stan.collect(state.popularity)
 
     def close(self) -> None:
-        self.subscribing.close()
+        self._joins.close()
 
     # --- access points ----------------------------------------------------------------------------
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
-        return self.lookup.start(topic, avoid)
+        return self._lookup.start(topic, avoid)
 
     def forget_entry(self, topic: Topic, peer: PeerId) -> None:
         self.table.forget_entry(topic, peer)
@@ -130,33 +217,98 @@ class Tera(Routing):
         for page in self.table.copy():
             self._ctx.send(newcomer, page)
 
-    # --- what happens below -----------------------------------------------------------------------
+    def _on_advertisement(self, sender: Contact, message: Advertisement) -> None:
+        for advert in message.adverts:
+            self.table.on_advert(sender, advert)
+            state = self.topics.get(advert.topic)
+            if state is not None:
+                state.on_advert(sender, OverlayId(advert.overlay))
 
-    def on_entered(self) -> None:
-        isolated = self._general.knows_nobody
-        self.subscribing.on_entered(isolated)
-        if isolated:
+    def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
+        self._lookup.on_walk(message, message.topic in self.topics)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _on_payload(self, sender: Contact, message: Payload) -> None:
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.refuse(sender, message)
             return
-        self._advertise_soon()
-        few = len(self.topics) <= _FEW_TOPICS
-        for topic, state in self.topics.items():
-            if state.alone:
-                state.alone_period = 1
-                self._schedule.put(topic, self._cycle + 1)
-                if few:
-                    self.subscribing.seek_others(topic)
+        state.adopt_link(sender)
+        waiting = self._waiting_for(sender, message.event)
+        state.on_payload(sender, message)
+        for other, again in waiting:
+            self._on_again(other, again)
 
-    def on_peer_lost(self, peer: PeerId) -> None:
-        self.table.forget_peer(peer)
-        for topic in self._topics_with(peer):
-            self.topics[topic].lose(peer)
-        self.subscribing.on_peer_lost(peer)
+    def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
+        """A publisher outside of the topic hands an event to this member."""
+        state = self.topics.get(message.topic)
+        event = message.event
+        self._ctx.counters["routed_received"] += 1
+        found: Event | None = event
+        if message.again:
+            found = self._multi_topic.resolve_routed(message.topic, event)
+        taken = False
+        if state is not None and found is not None:
+            waiting = [] if message.again else self._waiting_for(sender, found)
+            taken = state.on_route_event(sender, found)
+            for other, again in waiting:
+                self._on_again(other, again)
+        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+        self._ctx.send(sender, result)
 
-    def _topics_with(self, peer: PeerId) -> list[Topic]:
-        """Where a lost peer matters. In very many topics only the links do: a view drops the
-        peer by itself when its turn to be asked comes."""
-        few = len(self.topics) <= _FEW_TOPICS
-        return list(self.topics) if few else self._liveness.topics_with(peer)
+    def _waiting_for(self, sender: Contact, event: Event) -> list[tuple[Contact, Again]]:
+        """What waited for the payload of an event of several topics, which came now."""
+        return self._multi_topic.arrived(event, sender.peer) if event.parts else []
+
+    def _on_again(self, sender: Contact, message: Again) -> None:
+        """An event that came in another of its topics is pushed in this one, too."""
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.refuse(sender, message)
+            return
+        self._ctx.counters["agains_received"] += 1
+        state.adopt_link(sender)
+        event = self._multi_topic.resolve(sender, message)
+        if event is not None:
+            state.on_pushed(sender, event, message.hops)
+        else:
+            span = Span(message.publisher, message.incarnation, message.number, message.number)
+            state.on_ihave(sender, IHave(message.topic, [span]))
+
+    # --- topic overlays ---------------------------------------------------------------------------
+
+    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.on_shuffle_request(sender, message)
+        else:
+            state.on_shuffle_request(sender, message)
+
+    def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        state = self.topics.get(message.topic)
+        if state is None:
+            return
+        if message.member:
+            state.on_shuffle_reply(sender, message)
+        else:
+            state.lose(sender.peer, left=True)
+
+    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.on_join_request(sender, message)
+        else:
+            state.view.on_join_request(sender, state.news(), state.recent.seen())
+            state.maintain_links()
+
+    def _on_leave_notice(self, sender: Contact, message: LeaveNotice) -> None:
+        self.table.forget_entry(message.topic, sender.peer)
+        state = self.topics.get(message.topic)
+        if state is not None:
+            state.lose(sender.peer, left=True)
+
+    # --- links ------------------------------------------------------------------------------------
 
     def on_link_up(self, signal: LinkUp) -> bool:
         state = self.topics.get(signal.topic)
@@ -170,9 +322,49 @@ class Tera(Routing):
         if state is not None and signal.peer not in state.links.linked:
             state.link_down(signal.peer)
 
-    def on_lookup_done(self, done: LookupDone) -> None:
-        self.subscribing.on_lookup_done(done)
-        self._advertise_soon()
+    def _on_link_list(self, sender: Contact, message: LinkList) -> None:
+        """Settle which links both ends believe in (see `protocol/liveness.py`)."""
+        mine = self._liveness.topics_with(sender.peer)
+        theirs = set(message.topics)
+        for topic in message.topics:
+            state = self.topics.get(topic)
+            if state is not None:
+                state.links.adopt(sender)
+            elif topic != GENERAL:
+                self._ctx.send(sender, LeaveNotice(topic))
+        if len(message.topics) < LIST_MAX:
+            for topic in mine:
+                if topic not in theirs:
+                    self.topics[topic].links.lose(sender.peer)
+        if message.first:
+            self._liveness.send_list(sender, first=False)
+
+    # --- entering the network, losing peers -------------------------------------------------------
+
+    def on_entered(self) -> None:
+        self._joins.on_entered()
+        if self._general.knows_nobody:
+            return
+        self._joins.adverts.send_soon()
+        few = len(self.topics) <= _FEW_TOPICS
+        for topic, state in self.topics.items():
+            if state.alone:
+                state.seek_soon()
+                self._schedule.put(topic, self._cycle + 1)
+                if few:
+                    self._joins.seek_others(topic)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        self.table.forget_peer(peer)
+        for topic in self._topics_with(peer):
+            self.topics[topic].lose(peer)
+        self._joins.on_peer_lost(peer)
+
+    def _topics_with(self, peer: PeerId) -> list[Topic]:
+        """Where a lost peer matters. In very many topics only the links do: a view drops the
+        peer by itself when its turn to be asked comes."""
+        few = len(self.topics) <= _FEW_TOPICS
+        return list(self.topics) if few else self._liveness.topics_with(peer)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -182,37 +374,18 @@ class Tera(Routing):
             state = self.topics.get(topic)
             if state is not None:
                 due(topic)
-                self._run_topic(topic, state)
-        self.advertising.run_cycle(cycle)
-
-    def _run_topic(self, topic: Topic, state: TopicState) -> None:
-        if state.alone:
-            state.recent.purge(self._ctx.now)
-            self.subscribing.seek_others(topic)
-            pause = state.alone_period
-            state.alone_period = min(2 * pause, 4 * self._ctx.config.cyclon.stable_period_max)
-        else:
-            state.alone_period = 1
-            state.run_cycle()
-            pause = state.period
-        self._schedule.put(topic, self._cycle + pause)
+                if state.alone:
+                    self._joins.seek_others(topic)
+                self._schedule.put(topic, cycle + state.run_cycle())
+        self._joins.adverts.run_cycle(cycle)
 
     def _on_tree_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
         if state is not None and state.tree is not None:
-            if timer.kind == tree.LAZY:
+            if timer.kind == LAZY:
                 state.tree.on_lazy_timer()
             else:
                 state.tree.on_missing_timer()
-
-    def _on_new_topics(self, timer: Timer) -> None:
-        self._new_topics_armed = False
-        self.advertising.flush_new()
-
-    def _advertise_soon(self) -> None:
-        if self.advertising.has_new and not self._new_topics_armed:
-            self._new_topics_armed = True
-            self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
 
     # --- looking at it ----------------------------------------------------------------------------
 
@@ -232,16 +405,111 @@ class Tera(Routing):
         return {topic: list(state.links.linked) for topic, state in self.topics.items()}
 
     def link_counts(self) -> dict[str, int]:
-        return status.link_counts(self.topics.values())
+        """Links over all topics: logical ones, one per topic and peer (LVS), and physical ones,
+        one per peer (PVS); of those that carry events, and of the views that StaN ranks."""
+        states = self.topics.values()
+        carriers = [contact.peer for state in states for contact in state.carriers]
+        ranked = [peer for state in states for peer in state.stan.entries]
+        return {
+            "logical": len(carriers),
+            "physical": len(dict.fromkeys(carriers)),
+            "ranked_logical": len(ranked),
+            "ranked_physical": len(dict.fromkeys(ranked)),
+        }
 
     @property
     def access_points(self) -> int:
         return len(self.table)
 
     def status(self) -> dict[str, object]:
+        uses = Counter(one.peer for state in self.topics.values() for one in state.carriers)
         return {
             "links": self.link_counts(),
             "access_points": len(self.table),
             "topics_active_estimate": self.table.topics_active(),
-            "topics": status.topics_status(self.topics),
+            "topics": {topic: state.status(uses) for topic, state in self.topics.items()},
         }
+
+
+class Schedule:
+    """Topics in buckets by the cycle they are due in; the earliest wish counts. The cost is by
+    what is due, not by how many topics there are."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Topic, None]] = {}
+        self._due: dict[Topic, int] = {}
+        self._late: dict[Topic, None] = {}  # due earlier, but their turn did not come
+
+    def put(self, topic: Topic, cycle: int) -> None:
+        due = self._due.get(topic)
+        if due is not None:
+            if due <= cycle:
+                return
+            self._buckets[due].pop(topic, None)
+        self._due[topic] = cycle
+        self._buckets.setdefault(cycle, {})[topic] = None
+
+    def take(self, cycle: int, most: int) -> list[Topic]:
+        """The topics due by this cycle, at most so many; the rest comes first next time."""
+        for topic in self._buckets.pop(cycle, {}):
+            self._late[topic] = None
+        taken = list(self._late)[:most]
+        for topic in taken:
+            del self._late[topic]
+            del self._due[topic]
+        return taken
+
+
+class Refusals:
+    """What a peer says that is not a member of a topic, or does not route by TERA."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def handlers(self) -> Handlers:
+        """For all messages of TERA's, at a peer that routes otherwise."""
+        # Answers to what this peer never asked, and news it has no use for.
+        ignored = (
+            *(ShuffleReply, JoinReply, LeaveNotice),
+            *(Advertisement, TableCopy, LookupHit, LookupMiss),
+        )
+        return {
+            **dict.fromkeys(ignored, lambda sender, message: None),
+            **dict.fromkeys((Payload, Again, *_TO_MEMBERS), self.refuse),
+            ShuffleRequest: self.on_shuffle_request,
+            JoinRequest: self.on_join_request,
+            LookupWalk: self._on_lookup_walk,
+            RouteEvent: self._on_route_event,
+            LinkList: self._on_link_list,
+        }
+
+    def refuse(self, sender: Contact, message: Any) -> None:
+        """Any message to the members of a topic."""
+        ctx = self._ctx
+        ctx.counters["not_subscribed"] += 1
+        if isinstance(message, Payload):
+            note_parasite(ctx, message.topic, message.event, sender.peer)
+        if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
+            ctx.send(sender, LeaveNotice(message.topic))
+
+    def on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self._ctx.counters["not_subscribed"] += 1
+        self._ctx.send(sender, ShuffleReply(message.topic, message.tick, [], NO_NEWS, False))
+
+    def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        self._ctx.counters["not_subscribed"] += 1
+        self._ctx.send(sender, JoinReply(message.topic, False))
+
+    def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
+        if message.origin.peer != self._ctx.me.peer:
+            self._ctx.send(message.origin, LookupMiss(message.lookup))
+
+    def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
+        self._ctx.counters["routed_received"] += 1
+        event = message.event
+        self._ctx.send(sender, RouteResult(message.topic, event.incarnation, event.number, False))
+
+    def _on_link_list(self, sender: Contact, message: LinkList) -> None:
+        for topic in message.topics:
+            if topic != GENERAL:
+                self._ctx.send(sender, LeaveNotice(topic))

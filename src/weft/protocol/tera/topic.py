@@ -8,16 +8,19 @@ merging): every view exchange carries it, and the smaller one survives.
 Deviation: a topic's view exchanges slow down while nothing changes, so that a peer in very many
 topics pays for what happens and not for what it is subscribed to; an advertisement from a
 member of the same overlay also fills free slots of the view, which heals a member that lost all
-its neighbours; whoever had to be repaired asks its repairer for a link, which joins parts of
+its neighbours; a member that had to be repaired asks its repairer for a link, which joins parts of
 the link graph that lost each other.
 """
 
 from __future__ import annotations
 
-from weft.ids import Contact, OverlayId, PeerId, Topic
-from weft.protocol import repairing
-from weft.protocol.context import Arrived, Context
-from weft.protocol.cyclon import (
+from collections.abc import Mapping
+
+from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
+from weft.protocol import recent
+from weft.protocol.context import Context
+from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, trace_event
+from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
     JoinReply,
@@ -26,18 +29,14 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.messages_stan import CollectReply
-from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.records import DUPLICATE_MESSAGE
+from weft.protocol.multi_topic import MultiTopic
+from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
-from weft.protocol.taking import deliver, is_forged, trace_event
 from weft.protocol.tera.access_points import Hint
-from weft.protocol.tera.acquaintances import Acquaintances
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
-from weft.protocol.tera.spread import Spread
-from weft.protocol.tera.stan import Stan
-from weft.protocol.tera.tree import IHave, Tree
+from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
+from weft.protocol.tera.tree import Graft, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules import tera
 
@@ -46,14 +45,15 @@ class TopicState:
     """Everything this peer knows of one topic it is subscribed to."""
 
     __slots__ = (
+        "_alone_period",
         "_ctx",
+        "_delivery",
+        "_period",
+        "_quiet",
         "_scheme",
-        "alone_period",
         "entering",
         "links",
         "overlay",
-        "period",
-        "quiet",
         "recent",
         "scheme",
         "size",
@@ -66,13 +66,16 @@ class TopicState:
     def __init__(
         self,
         ctx: Context,
+        delivery: Delivery,
+        multi_topic: MultiTopic,
+        acquaintances: Acquaintances,
         topic: Topic,
         overlay: OverlayId,
         scheme: Scheme,
         recent: Recent,
-        acquaintances: Acquaintances,
     ) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self.topic = topic
         self.overlay = overlay
         self.scheme = scheme
@@ -83,16 +86,16 @@ class TopicState:
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
         self.entering = True  # the subscription has not been answered yet
-        self.period = 1  # cycles between view exchanges
-        self.quiet = True  # nothing has changed since the last one
-        self.alone_period = 1  # cycles between lookups while this peer knows no other member
+        self._period = 1  # cycles between view exchanges
+        self._quiet = True  # nothing has changed since the last one
+        self._alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
-            self.tree = Tree(ctx, topic, self.recent)
+            self.tree = Tree(ctx, multi_topic, topic, recent)
             self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
             over = self.stan if ctx.config.stan.enabled else self.view
-            self._scheme = Spread(ctx, topic, over, fanout)
+            self._scheme = Spread(multi_topic, topic, over, fanout)
 
     @property
     def alone(self) -> bool:
@@ -109,11 +112,12 @@ class TopicState:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def publish(self, event: Event, delivered: bool = False) -> None:
+    def publish(self, event: Event, delivered: bool) -> None:
         """Deliver (unless that is done) and spread an event of this peer's own."""
-        if self._admit(event, 0, None):
+        self._quiet = False
+        if self.recent.admit(event, 0, None, self._ctx.now):
             if not delivered:
-                self._deliver(event, 0, None)
+                self._delivery.deliver(self.topic, event, 0, None)
             self._scheme.push(event, 0, None)
 
     def accept(self, event: Event, hops: int, source: Contact | None) -> bool:
@@ -124,28 +128,22 @@ class TopicState:
         return True
 
     def _take_in(self, event: Event, hops: int, source: Contact | None) -> bool:
-        """Deliver an event if it is new, and what it says it is."""
-        ctx = self._ctx
-        if self.recent.has_seen(event) or is_forged(ctx, self.topic, event):
-            return False
         sender = source.peer if source is not None else None
-        if ctx.open_event is None:
-            self._admit(event, hops, sender)
-            self._deliver(event, hops, sender)
-            return True
-        opened = ctx.open_event(self.topic, event, sender)
-        if opened is None:
+        if not self._delivery.take_in(self.topic, self.recent, event, hops, sender, source):
             return False
-        self._admit(event, hops, sender)
-        ctx.tell(Arrived(opened, source, hops))
+        self._quiet = False
         return True
 
-    def _admit(self, event: Event, hops: int, source: PeerId | None) -> bool:
-        self.quiet = False
-        return self.recent.admit(event, hops, source, self._ctx.now)
+    def on_route_event(self, sender: Contact, event: Event) -> bool:
+        """A publisher outside of the topic hands an event to this member. Says whether it is taken:
+        where history is kept, it may be refused."""
+        self.accept(event, 1, self._delivery.source(sender))
+        return self.recent.has_seen(event)
 
-    def _deliver(self, event: Event, hops: int, source: PeerId | None) -> None:
-        deliver(self._ctx, self.topic, event, hops, source)
+    def adopt_link(self, sender: Contact) -> None:
+        """An event came from this member, which believes in a link over which the tree goes."""
+        if self.tree is not None:
+            self.links.adopt(sender)
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
         self._ctx.counters["payloads_received"] += 1
@@ -158,28 +156,29 @@ class TopicState:
         self._ctx.counters["duplicates"] += 1
         trace_event(self._ctx, DUPLICATE_MESSAGE, self.topic, event, sender.peer, hops)
         if self.tree is not None:
-            self.tree.duplicate(sender, event)
+            self.tree.on_duplicate(sender, event)
 
     # --- repair ---------------------------------------------------------------------------------
 
     def compare(self, other: Contact, fingerprint: int, settle_ms: Millis) -> None:
         """Offer what we hold to a member that has seen something else."""
-        if not self.entering and repairing.compare(
+        if not self.entering and recent.compare(
             self._ctx, self.topic, self.recent, other, fingerprint, settle_ms
         ):
-            self.quiet = False
+            self._quiet = False
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         if not self.entering:  # else it is not known yet what came before this subscription
-            repairing.on_offer(self._ctx, self.recent, sender, message)
+            recent.on_offer(self._ctx, self.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
-        repairing.on_want(self._ctx, self.recent, sender, message)
+        recent.on_want(self._ctx, self.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
+        source = self._delivery.source(sender)
         for event in message.events:
-            if self._take_in(event, 0, sender if self._ctx.open_event is not None else None):
+            if self._take_in(event, 0, source):
                 new += 1
                 self._scheme.push_repaired(event, sender.peer)
         self._ctx.counters["repaired"] += new
@@ -187,11 +186,25 @@ class TopicState:
         if new and self.tree is not None and sender.peer not in self.links.linked:
             self.links.ask(sender, self.recent.fingerprint(), urgent=not self.links.linked)
 
+    # --- messages of the tree, which travel over links -------------------------------------------
+
     def on_ihave(self, sender: Contact, message: IHave) -> None:
-        """An announcement to a member that keeps no tree (schemes may be mixed)."""
-        wanted = self.recent.lacking(message.spans)
-        if wanted and not self.entering:
-            self._ctx.send(sender, Want(self.topic, wanted))
+        """A member that keeps no tree (schemes may be mixed) asks at once for what it lacks."""
+        if self.tree is None:
+            if not self.entering:
+                recent.ask_for(self._ctx, self.recent, sender, message)
+        elif self.links.adopt(sender):
+            self.tree.on_ihave(sender, message)
+
+    def on_graft(self, sender: Contact, message: Graft) -> None:
+        if self.tree is None:
+            recent.on_want(self._ctx, self.recent, sender, message)
+        elif self.links.adopt(sender):
+            self.tree.on_graft(sender, message)
+
+    def on_prune(self, sender: Contact, message: Prune) -> None:
+        if self.tree is not None and self.links.adopt(sender):
+            self.tree.on_prune(sender)
 
     # --- links ----------------------------------------------------------------------------------
 
@@ -209,7 +222,7 @@ class TopicState:
 
     def on_collect_reply(self, sender: Contact, message: CollectReply) -> None:
         if self.stan.on_reply(sender, message):
-            self.quiet = False  # there is more to find: soon again
+            self._quiet = False  # there is more to find: soon again
 
     def on_link_release(self, sender: Contact) -> None:
         if self.tree is None or not self.tree.busy:
@@ -217,17 +230,17 @@ class TopicState:
 
     @property
     def carriers(self) -> list[Contact]:
-        """Whom this peer sends the topic's events to: its logical links."""
+        """The members that this peer sends the topic's events to: its logical links."""
         if self.tree is not None:
             return list(self.links.linked.values())
         return self.stan.contacts() if self._ctx.config.stan.enabled else self.view.contacts()
 
     def on_link_reply(self, sender: Contact, message: LinkReply) -> None:
         self.links.on_reply(sender, message)
-        self.maintain_links()  # whoever was refused asks the next one
+        self.maintain_links()  # if refused, ask the next one
 
     def link_up(self, contact: Contact, fingerprint: int) -> None:
-        self.quiet = False
+        self._quiet = False
         self.stan.heard_from(contact.peer)
         if self.tree is not None:
             self.tree.link_up(contact)
@@ -235,7 +248,7 @@ class TopicState:
             self.compare(contact, fingerprint, 0)  # nothing is on its way over a new link
 
     def link_down(self, peer: PeerId) -> None:
-        self.quiet = False
+        self._quiet = False
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
@@ -261,12 +274,12 @@ class TopicState:
         survivor = tera.surviving(self.overlay, OverlayId(news.overlay))
         if survivor != self.overlay:
             self.overlay = survivor
-            self.quiet = False
+            self._quiet = False
             self._ctx.counters["overlays_merged"] += 1
         self.size.hear(news.size, news.size_ms)
 
     def on_advert(self, sender: Contact, overlay: OverlayId) -> None:
-        """Somebody advertises a topic of ours: merge if its overlay is another one."""
+        """A member advertises this topic: merge if its overlay is another one."""
         if overlay != self.overlay:
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(sender)
@@ -274,13 +287,13 @@ class TopicState:
             self.maintain_links()
 
     def on_hint(self, sender: Contact, message: Hint) -> None:
-        """Somebody has heard of two overlays of this topic."""
+        """A third peer has heard of two overlays of this topic."""
         if message.overlay != self.overlay:
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(message.member)
 
     def exchange_with(self, contact: Contact) -> None:
-        self.quiet = False
+        self._quiet = False
         self.view.exchange_with(contact, self.news())
 
     def on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
@@ -293,7 +306,7 @@ class TopicState:
         if self.view.on_reply(sender, message):
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
-                self.quiet = False  # its offer is on the way; if that is lost, ask again soon
+                self._quiet = False  # its offer is on the way; if that is lost, ask again soon
             self.stan.fill()
             self.maintain_links()
 
@@ -308,21 +321,35 @@ class TopicState:
             self.stan.follow(self.popularity)
         self.maintain_links()
 
-    def run_cycle(self) -> None:
-        """What is due every `period` cycles."""
+    def on_entered(self) -> None:
+        """The subscription was answered."""
+        self.entering = False
+
+    def seek_soon(self) -> None:
+        """The peer got into the network: a member that knows no other looks for one often."""
+        self._alone_period = 1
+
+    def run_cycle(self) -> int:
+        """What is due in this cycle; returns in how many cycles the next turn is."""
         self.recent.purge(self._ctx.now)
+        longest = self._ctx.config.cyclon.stable_period_max
+        if self.alone:
+            pause = self._alone_period
+            self._alone_period = min(2 * pause, 4 * longest)
+            return pause
+        self._alone_period = 1
         if not self.view.peers:
             for contact in self.links.linked.values():
                 self.view.add(contact)
-        longest = self._ctx.config.cyclon.stable_period_max
-        self.period = tera.next_period(self.period, not self.quiet, longest)
-        self.quiet = True
+        self._period = tera.next_period(self._period, not self._quiet, longest)
+        self._quiet = True
         self.view.exchange(self.news(), [])
         self.stan.run_cycle(self.popularity, self.links.linked)
         self.maintain_links()
         if self.tree is not None and self._ctx.config.stan.enabled and not self.tree.busy:
             self.links.improve(self._ranked(), self.recent.fingerprint(), self._carries)
         self.size.run_cycle(len(self.links.linked))
+        return self._period
 
     def leave(self) -> None:
         """Say goodbye to the members that send this peer events."""
@@ -333,3 +360,24 @@ class TopicState:
         self.links.close()
         for contact in told.values():
             self._ctx.send(contact, LeaveNotice(self.topic))
+
+    # --- looking at it --------------------------------------------------------------------------
+
+    def status(self, uses: Mapping[PeerId, int]) -> dict[str, object]:
+        """What a user wants to see, ready for JSON. `uses`: in how many topics this peer sends
+        events to each other one."""
+        carriers = self.carriers
+        return {
+            "overlay": f"{self.overlay:016x}",
+            "scheme": self.scheme,
+            "members_estimate": self.popularity,
+            "view": [peer_text(peer) for peer in self.view.peers],
+            "links": [peer_text(peer) for peer in self.links.linked],
+            "ranked": [peer_text(peer) for peer in self.stan.entries],
+            "walks": self.stan.waiting,
+            "logical_links": len(carriers),
+            "shared_links": sum(uses[contact.peer] > 1 for contact in carriers),
+            "eager": [peer_text(peer) for peer in self.tree.eager] if self.tree else [],
+            "recent_events": len(self.recent),
+            "recent_evicted": self.recent.evicted,
+        }

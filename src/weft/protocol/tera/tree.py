@@ -1,33 +1,48 @@
-"""Push tree: payloads over a tree of eager links, announcements over the rest (Plumtree:
-Leitão, Pereira, Rodrigues, "Epidemic Broadcast Trees", 2007).
+"""Plumtree: a push tree over the stable links of one topic (Leitão, Pereira, Rodrigues, "Epidemic
+Broadcast Trees", 2007).
 
-The first links start eager. The first copy of an event keeps its link eager, a second copy
-over another link makes that one lazy on both ends, so the eager links form one tree shared by all
-publishers, and each member gets one copy. Lazy links carry announcements (IHave); an announced
-event that does not come is asked for (Graft), which makes that link eager: the tree heals itself.
+Every link of a member (`links.py`) is eager or lazy. An event is pushed over the eager links and
+announced over the lazy ones. The first links of a topic start eager. The first copy of an event
+keeps its link eager; a second copy over another link makes that one lazy on both ends (`Prune`). So
+the eager links become one tree, shared by all publishers, and each member gets one copy.
 
-Invariants: eager and lazy are disjoint and together exactly the topic's stable links.
+The lazy links keep the tree whole. They carry announcements (`IHave`, see `recent.py`), gathered
+for `lazy_delay_ms`. A member waits for an announced event as long as its patience says; then it
+asks an announcer for it (`Graft`), which makes that link eager on both ends: the tree heals itself.
+If the event does not come, the next announcer is asked.
 
-Deviation: only the second copies of some events prune links, the waves (`rules/tree.py`), and the
-link that brought the latest wave first is not given up; no optimisation by hop counts, which
-trades duplicates for depth; announcements name runs of numbers and are gathered for a short while.
+Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
+brought the latest wave first does not become lazy, whatever its other end says.
+
+Deviation: only the second copies of some events prune links, the waves (`rules/tree.py` says which,
+and why two events in flight would else tear the tree).
+
+Deviation: no optimisation by hop counts, which trades duplicates for depth; announcements name runs
+of numbers and are gathered for a short while.
+
+Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
+4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
+neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one (`Spread`);
+what they miss, the repair of `recent.py` brings.
+
+The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
 """
 
 from __future__ import annotations
 
+from typing import Protocol, TypeAlias
+
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.recent import Recent
-from weft.protocol.records import GRAFT, PRUNE
+from weft.protocol.delivery import GRAFT, PRUNE
+from weft.protocol.multi_topic import MultiTopic
+from weft.protocol.recent import IHave, Recent
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Event, Message, Payload, Span, Spans
-from weft.rules import tree
+from weft.rules import tree as rules
 from weft.rules.draw import stream_of
 
-
-class IHave(Message, frozen=True, tag=23):
-    topic: WireTopic
-    spans: Spans
+# --- messages -------------------------------------------------------------------------------------
 
 
 class Graft(Message, frozen=True, tag=24):
@@ -38,21 +53,30 @@ class Graft(Message, frozen=True, tag=24):
 
 
 class Prune(Message, frozen=True, tag=25):
-    """Stop pushing to me; tell me lazily."""
+    """Stop pushing to me; announce to me instead."""
 
     topic: WireTopic
 
 
+# --- timers ---------------------------------------------------------------------------------------
+
 LAZY = "tree.lazy"
+"""What was gathered is announced."""
 MISSING = "tree.missing"
+"""An announced event has not come in time."""
+
+# --- state ----------------------------------------------------------------------------------------
+
 _REATTACH = stream_of("tree.reattach")
 _MISSING_MAX = 4_096
 """guess: announced events waited for; more are left to the repair of view exchanges."""
 _ASKS_MAX = 8
 """guess: asked for so often, round the announcers; then it is left to that repair too."""
 
-EventKey = tuple[PeerId, int, int]
-_Runs = dict[tuple[PeerId, int], list[list[int]]]
+EventKey: TypeAlias = tuple[PeerId, int, int]
+"""Publisher, incarnation and number."""
+_Runs: TypeAlias = dict[tuple[PeerId, int], list[list[int]]]
+"""By publisher and incarnation: first and last numbers of runs of events."""
 
 
 class _Missing:
@@ -76,6 +100,7 @@ class Tree:
         "_lazy_armed",
         "_missing",
         "_missing_armed",
+        "_multi_topic",
         "_orphan",
         "_parent",
         "_patience_ms",
@@ -89,8 +114,9 @@ class Tree:
         "lazy",
     )
 
-    def __init__(self, ctx: Context, topic: Topic, recent: Recent) -> None:
+    def __init__(self, ctx: Context, multi_topic: MultiTopic, topic: Topic, recent: Recent) -> None:
         self._ctx = ctx
+        self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
         self.eager: dict[PeerId, Contact] = {}
@@ -99,8 +125,8 @@ class Tree:
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
         self._wave: EventKey | None = None  # the latest
-        self._parent: PeerId | None = None  # who brought it first over a link
-        self._orphan = False  # nobody did, yet
+        self._parent: PeerId | None = None  # the neighbour that brought it first
+        self._orphan = False  # it came, but over no link yet
         self._announce: _Runs = {}  # gathered for lazy links
         self._announce_all: _Runs = {}  # gathered for all links
         self._missing: dict[EventKey, _Missing] = {}
@@ -108,12 +134,123 @@ class Tree:
         self._lazy_armed = False
         self._missing_armed = False
 
-    # --- links ----------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
+
+    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
+        """Pass on an event that is new to this member."""
+        self._note_shaper(event.publisher)
+        if event.publisher == self._shaper:
+            self._note_wave(event, source)
+        if source is not None and source in self.lazy:
+            self._take_back(source)
+        if self._missing:
+            self._note_arrival(event, source)
+        eager = self.eager
+        if eager:
+            message = Payload(self._topic, event, hops + 1)
+            for peer, contact in eager.items():
+                if peer != source:
+                    self._multi_topic.push(contact, message, tree=True)
+        if self.lazy:
+            self._announce_later(event, self._announce)
+
+    def push_repaired(self, event: Event, repairer: PeerId) -> None:
+        """Most members have a repaired event already, and a push would tear the tree: announce
+        it on all links instead."""
+        self._missing.pop(_key(event), None)
+        if self.eager or self.lazy:
+            self._announce_later(event, self._announce_all)
+
+    def on_duplicate(self, sender: Contact, event: Event) -> None:
+        """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
+        if self._orphan and _key(event) == self._wave and self._is_linked(sender.peer):
+            self._adopt(sender.peer)
+            return
+        if sender.peer not in self.eager:
+            if sender.peer in self.lazy:  # the other end has not heard yet
+                self._ctx.send(sender, Prune(self._topic))
+            return
+        fed = self._parent in self.eager
+        if _key(event) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
+            return
+        self._make_lazy(sender.peer)
+        self._ctx.send(sender, Prune(self._topic))
+        self._trace(PRUNE, sender.peer)
+
+    # --- messages and timers ----------------------------------------------------------------------
+
+    def on_prune(self, sender: Contact) -> None:
+        """The other end wants no more pushes over this link."""
+        if sender.peer == self._parent:  # it goes by another wave; this member needs the link
+            self._graft(sender, [])
+            return
+        self.eager.setdefault(sender.peer, sender)
+        self._make_lazy(sender.peer)
+
+    def on_graft(self, sender: Contact, message: Graft) -> None:
+        """Send what is asked for, and push over this link from now on."""
+        self._make_eager(sender.peer)
+        for held in self._recent.fetch(message.spans, LIST_MAX):
+            self._ctx.send(sender, Payload(self._topic, held.event, held.hops + 1))
+
+    def on_ihave(self, sender: Contact, message: IHave) -> None:
+        """Wait for what was announced and has not come."""
+        ctx = self._ctx
+        due = ctx.now + self._patience_ms
+        for span in self._recent.lacking(message.spans):
+            for number in range(span.first, span.last + 1):
+                key = (span.publisher, span.incarnation, number)
+                missing = self._missing.get(key)
+                if missing is None:
+                    if len(self._missing) >= _MISSING_MAX:
+                        self._ctx.counters["missing_forgotten"] += 1
+                        return
+                    self._missing[key] = _Missing(sender, due)
+                elif (
+                    len(missing.announcers) < ctx.config.links.most
+                    and sender not in missing.announcers
+                ):
+                    missing.announcers.append(sender)
+        if self._missing and not self._missing_armed:
+            self._arm_missing(self._patience_ms)
+
+    def on_lazy_timer(self) -> None:
+        """Announce what was gathered."""
+        self._lazy_armed = False
+        lazy, everyone = self._announce, self._announce_all
+        self._announce, self._announce_all = {}, {}
+        self._send_announcements(lazy, list(self.lazy.values()))
+        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
+
+    def on_missing_timer(self) -> None:
+        """Ask for announced events that did not come, each from its next announcer."""
+        self._missing_armed = False
+        ctx, config = self._ctx, self._ctx.config.dissemination
+        asks: dict[PeerId, tuple[Contact, list[Span]]] = {}
+        for key, missing in list(self._missing.items()):
+            if missing.due > ctx.now:
+                continue
+            if missing.asked >= _ASKS_MAX or self._is_seen(key):
+                del self._missing[key]
+                continue
+            contact = missing.announcers[missing.asked % len(missing.announcers)]
+            missing.asked += 1
+            missing.due = ctx.now + config.graft_retry_ms * missing.asked
+            _, spans = asks.setdefault(contact.peer, (contact, []))
+            _append(spans, key)
+        for contact, spans in asks.values():
+            self._graft(contact, spans)
+        if self._missing:
+            soonest = min(missing.due for missing in self._missing.values())
+            self._arm_missing(max(1, soonest - ctx.now))
+
+    # --- links ------------------------------------------------------------------------------------
 
     def link_up(self, contact: Contact) -> None:
+        """A stable link stands."""
         if contact.peer in self.lazy:  # the prune that made the link known came first
             return
-        if not tree.starts_eager(bool(self.eager), self._shaper is not None):
+        if not rules.starts_eager(bool(self.eager), self._shaper is not None):
             self.lazy[contact.peer] = contact
             return
         fed = bool(self.eager)
@@ -122,6 +259,7 @@ class Tree:
             self._graft(contact, [])  # the other end may have begun lazily
 
     def link_down(self, peer: PeerId) -> None:
+        """A stable link is gone."""
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
         self._pruned.pop(peer, None)
@@ -166,9 +304,18 @@ class Tree:
         if self._ctx.now - pruned >= self._ctx.config.dissemination.graft_timeout_ms:
             self._make_eager(peer)
 
+    def _graft(self, contact: Contact, spans: list[Span]) -> None:
+        self._make_eager(contact.peer)
+        self._trace(GRAFT, contact.peer)
+        self._ctx.counters["grafts_sent"] += 1
+        for start in range(0, max(1, len(spans)), LIST_MAX):
+            self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
+
+    # --- waves ------------------------------------------------------------------------------------
+
     def _note_shaper(self, publisher: PeerId) -> None:
         now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
-        if tree.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
+        if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
             self._shaper = publisher
             self._shaper_heard = now
 
@@ -177,12 +324,12 @@ class Tree:
         before = self._recent.before(event)
         before_ms = before.published_ms if before is not None else None
         every_ms = self._ctx.config.dissemination.shaper_quiet_ms
-        if tree.is_wave(event.number, event.published_ms, before_ms, every_ms):
+        if rules.is_wave(event.number, event.published_ms, before_ms, every_ms):
             self._wave, self._parent = _key(event), None
             if source is not None and self._is_linked(source):
                 self._adopt(source)
             # A link that only the other end believed in is none: the next copy's has to do. But
-            # whoever begins a wave in this topic is fed by nobody.
+            # a member that begins a wave in this topic is fed over no link.
             self._orphan = self._parent is None and source not in (None, event.publisher)
 
     def _adopt(self, parent: PeerId) -> None:
@@ -191,61 +338,6 @@ class Tree:
         self._orphan = False
         if parent in self.lazy:
             self._graft(self.lazy[parent], [])
-
-    # --- payloads -------------------------------------------------------------------------------
-
-    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
-        """Pass on an event that is new to this member."""
-        self._note_shaper(event.publisher)
-        if event.publisher == self._shaper:
-            self._note_wave(event, source)
-        if source is not None and source in self.lazy:
-            self._take_back(source)
-        if self._missing:
-            self._note_arrival(event, source)
-        eager = self.eager
-        if eager:
-            message = Payload(self._topic, event, hops + 1)
-            ctx = self._ctx
-            for peer, contact in eager.items():
-                if peer == source:
-                    continue
-                if event.parts:
-                    ctx.push(contact, message, tree=True)
-                else:
-                    ctx.send(contact, message)
-        if self.lazy:
-            self._announce_later(event, self._announce)
-
-    def push_repaired(self, event: Event, repairer: PeerId) -> None:
-        """Most members have a repaired event already, and a push would tear the tree: announce
-        it on all links instead."""
-        self._missing.pop(_key(event), None)
-        if self.eager or self.lazy:
-            self._announce_later(event, self._announce_all)
-
-    def duplicate(self, sender: Contact, event: Event) -> None:
-        """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
-        if self._orphan and _key(event) == self._wave and self._is_linked(sender.peer):
-            self._adopt(sender.peer)
-            return
-        if sender.peer not in self.eager:
-            if sender.peer in self.lazy:  # the other end has not heard yet
-                self._ctx.send(sender, Prune(self._topic))
-            return
-        fed = self._parent in self.eager
-        if _key(event) != self._wave or not tree.prunes(self._parent, fed, sender.peer):
-            return
-        self._make_lazy(sender.peer)
-        self._ctx.send(sender, Prune(self._topic))
-        self._trace(PRUNE, sender.peer)
-
-    def on_prune(self, sender: Contact) -> None:
-        if sender.peer == self._parent:  # it goes by another wave; this member needs the link
-            self._graft(sender, [])
-            return
-        self.eager.setdefault(sender.peer, sender)
-        self._make_lazy(sender.peer)
 
     # --- announcements ----------------------------------------------------------------------------
 
@@ -260,39 +352,12 @@ class Tree:
             delay = self._ctx.config.dissemination.lazy_delay_ms
             self._ctx.set_timer(delay, LAZY, self._topic)
 
-    def on_lazy_timer(self) -> None:
-        self._lazy_armed = False
-        lazy, everyone = self._announce, self._announce_all
-        self._announce, self._announce_all = {}, {}
-        self._send_announcements(lazy, list(self.lazy.values()))
-        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
-
     def _send_announcements(self, announced: _Runs, contacts: list[Contact]) -> None:
         spans = [Span(*key, *run) for key, runs in announced.items() for run in runs]
         for start in range(0, len(spans), LIST_MAX):
             message = IHave(self._topic, spans[start : start + LIST_MAX])
             for contact in contacts:
                 self._ctx.send(contact, message)
-
-    def on_ihave(self, sender: Contact, message: IHave) -> None:
-        ctx = self._ctx
-        due = ctx.now + self._patience_ms
-        for span in self._recent.lacking(message.spans):
-            for number in range(span.first, span.last + 1):
-                key = (span.publisher, span.incarnation, number)
-                missing = self._missing.get(key)
-                if missing is None:
-                    if len(self._missing) >= _MISSING_MAX:
-                        self._ctx.counters["missing_forgotten"] += 1
-                        return
-                    self._missing[key] = _Missing(sender, due)
-                elif (
-                    len(missing.announcers) < ctx.config.links.most
-                    and sender not in missing.announcers
-                ):
-                    missing.announcers.append(sender)
-        if self._missing and not self._missing_armed:
-            self._arm_missing(self._patience_ms)
 
     def _note_arrival(self, event: Event, source: PeerId | None) -> None:
         """An event came that may have been announced, and perhaps asked for."""
@@ -301,49 +366,15 @@ class Tree:
             return
         false_alarm = all(contact.peer != source for contact in missing.announcers[: missing.asked])
         usual_ms = self._ctx.config.dissemination.graft_timeout_ms
-        self._patience_ms = tree.patience(self._patience_ms, false_alarm, usual_ms)
+        self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
 
     def _arm_missing(self, after_ms: Millis) -> None:
         self._missing_armed = True
         self._ctx.set_timer(after_ms, MISSING, self._topic)
 
-    def on_missing_timer(self) -> None:
-        """Ask for announced events that did not come, each from its next announcer."""
-        self._missing_armed = False
-        ctx, config = self._ctx, self._ctx.config.dissemination
-        asks: dict[PeerId, tuple[Contact, list[Span]]] = {}
-        for key, missing in list(self._missing.items()):
-            if missing.due > ctx.now:
-                continue
-            if missing.asked >= _ASKS_MAX or self._is_seen(key):
-                del self._missing[key]
-                continue
-            contact = missing.announcers[missing.asked % len(missing.announcers)]
-            missing.asked += 1
-            missing.due = ctx.now + config.graft_retry_ms * missing.asked
-            _, spans = asks.setdefault(contact.peer, (contact, []))
-            _append(spans, key)
-        for contact, spans in asks.values():
-            self._graft(contact, spans)
-        if self._missing:
-            soonest = min(missing.due for missing in self._missing.values())
-            self._arm_missing(max(1, soonest - ctx.now))
-
     def _is_seen(self, key: EventKey) -> bool:
-        stream = self._recent.streams.get((key[0], key[1]))
-        return stream is not None and stream.has_seen(key[2])
-
-    def _graft(self, contact: Contact, spans: list[Span]) -> None:
-        self._make_eager(contact.peer)
-        self._trace(GRAFT, contact.peer)
-        self._ctx.counters["grafts_sent"] += 1
-        for start in range(0, max(1, len(spans)), LIST_MAX):
-            self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
-
-    def on_graft(self, sender: Contact, message: Graft) -> None:
-        self._make_eager(sender.peer)
-        for held in self._recent.fetch(message.spans, LIST_MAX):
-            self._ctx.send(sender, Payload(self._topic, held.event, held.hops + 1))
+        life = self._recent.lives.get((key[0], key[1]))
+        return life is not None and life.has_seen(key[2])
 
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
@@ -362,3 +393,40 @@ def _append(spans: list[Span], key: EventKey) -> None:
             spans[-1] = Span(last.publisher, last.incarnation, last.first, key[2])
             return
     spans.append(Span(key[0], key[1], key[2], key[2]))
+
+
+# --- the other schemes ----------------------------------------------------------------------------
+
+
+class View(Protocol):
+    """The neighbours that a member may send to."""
+
+    def contacts(self) -> list[Contact]: ...
+
+    def sample(self, count: int) -> list[Contact]: ...
+
+
+class Spread:
+    """Flood (`fanout` None) or gossip over one topic's view."""
+
+    __slots__ = ("_fanout", "_multi_topic", "_topic", "_view")
+
+    def __init__(
+        self, multi_topic: MultiTopic, topic: Topic, view: View, fanout: int | None
+    ) -> None:
+        self._multi_topic = multi_topic
+        self._topic = topic
+        self._view = view
+        self._fanout = fanout
+
+    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
+        """Pass on an event that is new to this member."""
+        targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
+        message = Payload(self._topic, event, hops + 1)
+        for contact in targets:
+            if contact.peer not in (source, event.publisher):
+                self._multi_topic.push(contact, message, tree=False)
+
+    def push_repaired(self, event: Event, repairer: PeerId) -> None:
+        """Pass on an event that a repair brought."""
+        self.push(event, 0, repairer)

@@ -32,7 +32,7 @@ overlooks: a member below a lost one in all of them is served by repair.
 *Repair.* Linked members say from time to time what they have seen (`Beat`, a fingerprint), more
 often while there are events, and at once over a link that is new: whatever was lost with the link
 before it is found there. Where fingerprints differ they exchange what the other lacks
-(`protocol/repairing.py`); a member that got something in that way announces it to all around it,
+(`protocol/recent.py`); a member that got something in that way announces it to all around it,
 since those it is in charge of lack it too.
 
 Deviations: a receiver that does not forward any more hands its charge to its parent, if that one
@@ -51,17 +51,21 @@ from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
-from weft.protocol import repairing
+from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.delivery import (
+    DUPLICATE_MESSAGE,
+    JOIN,
+    LEAVE,
+    Delivery,
+    note_parasite,
+    trace_event,
+)
 from weft.protocol.kademlia.rpc import Calls
 from weft.protocol.publishing import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.records import DUPLICATE_MESSAGE, JOIN, LEAVE
+from weft.protocol.recent import IHave, Offer, Past, Recent, Repair, Want
 from weft.protocol.routing import Due
 from weft.protocol.seam import Answer, Outcome
-from weft.protocol.subscriptions import Past
-from weft.protocol.taking import deliver, note_parasite, take_in, trace_event
-from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht.lookup import FEW, Lookup
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
@@ -200,6 +204,7 @@ class Events:
     def __init__(
         self,
         ctx: Context,
+        delivery: Delivery,
         roles: Roles,
         lookup: Lookup,
         samples: Samples,
@@ -207,6 +212,7 @@ class Events:
         config: Config,
     ) -> None:
         self._ctx = ctx
+        self._delivery = delivery
         self._roles = roles
         self._lookup = lookup
         self._samples = samples
@@ -326,7 +332,7 @@ class Events:
             return False
         if member.recent.admit(event, 0, None, self._ctx.now):
             if not delivered:
-                deliver(self._ctx, topic, event, 0, None)
+                self._delivery.deliver(topic, event, 0, None)
             self._spread(member, event, 0, None)
         return True
 
@@ -378,25 +384,23 @@ class Events:
         if member is None or member.entering:
             return
         settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
-        repairing.compare(
-            self._ctx, message.topic, member.recent, sender, message.recent, settle_ms
-        )
+        recent.compare(self._ctx, message.topic, member.recent, sender, message.recent, settle_ms)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
             member.differs = True
-            repairing.on_offer(self._ctx, member.recent, sender, message)
+            recent.on_offer(self._ctx, member.recent, sender, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
-            repairing.ask_for(self._ctx, member.recent, sender, message)
+            recent.ask_for(self._ctx, member.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         member = self._member(sender, message.topic)
         if member is not None:
-            repairing.on_want(self._ctx, member.recent, sender, message)
+            recent.on_want(self._ctx, member.recent, sender, message)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         member = self._member(sender, message.topic)
@@ -432,9 +436,8 @@ class Events:
         return False
 
     def _is_new(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
-        subscribed = member.subscribed
-        return take_in(
-            self._ctx, member.topic, member.recent, event, hops, sender, subscribed, ask=sender
+        return self._delivery.take_in(
+            member.topic, member.recent, event, hops, sender.peer, sender, member.subscribed
         )
 
     # --- how a subscription begins ----------------------------------------------------------------

@@ -17,15 +17,14 @@ from typing import TypeAlias, Union
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LinkUp, LookupDone
+from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
+from weft.protocol.liveness import LinkList
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Scheme, Timer
-from weft.protocol.taking import note_parasite
-from weft.protocol.tera.links import LinkList
-from weft.protocol.tera.tree import IHave
 from weft.protocol.topic_dht.events import (
     ROUND,
     Beat,
@@ -162,16 +161,17 @@ class TopicDht:
 class TopicRouting(Routing):
     """The topic-aware DHT, and events over it."""
 
-    def __init__(self, ctx: Context, dht: Kademlia) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia) -> None:
+        super().__init__(ctx, delivery)
         self._dht = dht
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self.config = ctx.config.topic_dht
         self.topics = TopicDht(ctx, dht, self.config, self._on_role)
         self._role_handlers = self.topics.handlers()
         self._roles = self.topics.roles
+        topics = self.topics
         self.events = Events(
-            ctx, self._roles, self.topics.lookup, self.topics.samples, dht.calls, self.config
+            ctx, delivery, self._roles, topics.lookup, topics.samples, dht.calls, self.config
         )
 
     def handlers(self) -> Handlers:

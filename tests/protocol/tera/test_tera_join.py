@@ -21,7 +21,7 @@ from protocol_kit import (
 from weft.ids import GENERAL, Contact
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing
-from weft.protocol.cyclon import (
+from weft.protocol.membership import (
     Descriptor,
     JoinGift,
     JoinReply,
@@ -32,9 +32,14 @@ from weft.protocol.cyclon import (
     ShuffleRequest,
 )
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import (
+    Advert,
+    Advertisement,
+    LookupHit,
+    LookupMiss,
+    LookupWalk,
+)
 from weft.protocol.tera.links import LinkRequest
-from weft.protocol.tera.lookup import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.wire import Payload, Span
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.ids import Topic
-from weft.protocol.tera.schedule import Schedule
+from weft.protocol.tera.tera import Schedule
 
 names = st.sampled_from([Topic(f"/{number}") for number in range(6)])
 wishes = st.lists(st.tuples(names, st.integers(1, 4)), max_size=6)

@@ -19,9 +19,9 @@ from protocol_kit import (
 
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.recent import Repair
+from weft.protocol.recent import IHave, Repair
 from weft.protocol.tera.links import Unlink
-from weft.protocol.tera.tree import Graft, IHave, Prune, Tree
+from weft.protocol.tera.tree import Graft, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Payload
 
 

@@ -6,12 +6,12 @@ from protocol_kit import Group, Rig, T, answers, contact, delivered, sent, told
 
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.cyclon import LeaveNotice
+from weft.protocol.membership import LeaveNotice
+from weft.protocol.multi_topic import Again
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.tree import Graft
-from weft.protocol.twins import Again
 from weft.protocol.wire import Event, Part, Payload, Span
 
 U = Topic("/u")
@@ -157,9 +157,12 @@ def test_what_is_remembered_of_events_is_bounded_in_bytes() -> None:
         parts = (Part(T, number), Part(U, number))
         one = Event(contact(9).peer, 1, number, 0, payload, parts)
         rig.hear(2, Payload(T, one, 1))
-    held = [group.event for group in rig.peer._ctx.twins._groups.values()]
-    size = sum(len(one.payload) for one in held if one is not None)
-    assert size <= rig.peer.config.dissemination.recent_bytes_max + len(payload)
+    references = [
+        Again(U, contact(9).peer, 1, number, 1, Part(T, number)) for number in range(11, 0, -1)
+    ]
+    kept = [one for one in references if delivered(rig.hear(3, one))]
+    bound = rig.peer.config.dissemination.recent_bytes_max + len(payload)
+    assert 0 < len(kept) * len(payload) <= bound
 
 
 # --- several peers ------------------------------------------------------------------------------

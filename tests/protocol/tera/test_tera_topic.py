@@ -20,7 +20,7 @@ from protocol_kit import (
 from weft.ids import GENERAL
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import (
+from weft.protocol.membership import (
     NO_NEWS,
     Descriptor,
     JoinGift,
@@ -30,9 +30,9 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import LinkRequest
-from weft.protocol.tera.tree import Graft, IHave
+from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import LIST_MAX, Payload
 
 

@@ -9,7 +9,7 @@ import pytest
 from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
 
 from weft.protocol import config as c
-from weft.protocol.cyclon import Descriptor, JoinGift, OverlayNews, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import Descriptor, JoinGift, OverlayNews, ShuffleReply, ShuffleRequest
 from weft.protocol.tera.size import SampleReply, SampleWalk
 
 SMALL_VIEWS = c.Config(cyclon=c.Cyclon(view_size=6, shuffle_length=4, stable_period_max=1))

@@ -11,12 +11,12 @@ from protocol_kit import Group, Rig, T, contact, number_of, sent, told
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import Descriptor, JoinReply, LeaveNotice, OverlayNews
 from weft.protocol.liveness import Ping
-from weft.protocol.messages_stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
+from weft.protocol.membership import Descriptor, JoinReply, LeaveNotice, OverlayNews
 from weft.protocol.seam import Collect
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.links import LinkRelease, LinkRequest, Unlink
+from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.wire import Event, Payload
 from weft.rules import stan as rules
 

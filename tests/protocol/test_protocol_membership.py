@@ -17,7 +17,7 @@ from protocol_kit import (
 from weft.ids import GENERAL, Contact
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import (
+from weft.protocol.membership import (
     NO_NEWS,
     Descriptor,
     JoinGift,
@@ -28,8 +28,7 @@ from weft.protocol.cyclon import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint
-from weft.protocol.tera.lookup import LookupWalk
+from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
 
 SMALL = c.Config(cyclon=c.Cyclon(view_size=4, shuffle_length=3, join_walk_steps=2))
 

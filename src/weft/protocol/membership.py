@@ -1,10 +1,19 @@
-"""Cyclon in one overlay: the general one or a topic's (Voulgaris, Gavidia, van Steen 2005).
+"""Membership: Cyclon in one overlay, the general one or a topic's (Voulgaris, Gavidia, van Steen
+2005), and how a peer enters the network.
 
-Keeps a view of at most `view_size` neighbours with ages. Each cycle it exchanges a part of the
-view with the oldest neighbour, which leaves the view when asked: if it does not answer, it is
+`Cyclon` keeps a view of at most `view_size` neighbours with ages. Each cycle it exchanges a part of
+the view with the oldest neighbour, which leaves the view when asked: if it does not answer, it is
 thereby dropped. A newcomer asks any member, which answers at once with a part of its view and
 starts random walks; the peer at the end of each walk swaps one entry for the newcomer, so that
 in-degrees stay balanced.
+
+`Entry` brings a peer into the general overlay, brings it in again, and finds the part of the
+network that was lost. It remembers the contacts that it was given and a few peers met over a long
+time. With no neighbour left, it asks some of them to let it in. It goes on asking while there are
+but one or two neighbours: if its request to enter was lost, those may be newcomers that entered by
+it, and know no other peer either. Even with many neighbours it looks one of them up now and then:
+after a long partition both sides have dropped each other from all views, and nothing else would
+ever bring them together again.
 
 Invariants: no self, no duplicate, never more than `view_size`, every peer in the view has a
 known address.
@@ -16,6 +25,9 @@ Deviation: the asked member answers a join at once with a part of its view (the 
 waits for the ends of the walks), because a user who subscribes should not wait for the slowest;
 and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
 newcomer's own exchanges raise its in-degree to the mean within a few cycles.
+
+Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
+general overlay never splits for longer than views remember.
 """
 
 from __future__ import annotations
@@ -26,39 +38,13 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.bounded import BoundedDict
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message, Span, Spans
 from weft.rules import cyclon as rules
 from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
-
-
-@dataclass(frozen=True)
-class Config:
-    """View exchange, in the general overlay and in every topic overlay."""
-
-    cycle_ms: Millis = 10_000  # measured: see docs/operating.md, what an idle peer costs
-    view_size: int = 20  # paper
-    shuffle_length: int = 8  # paper (Cyclon's own experiments)
-    reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
-    join_walks: int = 6  # guess: of 20 in the paper; see protocol/cyclon.py
-    join_walk_steps: int = 5  # paper: about the mean path length
-    stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
-    exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
-
-    def __post_init__(self) -> None:
-        require(self.cycle_ms >= 1, "cyclon.cycle_ms must be at least 1")
-        require(2 <= self.view_size <= 63, "cyclon.view_size must be 2 to 63")
-        require(
-            1 <= self.shuffle_length <= self.view_size,
-            "cyclon.shuffle_length must be between 1 and the view size",
-        )
-        require(self.reply_timeout_ms >= 1, "cyclon.reply_timeout_ms must be at least 1")
-        require(0 <= self.join_walks <= 63, "cyclon.join_walks must be 0 to 63")
-        require(0 <= self.join_walk_steps <= 64, "cyclon.join_walk_steps must be 0 to 64")
-        require(self.stable_period_max >= 1, "cyclon.stable_period_max must be at least 1")
-        require(self.exchanges_per_cycle_max >= 1, "cyclon.exchanges_per_cycle_max must be >= 1")
 
 
 class Descriptor(Struct, frozen=True, array_like=True, gc=False):
@@ -138,6 +124,37 @@ class LeaveNotice(Message, frozen=True, tag=7):
     topic: WireTopic
 
 
+REJOIN = "rejoin"
+"""The timer after which a peer asks again to be let in."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """View exchange, in the general overlay and in every topic overlay."""
+
+    cycle_ms: Millis = 10_000  # measured: see docs/operating.md, what an idle peer costs
+    view_size: int = 20  # paper
+    shuffle_length: int = 8  # paper (Cyclon's own experiments)
+    reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
+    join_walks: int = 6  # guess: of 20 in the paper; see protocol/membership.py
+    join_walk_steps: int = 5  # paper: about the mean path length
+    stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
+    exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
+
+    def __post_init__(self) -> None:
+        require(self.cycle_ms >= 1, "cyclon.cycle_ms must be at least 1")
+        require(2 <= self.view_size <= 63, "cyclon.view_size must be 2 to 63")
+        require(
+            1 <= self.shuffle_length <= self.view_size,
+            "cyclon.shuffle_length must be between 1 and the view size",
+        )
+        require(self.reply_timeout_ms >= 1, "cyclon.reply_timeout_ms must be at least 1")
+        require(0 <= self.join_walks <= 63, "cyclon.join_walks must be 0 to 63")
+        require(0 <= self.join_walk_steps <= 64, "cyclon.join_walk_steps must be 0 to 64")
+        require(self.stable_period_max >= 1, "cyclon.stable_period_max must be at least 1")
+        require(self.exchanges_per_cycle_max >= 1, "cyclon.exchanges_per_cycle_max must be >= 1")
+
+
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")
 _SAMPLE = stream_of("cyclon.sample")
@@ -145,6 +162,24 @@ _GONE_MAX = 64
 """guess: peers remembered as gone, per overlay."""
 ANSWER = "cyclon.answer"
 ASK = "cyclon.ask"
+_ENTRY = stream_of("entering.entry")
+_MEET = stream_of("entering.meet")
+_REMEMBER = stream_of("entering.remember")
+_ASKED_AT_ONCE = 3
+"""guess: known peers asked at once."""
+_PAUSE_FIRST_MS = 500
+"""guess: first pause before asking again; doubles up to the cycle."""
+_GIVEN_MAX = 64
+"""guess: contacts remembered of those the user or the driver gave."""
+_HOPEFUL_ASKS = 3
+"""guess: with pauses of 0.5, 1 and 2 s, a subscriber waits 3.5 s for a way into the network."""
+_THIN = 3
+"""guess: with fewer neighbours than that a peer may be on an island of newcomers."""
+_MET_MAX = 32
+"""guess: peers remembered from earlier."""
+_EVERY_CYCLES = 4
+"""guess: how often one is remembered and one looked up. With 32 places, half of those
+remembered are still there after about 90 cycles."""
 
 
 class _Asked:
@@ -183,7 +218,8 @@ class Cyclon:
         self.tick = 0
         self._contacts: dict[PeerId, Contact] = {}
         self._asked: dict[int, _Asked] = {}
-        self._gone: dict[PeerId, int] = {}  # left lately, and until which cycle that counts
+        # Peers that left lately, and until which cycle that counts.
+        self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -234,8 +270,6 @@ class Cyclon:
         self.remove(peer)
         # An entry nobody renews ages out within about so many exchanges.
         self._gone[peer] = self.tick + self._ctx.config.cyclon.view_size
-        if len(self._gone) > _GONE_MAX:
-            del self._gone[next(iter(self._gone))]
 
     def welcome(self, contact: Contact) -> bool:
         """Take in, where there is room, a peer that spoke for itself."""
@@ -260,7 +294,7 @@ class Cyclon:
     # --- exchanges: asking -----------------------------------------------------------------------
 
     def exchange(self, news: OverlayNews, topics_sample: list[int]) -> Contact | None:
-        """Run one cycle: ask the oldest neighbour for an exchange. Says whom it asked."""
+        """Run one cycle: ask the oldest neighbour for an exchange; returns the asked one."""
         self.tick += 1
         self._expire()
         if not self.peers:
@@ -313,8 +347,8 @@ class Cyclon:
 
     def _expire(self) -> None:
         """Give up on exchanges without a reply; the asked peer has left the view already."""
-        if self._gone:
-            self._gone = {peer: until for peer, until in self._gone.items() if until > self.tick}
+        for peer in [peer for peer, until in self._gone.items() if until <= self.tick]:
+            del self._gone[peer]
         limit = self._ctx.now - self._ctx.config.cyclon.reply_timeout_ms
         for tick in [tick for tick, asked in self._asked.items() if asked.since <= limit]:
             del self._asked[tick]
@@ -415,4 +449,71 @@ class Cyclon:
         self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
 
 
-__all__ = ["NO_NEWS", "Cyclon"]
+class Entry:
+    """The peers that this one knows beyond its general view, to enter the network by."""
+
+    def __init__(self, ctx: Context, view: Cyclon) -> None:
+        self._ctx = ctx
+        self._view = view
+        self._given: BoundedDict[PeerId, Contact] = BoundedDict(_GIVEN_MAX)
+        self._met: list[Contact] = []
+        self._pause_ms = _PAUSE_FIRST_MS
+        self._asks = 0  # since this peer last had a neighbour
+        self._serial = 0
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether known peers were asked just now and may still answer."""
+        return self._view.knows_nobody and 0 < self._asks <= _HOPEFUL_ASKS
+
+    def enter(self, contacts: tuple[Contact, ...]) -> None:
+        """Ask to be let in by peers that the user or the driver knows."""
+        for contact in contacts:
+            if contact.peer != self._ctx.me.peer:
+                self._given[contact.peer] = contact
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask some known peers to let us in, and again later if none answers."""
+        ctx = self._ctx
+        known = self._forgotten()
+        if not known:
+            return
+        for _ in range(min(_ASKED_AT_ONCE, len(known))):
+            contact = ctx.pick(_ENTRY, known)
+            known.remove(contact)
+            self._view.ask_to_join(contact)
+        self._asks += 1
+        self._serial = ctx.next_serial()
+        ctx.set_timer(self._pause_ms, REJOIN, GENERAL, self._serial)
+        self._pause_ms = min(self._pause_ms * 2, max(self._pause_ms, ctx.config.cyclon.cycle_ms))
+
+    def on_timer(self, serial: int) -> None:
+        if serial == self._serial and len(self._view.peers) < _THIN:
+            self.ask()
+
+    def on_neighbours(self) -> None:
+        self._asks = 0
+        self._pause_ms = _PAUSE_FIRST_MS
+
+    def run_cycle(self, cycle: int) -> None:
+        """Remember a neighbour, and look up a known peer that the view has forgotten."""
+        if (cycle + self._ctx.number) % _EVERY_CYCLES:
+            return
+        self._remember()
+        forgotten = self._forgotten()
+        if forgotten:
+            self._view.exchange_with(self._ctx.pick(_MEET, forgotten), NO_NEWS)
+
+    def _forgotten(self) -> list[Contact]:
+        """Known peers that the view does not hold."""
+        known = (*self._given.values(), *self._met)
+        return [contact for contact in known if contact.peer not in self._view.peers]
+
+    def _remember(self) -> None:
+        neighbour = self._view.neighbour()
+        if neighbour is None or any(met.peer == neighbour.peer for met in self._met):
+            return
+        if len(self._met) >= _MET_MAX:
+            self._met.remove(self._ctx.pick(_REMEMBER, self._met))
+        self._met.append(neighbour)

@@ -12,11 +12,10 @@ from protocol_kit import Rig, T, contact, number_of, sent, told
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import JoinRequest, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import JoinRequest, ShuffleReply, ShuffleRequest
 from weft.protocol.publishing import RouteEvent
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRequest
-from weft.protocol.tera.lookup import LookupMiss, LookupWalk
 from weft.protocol.wire import Event
 
 TERA = c.Tera(advertise_every_cycles=3, advertise_to=2, advert_page=4, advert_pages_per_cycle=2)

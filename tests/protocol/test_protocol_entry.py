@@ -15,7 +15,7 @@ from protocol_kit import (
 
 from weft.ids import GENERAL
 from weft.protocol import seam
-from weft.protocol.cyclon import JoinReply, JoinRequest, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import JoinReply, JoinRequest, ShuffleReply, ShuffleRequest
 
 
 def test_a_peer_asks_those_it_was_told_of() -> None:

@@ -2,14 +2,15 @@
 dissemination management).
 
 Such an event has a number in each of its topics (its `parts`) and travels in each as any other,
-so every topic delivers and repairs it by itself. But whoever has sent its payload to a peer, or got
-it from there, sends no more than a reference for the other topics (`Again`, or a `RouteEvent`
-without payload). A reference that comes before the payload waits for it; if that never comes, the
-reference counts as an announcement, and the event is asked for.
+so every topic delivers and repairs it by itself. But a peer that has sent its payload to another,
+or got it from there, sends no more than a reference for the other topics (`Again`, or a
+`RouteEvent` without payload). A reference that comes before the payload waits for it; if that never
+comes, the reference counts as an announcement, and the event is asked for.
 
 A peer in several of the topics needs the payload once. Over a tree it gets it in the first of them,
-in the order of the parts: whoever pushes in a later topic and is linked to it in an earlier one,
-too, knows that, and sends a reference. The more links topics share, the more this saves.
+in the order of the parts: a neighbour that pushes in a later topic and is linked to it in an
+earlier one, too, knows that, and sends a reference. The more links topics share, the more this
+saves.
 
 Invariants: at most `_GROUPS_MAX` events and `recent_bytes_max` bytes of them are remembered, each
 with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
@@ -17,12 +18,13 @@ with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
+from weft.protocol.context import Context
 from weft.protocol.wire import Counter, Event, Hops, Message, Part, Payload
 
 
@@ -57,37 +59,44 @@ class _Group:
         self.waiting: list[tuple[Contact, Again]] = []
 
 
-class Twins:
+class MultiTopic:
     """The events of several topics that this peer has seen lately."""
 
-    __slots__ = ("_bytes", "_bytes_max", "_groups", "linked_in")
+    __slots__ = ("_bytes", "_bytes_max", "_ctx", "_groups", "_linked_in")
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, ctx: Context, linked_in: Callable[[PeerId], Container[Topic]]) -> None:
+        """`linked_in`: the topics in which this peer has a link to another."""
+        self._ctx = ctx
+        self._linked_in = linked_in
+        self._bytes_max = ctx.config.dissemination.recent_bytes_max
         self._groups: dict[GroupKey, _Group] = {}
         self._bytes = 0
-        self.linked_in: Callable[[PeerId], Container[Topic]] = lambda peer: ()
 
     # --- sending --------------------------------------------------------------------------------
 
-    def shortened(self, to: PeerId, message: Payload, tree: bool) -> Payload | Again:
-        """The message itself the first time that this payload goes to a peer, then a reference."""
+    def push(self, to: Contact, message: Payload, tree: bool) -> None:
+        """Send an event over a link, by reference where its payload is or will be. `tree`: it goes
+        over the push tree of its topic."""
         event = message.event
-        earlier = tree and self._gets_it_earlier(to, message)
-        if earlier or not self.crosses_first(to, event):
-            return Again(
+        if event.parts and (
+            (tree and self._comes_earlier(to, message)) or not self.crosses(to, event)
+        ):
+            first = event.parts[0]
+            reference = Again(
                 message.topic,
                 event.publisher,
                 event.incarnation,
                 event.number,
                 message.hops,
-                event.parts[0],
+                first,
             )
-        return message
+            self._ctx.send(to, reference)
+        else:
+            self._ctx.send(to, message)
 
-    def _gets_it_earlier(self, to: PeerId, message: Payload) -> bool:
-        """Whether a tree of an earlier topic brings the event to a peer."""
-        links = self.linked_in(to)
+    def _comes_earlier(self, to: Contact, message: Payload) -> bool:
+        """Whether the tree of an earlier topic brings the event to a peer."""
+        links = self._linked_in(to.peer)
         for part in message.event.parts:
             if part.topic == message.topic:
                 return False
@@ -95,14 +104,14 @@ class Twins:
                 return True
         return False
 
-    def crosses_first(self, to: PeerId, event: Event) -> bool:
-        """Notes that a payload goes to a peer; says whether it had not been there yet."""
+    def crosses(self, to: Contact, event: Event) -> bool:
+        """Note that a payload goes to a peer; says whether it had not been there yet."""
         group = self._group(_key_of(event))
-        if to in group.crossed:
+        if to.peer in group.crossed:
             return False
         self._hold(group, event)
         if len(group.crossed) < _PEERS_MAX:
-            group.crossed[to] = None
+            group.crossed[to.peer] = None
         return True
 
     # --- receiving ------------------------------------------------------------------------------
@@ -126,7 +135,7 @@ class Twins:
             if len(group.waiting) < _WAITING_MAX:
                 group.waiting.append((sender, message))
             return None
-        return self._part(group.event, message.topic, message.number)
+        return _part(group.event, message.topic, message.number)
 
     def resolve_routed(self, topic: Topic, event: Event) -> Event | None:
         """The event that was routed without its payload."""
@@ -135,13 +144,7 @@ class Twins:
         group = self._groups.get(_key_of(event))
         if group is None or group.event is None:
             return None
-        return self._part(group.event, topic, event.number)
-
-    def _part(self, event: Event, topic: Topic, number: int) -> Event | None:
-        """The event as it is in another of its topics, if it is in that one."""
-        if Part(topic, number) in event.parts:
-            return with_payload(event, number, event.payload)
-        return None
+        return _part(group.event, topic, event.number)
 
     # --- remembering ----------------------------------------------------------------------------
 
@@ -152,11 +155,8 @@ class Twins:
             while len(self._groups) > _GROUPS_MAX or (
                 self._bytes > self._bytes_max and len(self._groups) > 1
             ):
-                self._forget(next(self._oldest()))
+                self._forget(next(iter(self._groups)))
         return group
-
-    def _oldest(self) -> Iterator[GroupKey]:
-        return iter(self._groups)
 
     def _forget(self, key: GroupKey) -> None:
         event = self._groups.pop(key).event
@@ -172,6 +172,13 @@ class Twins:
 def _key_of(event: Event) -> GroupKey:
     first = event.parts[0]
     return event.publisher, event.incarnation, first.topic, first.number
+
+
+def _part(event: Event, topic: Topic, number: int) -> Event | None:
+    """The event as it is in another of its topics, if it is in that one."""
+    if Part(topic, number) in event.parts:
+        return with_payload(event, number, event.payload)
+    return None
 
 
 def with_payload(event: Event, number: int, payload: bytes) -> Event:

@@ -16,7 +16,7 @@ from protocol_kit import (
 
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.cyclon import Descriptor, ShuffleRequest
+from weft.protocol.membership import Descriptor, ShuffleRequest
 from weft.protocol.recent import Repair
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.wire import Event, Payload

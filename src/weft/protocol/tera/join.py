@@ -1,0 +1,294 @@
+"""Subscription management: entering a topic's overlay, and telling others of it (TERA, Section 3
+and Appendix A.1).
+
+A new subscription looks an access point up and joins through it. If nobody is found, the peer
+instantiates an overlay of its own, which partition merging joins to others later. Every T cycles a
+peer sends the list of its topics, each with overlay id and popularity, to D peers sampled from the
+general overlay; their tables (`access_points.py`) lead others to it.
+
+Invariants: `topics` holds exactly the topics that this peer is subscribed to; a join is under way
+only in one of them.
+
+Deviation: the topic's state exists from the first moment (an overlay of one), so an event
+published while the join is under way is kept and passed on; a member that knows no other looks
+for access points again from time to time, instead of only waiting to be found.
+
+Deviation: the list of topics is paged, and only so many pages leave in a cycle, so that a peer in
+10⁵ topics never sends one giant message; a new subscription is advertised at once, which is when
+others need to learn of it most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
+from weft.protocol.context import Context, LookupDone
+from weft.protocol.delivery import JOIN, LEAVE, Delivery
+from weft.protocol.membership import Cyclon, JoinReply
+from weft.protocol.multi_topic import MultiTopic
+from weft.protocol.recent import Past
+from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.tera.access_points import AccessPoints, Advert, Advertisement, Lookup
+from weft.protocol.tera.stan import Acquaintances
+from weft.protocol.tera.topic import TopicState
+from weft.rules.draw import below, stream_of
+
+
+class EntryLookupDone(LookupDone, frozen=True, gc=False):
+    """The signal that a lookup for a join has ended."""
+
+
+JOIN_TIMER = "join"
+"""The time that an access point has to answer a join."""
+NEW_TOPICS = "new_topics"
+"""The time until new subscriptions are advertised."""
+
+_OVERLAY = stream_of("overlay.id")
+_PHASE = stream_of("advertise.phase")
+_ATTEMPTS_MAX = 3
+"""guess: stale access points tried before an overlay of its own will do."""
+_NEW_TOPICS_MS = 20
+"""guess: new subscriptions gathered into one advertisement for so long."""
+
+
+class _Joining:
+    """A join under way."""
+
+    __slots__ = ("asked", "attempts", "contact", "serial", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.attempts = 0
+        self.contact: Contact | None = None  # the one being waited for
+        self.asked: dict[PeerId, None] = {}  # it and those before it, which may answer late
+        self.serial = 0
+
+
+class Joins:
+    """The subscription table and the joins under way."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        delivery: Delivery,
+        multi_topic: MultiTopic,
+        general: Cyclon,
+        table: AccessPoints,
+        lookup: Lookup,
+    ) -> None:
+        self._ctx = ctx
+        self._delivery = delivery
+        self._multi_topic = multi_topic
+        self._general = general
+        self._table = table
+        self._lookup = lookup
+        self.topics: dict[Topic, TopicState] = {}
+        self.adverts = Adverts(ctx, general, self.topics)
+        self._acquaintances = Acquaintances(self.topics)
+        self._joining: dict[Topic, _Joining] = {}
+        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
+        self._past = Past(ctx.config.dissemination)
+
+    # --- the user's wishes ------------------------------------------------------------------------
+
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> bool:
+        """Returns whether the topic is new to this peer.
+
+        A peer that is just entering the network (`hopeful`) looks for others once it is in.
+        """
+        ctx = self._ctx
+        if topic in self.topics:
+            joining = self._joining.get(topic)
+            if joining is not None:
+                joining.tokens.append(token)
+            else:
+                ctx.out.append(Answer(token, "already"))
+            return False
+        self.topics[topic] = TopicState(
+            ctx,
+            self._delivery,
+            self._multi_topic,
+            self._acquaintances,
+            topic,
+            OverlayId(ctx.bits(_OVERLAY) >> 1),
+            scheme or ctx.config.dissemination.scheme,
+            self._past.recall(topic),
+        )
+        ctx.trace(JOIN, {"topic": topic})
+        joining = self._joining[topic] = _Joining()
+        joining.tokens.append(token)
+        if hopeful:
+            self._postponed[topic] = None
+        else:
+            self._enter(topic)
+        return True
+
+    def _enter(self, topic: Topic) -> None:
+        """Look for a member; outside of the network there is none to be found."""
+        if self._general.knows_nobody:
+            self._finish(topic, "instantiated", None)
+        else:
+            self._look_up(topic)
+
+    def unsubscribe(self, token: int, topic: Topic) -> None:
+        ctx = self._ctx
+        state = self.topics.pop(topic, None)
+        if state is None:
+            ctx.out.append(Answer(token, "already"))
+            return
+        state.leave()
+        self._past.remember(topic, state.recent, ctx.now)
+        joining = self._joining.pop(topic, None)
+        for waiting in joining.tokens if joining is not None else ():
+            ctx.out.append(Answer(waiting, "left"))
+        ctx.trace(LEAVE, {"topic": topic})
+        ctx.out.append(Answer(token, "left"))
+
+    def close(self) -> None:
+        """This peer leaves: answer the joins under way."""
+        for topic in list(self._joining):
+            self._finish(topic, "left", None)
+        for topic in self.topics:
+            self._ctx.trace(LEAVE, {"topic": topic})
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def on_entered(self) -> None:
+        """The peer got into the network, or stays outside for the time being."""
+        postponed, self._postponed = self._postponed, {}
+        for topic in postponed:
+            if topic in self._joining:
+                self._enter(topic)
+
+    def seek_others(self, topic: Topic) -> None:
+        """This peer knows no other member: look for one again."""
+        if topic not in self._joining:
+            self._joining[topic] = _Joining()
+            self._look_up(topic)
+
+    def _look_up(self, topic: Topic) -> None:
+        self._lookup.start(topic, done=EntryLookupDone)
+
+    def on_lookup_done(self, done: EntryLookupDone) -> None:
+        joining = self._joining.get(done.topic)
+        state = self.topics.get(done.topic)
+        if joining is not None and state is not None:
+            if done.contacts:
+                self._ask(state, joining, done.contacts[0])
+            else:
+                self._finish(done.topic, "instantiated", None)
+        self.adverts.send_soon()
+
+    def _ask(self, state: TopicState, joining: _Joining, contact: Contact) -> None:
+        joining.contact = contact
+        joining.asked[contact.peer] = None
+        joining.serial = self._ctx.next_serial()
+        state.view.ask_to_join(contact)
+        timeout = self._ctx.config.cyclon.reply_timeout_ms
+        self._ctx.set_timer(timeout, JOIN_TIMER, state.topic, joining.serial)
+
+    def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        state = self.topics.get(message.topic)
+        joining = self._joining.get(message.topic)
+        if state is not None and message.member:
+            asked = joining is not None and sender.peer in joining.asked
+            # Only a subscriber that was not answered yet starts after what came before.
+            fresh = joining is not None and asked and bool(joining.tokens)
+            state.on_join_reply(sender, message, fresh)
+            if asked:
+                self._finish(message.topic, "joined", sender)
+        elif state is not None and joining is not None and _waits_for(joining, sender.peer):
+            self._try_another(message.topic, joining)
+        self.adverts.send_soon()
+
+    def on_timer(self, topic: Topic, serial: int) -> None:
+        joining = self._joining.get(topic)
+        if joining is not None and joining.serial == serial:
+            self._try_another(topic, joining)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        for topic, joining in list(self._joining.items()):
+            if _waits_for(joining, peer):
+                self._try_another(topic, joining)
+
+    def _try_another(self, topic: Topic, joining: _Joining) -> None:
+        if joining.contact is not None:
+            self._ctx.counters["access_points_stale"] += 1
+            self._table.forget_entry(topic, joining.contact.peer)
+        joining.contact = None
+        joining.serial = 0
+        joining.attempts += 1
+        if joining.attempts < _ATTEMPTS_MAX:
+            self._look_up(topic)
+        else:
+            self._finish(topic, "instantiated", None)
+
+    def _finish(self, topic: Topic, outcome: Outcome, contact: Contact | None) -> None:
+        joining = self._joining.pop(topic)
+        self.topics[topic].on_entered()
+        for token in joining.tokens:
+            self._ctx.out.append(Answer(token, outcome, contact))
+        if joining.tokens:
+            self.adverts.add(topic)
+
+
+def _waits_for(joining: _Joining, peer: PeerId) -> bool:
+    return joining.contact is not None and joining.contact.peer == peer
+
+
+class Adverts:
+    """What this peer still has to advertise."""
+
+    def __init__(self, ctx: Context, general: Cyclon, topics: Mapping[Topic, TopicState]) -> None:
+        self._ctx = ctx
+        self._general = general
+        self._topics = topics
+        self._left: list[Topic] = []  # of the current round
+        self._new: dict[Topic, None] = {}
+        self._new_armed = False
+        # Peers that start together must not advertise in the same cycles.
+        self._phase = below(ctx.bits(_PHASE), ctx.config.tera.advertise_every_cycles)
+
+    def add(self, topic: Topic) -> None:
+        """Advertise a new subscription without waiting for its round."""
+        self._new[topic] = None
+
+    def send_soon(self) -> None:
+        """Send what `add` gathered, in a moment: there may be more to come."""
+        if self._new and not self._new_armed:
+            self._new_armed = True
+            self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
+
+    def on_timer(self) -> None:
+        """Send what is new, as far as one cycle's pages go."""
+        self._new_armed = False
+        if self._new and not self._general.knows_nobody:
+            config = self._ctx.config.tera
+            fresh = list(self._new)[: config.advert_page * config.advert_pages_per_cycle]
+            self._new = {}
+            self._send_pages(fresh)
+
+    def run_cycle(self, cycle: int) -> None:
+        config = self._ctx.config.tera
+        if not self._left and (cycle + self._phase) % config.advertise_every_cycles == 0:
+            self._left = list(self._topics)
+        if not self._left or self._general.knows_nobody:
+            return
+        count = config.advert_page * config.advert_pages_per_cycle
+        now, self._left = self._left[:count], self._left[count:]
+        self._send_pages(now)
+
+    def _send_pages(self, topics: list[Topic]) -> None:
+        config = self._ctx.config.tera
+        for start in range(0, len(topics), config.advert_page):
+            adverts = [
+                Advert(topic, state.overlay, state.popularity_to_advertise)
+                for topic in topics[start : start + config.advert_page]
+                if (state := self._topics.get(topic)) is not None
+            ]
+            if not adverts:
+                continue
+            message = Advertisement(adverts)
+            for contact in self._general.sample(config.advertise_to):
+                self._ctx.send(contact, message)
