@@ -177,7 +177,7 @@ def test_bad_shape(changes: dict[str, Any]) -> None:
 
 def test_values_by_kind_of_key() -> None:
     made = event(b"x")
-    block_key, record_key = prefix.block_key(made.block), prefix.record_key(HELD.name)
+    block_key, record_key = prefix.block_key(made.block), bytes((prefix.TOPIC_RECORD,)) + HELD.name
     assert values.validate(block_key, made.block, NOW_MS) is None
     assert values.validate(prefix.block_key(topic().block), topic().block, NOW_MS) is None
     assert values.validate(block_key, topic().block, NOW_MS) == Reason.BAD_CID

@@ -50,11 +50,6 @@ def block_key(block: bytes) -> bytes:
     return bytes((BLOCK,)) + sha256(block).digest()
 
 
-def record_key(name: bytes) -> bytes:
-    """The key under which the record called `name` is stored."""
-    return bytes((TOPIC_RECORD,)) + name
-
-
 # --- prefixes and distances -----------------------------------------------------------------------
 
 

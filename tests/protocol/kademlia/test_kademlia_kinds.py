@@ -12,7 +12,7 @@ from weft.protocol.config import Config
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kinds import KINDS
 from weft.protocol.kademlia.records import Values
-from weft.rules.prefix import record_key
+from weft.rules.prefix import TOPIC_RECORD
 
 
 def sealed(sequence: int, key: Key = ANNA, now_ms: int = NOW_MS) -> record.Record:
@@ -27,7 +27,7 @@ def sealed(sequence: int, key: Key = ANNA, now_ms: int = NOW_MS) -> record.Recor
     )
 
 
-KEY = record_key(sealed(1).name)
+KEY = bytes((TOPIC_RECORD,)) + sealed(1).name
 LIFE = record.LIFE_MS
 
 
@@ -47,7 +47,7 @@ def test_a_holder_takes_the_latest_valid_record() -> None:
     forged[-10] ^= 1
     assert store(bytes(forged)) == "invalid"
     assert store(sealed(4, now_ms=NOW_MS - LIFE).encoded) == "invalid"  # expired
-    assert store(sealed(4).encoded, record_key(bytes(32))) == "invalid"
+    assert store(sealed(4).encoded, bytes((TOPIC_RECORD,)) + bytes(32)) == "invalid"
     assert store(b"nonsense") == "invalid"
     assert held.get(KEY) == sealed(3, BEN).encoded
     ctx.now = LIFE  # the one held has expired, so that any valid one may stand
