@@ -24,25 +24,6 @@ from weft.rules import tree
 from weft.rules.draw import stream_of
 
 
-@dataclass(frozen=True)
-class Config:
-    """The small stable set of neighbours per topic that carries events."""
-
-    wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
-    most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
-    request_timeout_ms: Millis = 5_000  # guess
-    ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
-    ping_timeout_ms: Millis = 5_000  # guess
-    pings_unanswered_max: int = 3  # guess
-
-    def __post_init__(self) -> None:
-        require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
-        require(self.most <= 64, "links.most must be at most 64")
-        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
-            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
-        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
-
-
 class LinkRequest(Message, frozen=True, tag=16):
     topic: WireTopic
     urgent: bool  # the asker has no other link, or was cut off from events
@@ -65,10 +46,29 @@ class LinkRelease(Message, frozen=True, tag=33):
     topic: WireTopic
 
 
+@dataclass(frozen=True)
+class Config:
+    """The small stable set of neighbours per topic that carries events."""
+
+    wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
+    most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
+    request_timeout_ms: Millis = 5_000  # guess
+    ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
+    ping_timeout_ms: Millis = 5_000  # guess
+    pings_unanswered_max: int = 3  # guess
+
+    def __post_init__(self) -> None:
+        require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
+        require(self.most <= 64, "links.most must be at most 64")
+        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
+            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
+        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
+
+
 _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")
 _RELEASE_CYCLES = 30
-"""guess: who did not give a link up when asked is asked again after so long."""
+"""guess: a neighbour that did not give a link up is asked again after so long."""
 
 
 class Links:
@@ -198,7 +198,7 @@ class Links:
         return False
 
     def close(self) -> None:
-        """Give up all links; who leaves the topic says so to all its neighbours anyway."""
+        """Give up all links, without a word: a member that leaves says so to all its neighbours."""
         for peer in list(self.linked):
             self._drop(peer)
 
