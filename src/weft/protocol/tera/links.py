@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LinkDown, LinkUp, require
 from weft.protocol.seam import Millis
@@ -81,7 +82,8 @@ class Links:
         self._topic = topic
         self.linked: dict[PeerId, Contact] = {}
         self._asked: dict[PeerId, Millis] = {}
-        self._full: dict[PeerId, Millis] = {}  # said no lately: not the next ones to ask
+        # Members that said no lately: not the next ones to ask.
+        self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
         self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
 
     def room(self) -> int:
@@ -164,16 +166,11 @@ class Links:
             if sender.peer in self.linked:
                 self._drop(sender.peer)
             elif self._asked.pop(sender.peer, None) is not None:
-                self._note_full(sender.peer)
+                self._full[sender.peer] = self._ctx.now
         elif sender.peer in self._asked:
             self._add(sender, message.recent)
         else:  # too late, or never asked: no reason to give up another link
             self.adopt(sender)
-
-    def _note_full(self, peer: PeerId) -> None:
-        self._full[peer] = self._ctx.now
-        if len(self._full) > self._ctx.config.cyclon.view_size:
-            del self._full[next(iter(self._full))]
 
     def adopt(self, sender: Contact) -> bool:
         """The other end believes in a link: believe in it too if there is room, else say no."""
@@ -187,7 +184,7 @@ class Links:
 
     def on_unlink(self, sender: Contact) -> None:
         if self.lose(sender.peer):
-            self._note_full(sender.peer)
+            self._full[sender.peer] = self._ctx.now
 
     def lose(self, peer: PeerId) -> bool:
         """The peer left, died or gave the link up; says whether there was a link."""

@@ -234,7 +234,8 @@ class Tera(Routing):
         if state is None:
             self._refusals.refuse(sender, message)
             return
-        state.adopt_link(sender)
+        if sender.peer not in state.links.linked:
+            state.adopt_link(sender)
         waiting = self._waiting_for(sender, message.event)
         state.on_payload(sender, message)
         for other, again in waiting:
@@ -268,7 +269,8 @@ class Tera(Routing):
             self._refusals.refuse(sender, message)
             return
         self._ctx.counters["agains_received"] += 1
-        state.adopt_link(sender)
+        if sender.peer not in state.links.linked:
+            state.adopt_link(sender)
         event = self._multi_topic.resolve(sender, message)
         if event is not None:
             state.on_pushed(sender, event, message.hops)
