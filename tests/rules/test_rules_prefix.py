@@ -59,5 +59,4 @@ def test_locations_of_a_topic_share_its_prefix() -> None:
 
 def test_keys_begin_with_their_kind() -> None:
     assert prefix.block_key(b"x") == b"\x01" + sha256(b"x").digest()
-    assert prefix.record_key(b"name") == b"\x02name"
     assert prefix.as_bytes(prefix.location_of(b"x")) == sha256(b"x").digest()

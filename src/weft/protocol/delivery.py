@@ -162,15 +162,14 @@ class Delivery:
     def deliver(self, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
         """Hand an event to the application."""
         ctx = self._ctx
-        shown = as_published(topic, event)
-        ctx.out.append(Deliver(topic, shown, hops, None, self._origin(topic, event)))
-        trace_event(ctx, DELIVER_MESSAGE, topic, event, source, hops)
+        origin = self._origin(topic, event.parts) if event.parts else None
+        ctx.out.append(Deliver(topic, as_published(topic, event), hops, None, origin))
+        if ctx.tracing:
+            trace_event(ctx, DELIVER_MESSAGE, topic, event, source, hops)
 
-    def _origin(self, topic: Topic, event: Event) -> Topic | None:
+    def _origin(self, topic: Topic, parts: tuple[Part, ...]) -> Topic | None:
         """Where an event that counts in several topics was published, if not in this one."""
-        if not event.parts:
-            return None
-        found = hierarchy.origin(topic, (part.topic for part in event.parts), self.levels)
+        found = hierarchy.origin(topic, (part.topic for part in parts), self.levels)
         return None if found == topic else found
 
     def _is_forged(self, topic: Topic, event: Event) -> bool:

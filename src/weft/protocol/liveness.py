@@ -19,13 +19,6 @@ from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules.draw import stream_of
 
 
-class LinkList(Message, frozen=True, tag=21):
-    """Sent when fingerprints differ: the topics in which the sender holds a link."""
-
-    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
-    first: bool  # False: an answer, not to be answered again
-
-
 class Ping(Message, frozen=True, tag=19):
     nonce: Counter
     links: Counter  # fingerprint of the topics in which the sender is linked to the receiver
@@ -36,15 +29,19 @@ class Pong(Message, frozen=True, tag=20):
     links: Counter
 
 
+class LinkList(Message, frozen=True, tag=21):
+    """Sent when fingerprints differ: the topics in which the sender holds a link."""
+
+    topics: Annotated[list[WireTopic], Meta(max_length=LIST_MAX)]
+    first: bool  # False: an answer, not to be answered again
+
+
 TIMER = "liveness"
 
 
-def topic_fingerprint(topic: Topic) -> int:
-    """63 bits for a topic, as used in fingerprints of sets of topics."""
-    return stream_of("topic", topic) >> 1
-
-
 class _Watch:
+    """A linked peer."""
+
     __slots__ = ("contact", "fingerprint", "heard", "nonce", "pinged", "topics", "unanswered")
 
     def __init__(self, contact: Contact, now: Millis) -> None:
@@ -139,3 +136,8 @@ class Liveness:
     def _fingerprint(self, peer: PeerId) -> int:
         watch = self.watched.get(peer)
         return watch.fingerprint if watch is not None else 0
+
+
+def topic_fingerprint(topic: Topic) -> int:
+    """63 bits for a topic, as used in fingerprints of sets of topics."""
+    return stream_of("topic", topic) >> 1

@@ -22,7 +22,7 @@ Deviation: a neighbour that answered comes back into the view if a slot is left 
 overlays none is; in small ones, whose members all fit a view, pure swapping loses neighbours.
 
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
-waits for the ends of the walks), because a user who subscribes should not wait for the slowest;
+waits for the ends of the walks), because a subscription should not wait for the slowest;
 and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
 newcomer's own exchanges raise its in-degree to the mean within a few cycles.
 

@@ -1,4 +1,4 @@
-"""Everything one peer can say to another, as one union for whoever decodes it.
+"""Everything one peer can say to another, as one union for the decoder.
 
 Each message stands beside the layer that speaks it. Messages are plain typed records; the network
 driver encodes them with msgpack (see `net/codec.py`), the simulator hands them over as they are.

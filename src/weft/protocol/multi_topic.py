@@ -74,25 +74,19 @@ class MultiTopic:
 
     # --- sending --------------------------------------------------------------------------------
 
-    def push(self, to: Contact, message: Payload, tree: bool) -> None:
-        """Send an event over a link, by reference where its payload is or will be. `tree`: it goes
-        over the push tree of its topic."""
-        event = message.event
-        if event.parts and (
-            (tree and self._comes_earlier(to, message)) or not self.crosses(to, event)
-        ):
-            first = event.parts[0]
-            reference = Again(
-                message.topic,
-                event.publisher,
-                event.incarnation,
-                event.number,
-                message.hops,
-                first,
-            )
-            self._ctx.send(to, reference)
-        else:
+    def push(self, to: Contact, message: Payload) -> None:
+        """Send an event of several topics, by reference where its payload is already."""
+        if self.crosses(to, message.event):
             self._ctx.send(to, message)
+        else:
+            self._ctx.send(to, _reference(message))
+
+    def push_over_tree(self, to: Contact, message: Payload) -> None:
+        """Send it by reference also where the tree of an earlier topic brings the payload."""
+        if self._comes_earlier(to, message):
+            self._ctx.send(to, _reference(message))
+        else:
+            self.push(to, message)
 
     def _comes_earlier(self, to: Contact, message: Payload) -> bool:
         """Whether the tree of an earlier topic brings the event to a peer."""
@@ -172,6 +166,18 @@ class MultiTopic:
 def _key_of(event: Event) -> GroupKey:
     first = event.parts[0]
     return event.publisher, event.incarnation, first.topic, first.number
+
+
+def _reference(message: Payload) -> Again:
+    event = message.event
+    return Again(
+        message.topic,
+        event.publisher,
+        event.incarnation,
+        event.number,
+        message.hops,
+        event.parts[0],
+    )
 
 
 def _part(event: Event, topic: Topic, number: int) -> Event | None:

@@ -117,6 +117,7 @@ class Peer:
         self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
         self._inputs: dict[type, Callable[[Any], None]] = {
             Started: self._on_started,
+            Received: self._on_received,
             TimerFired: self._on_timer_fired,
             PeerLost: lambda fact: self._lose(fact.peer),
             Join: lambda fact: self._entry.enter(fact.contacts),
@@ -236,11 +237,9 @@ class Peer:
         """Take one fact in; returns what the driver shall do."""
         ctx = self._ctx
         ctx.begin(now)
-        if isinstance(fact, Received):
-            if self.running:
-                self._on_received(fact)
-        elif self.running or isinstance(fact, Started):
-            self._inputs[type(fact)](fact)
+        kind = type(fact)
+        if self.running or kind is Started:
+            self._inputs[kind](fact)
         while ctx.signals:
             signal = ctx.signals.popleft()
             self._signals[type(signal)](signal)

@@ -29,7 +29,7 @@ from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
 from weft.protocol.seam import SCHEMES, Millis, Scheme
-from weft.protocol.wire import LIST_MAX, Counter, Event, Message, Span, Spans
+from weft.protocol.wire import LIST_MAX, Counter, Event, Message, OfTopic, Span, Spans
 from weft.rules.draw import MASK64, absorb
 
 
@@ -54,11 +54,8 @@ class Want(Message, frozen=True, tag=27):
     spans: Spans
 
 
-class Asked(Protocol):
+class Asked(OfTopic, Protocol):
     """A message that asks for events: `Want`, or another that means more than that."""
-
-    @property
-    def topic(self) -> Topic: ...
 
     @property
     def spans(self) -> list[Span]: ...

@@ -1,4 +1,4 @@
-"""The seam between a peer's state machines and whoever drives them.
+"""The seam between a peer's state machines and their driver.
 
 A driver (`weft.net` on a real network, `weft.sim` in virtual time) feeds inputs, which are facts
 in the past tense, and carries out effects, which are wishes in the imperative:
@@ -100,7 +100,7 @@ class ChangeTopic(Struct, frozen=True, gc=False):
     token: int
     topic: Topic
     create: bool = False
-    owners: tuple[PeerId, ...] = ()  # with `create`: who holds the topic together with this peer
+    owners: tuple[PeerId, ...] = ()  # with `create`: those that hold the topic with this peer
     anyone: bool | None = None  # whether anyone may publish; None: as it is
     allow: tuple[PeerId, ...] = ()
     revoke: tuple[PeerId, ...] = ()

@@ -1,12 +1,12 @@
-"""What all messages are made of."""
+"""The parts that messages are made of: numbers, events, runs of events."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
-from weft.ids import WirePeerId, WireTopic
+from weft.ids import Topic, WirePeerId, WireTopic
 
 Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A 63-bit number: ids, counters, milliseconds."""
@@ -14,6 +14,13 @@ Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
     """Base of all messages."""
+
+
+class OfTopic(Protocol):
+    """A message about one topic."""
+
+    @property
+    def topic(self) -> Topic: ...
 
 
 LIST_MAX = 512
@@ -67,6 +74,8 @@ Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
 
 
 class Payload(Message, frozen=True, tag=22):
+    """Pushes an event in one of its topics."""
+
     topic: WireTopic
     event: Event
     hops: Hops

@@ -78,8 +78,3 @@ def starts_run(bits: int, age_ms: int, fresh_ms: int, members: int) -> bool:
     """Whether a member starts an estimate of its own in this cycle: not while one is fresh, and
     then about one member in all, since view exchanges carry the result to the others."""
     return age_ms >= fresh_ms // 2 and chance(bits, 1, max(1, members))
-
-
-def samples_expected(size: float, repeats: int) -> float:
-    """About how many samples it takes to see so many repeats: √(2·l·N)."""
-    return math.sqrt(2 * repeats * size)

@@ -1,4 +1,5 @@
-"""Cyclon's decisions (Voulgaris, Gavidia, van Steen 2005): who to ask, what to send, what to keep.
+"""Cyclon's decisions (Voulgaris, Gavidia, van Steen 2005): the neighbour to ask, what to send,
+what to keep.
 
 A view is a compact list of slots, each holding a peer and its age in cycles. In each cycle a
 peer ages its view, takes the oldest neighbour out and sends it a random subset of the rest with
@@ -6,7 +7,7 @@ a fresh entry for itself; the asked peer answers with a random subset of its own
 what they got: no self, no duplicate, empty slots first, then the slots of what was sent away.
 
 Draws: asking is keyed by the asker and its cycle, answering by the asker and its cycle too (in
-a stream of its own), so that one exchange is decided by who asked when, in any driver. The
+a stream of its own), so that an exchange is decided by its asker and cycle, in any driver. The
 engine's kernels are compiled twins of these functions and stay exactly equal to them.
 """
 

@@ -3,7 +3,7 @@ Sections 4.5 and 5.3).
 
 Topics are paths, so `/sports` is above `/sports/football`. Inside a hierarchy, named by its highest
 topic (its *root*), an event published in a topic is published in every topic above it too, up to
-the root. So whoever subscribes to a topic gets the events of its sub-topics; outside hierarchies
+the root. So a subscriber of a topic gets the events of its sub-topics; outside hierarchies
 every topic stands for itself.
 
 The root "/" stands for all topics: it is no topic itself, and hierarchies then end at paths of one

@@ -2,11 +2,11 @@
 
 A topic has an id, the hash of its name. The peers closest to it are its *rendezvous*: the roots of
 its tree, joined to each other. Every other member has one parent and a bounded number of children,
-and knows its ancestors up to a root. An event crosses every link once, whoever publishes it.
+and knows its ancestors up to a root. An event crosses every link once, wherever it is published.
 
 Deviation: in Scribe peers on the way to the root become forwarders of topics that are not theirs.
-Here only rendezvous do: whoever subscribes is itself the child of the member it found, so nobody
-but the roots handles events it has no use for.
+Here only rendezvous do: a subscriber is itself the child of the member it found, so no peer but the
+roots handles events it has no use for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.rules.draw import absorb
 from weft.rules.prefix import closest
 
 TREE = 3
-"""Kind of a key in the DHT: who answers to it is a member of the topic's tree."""
+"""Kind of a key in the DHT: a peer that answers to it is a member of the topic's tree."""
 PATH_MAX = 32
 """guess: ancestors a member can have. With two children each this is more than all peers."""
 
@@ -42,7 +42,7 @@ def is_rendezvous(own: int, others: Iterable[int], target: int, count: int) -> b
 def may_join(
     joiner: PeerId, parent: PeerId | None, path: Iterable[Contact], attached: bool
 ) -> bool:
-    """Whether a member may take somebody below it: it is in the tree, and not below the joiner."""
+    """Whether a member may take a joiner below it: it is in the tree, and not below the joiner."""
     return attached and joiner != parent and all(joiner != one.peer for one in path)
 
 
@@ -51,7 +51,7 @@ def has_room(children: int, most: int) -> bool:
 
 
 def push_down(children: Sequence[Contact], key: int, count: int) -> list[Contact]:
-    """To whom a full member sends a newcomer: to some children, a different choice for each key."""
+    """The children to which a full member sends a newcomer: a different choice for each key."""
     return sorted(children, key=lambda one: absorb(key, int.from_bytes(one.peer[:8], "big")))[
         :count
     ]
@@ -68,7 +68,7 @@ def repair_order(
     rendezvous: Sequence[Contact],
     without: Collection[PeerId],
 ) -> list[Contact]:
-    """Whom to ask for a place after the parent is lost: grandparent, its parent, …, other roots."""
+    """The members to ask for a place once the parent is lost: grandparent, its parent, …, roots."""
     order: dict[PeerId, Contact] = {}
     for one in (*path, *rendezvous):
         if one.peer != me and one.peer not in without:

@@ -1,4 +1,4 @@
-"""Who forwards a topic and who is a child: the decisions of the topic-aware DHT (Baehni,
+"""Roles in a topic, forwarder or child: the decisions of the topic-aware DHT (Baehni,
 Guerraoui, Handurukande, Jurca, Koldehofe 2004, Sections 4.2 to 4.5).
 
 A forwarder of a topic has a location hash(topic) ∘ hash(peer) and a routing table for it; a child
@@ -74,7 +74,7 @@ def choose_roles(found: Mapping[Peer, Load | None], mine: Load) -> dict[Peer, Ch
     `found` has, for each topic, what its closest forwarder says, or None where there is nobody.
     `mine` counts the new topics in `topics`. First forward where nobody does; if that leaves this
     peer without any location, one split, where there are most children; then take over from those
-    who do more than their share; join the others.
+    that do more than their share; join the others.
     """
     choices: dict[Peer, Choice] = {}
     locations = mine.locations
@@ -98,7 +98,7 @@ def choose_roles(found: Mapping[Peer, Load | None], mine: Load) -> dict[Peer, Ch
     return choices
 
 
-# --- who is closest -------------------------------------------------------------------------------
+# --- the closest forwarder ------------------------------------------------------------------------
 
 
 def closest_forwarder(location: int, forwarders: Iterable[int]) -> int | None:
@@ -184,7 +184,7 @@ def forwarders_estimate(target: int, found: Sequence[int], bits: int) -> float:
 def region_bits(forwarders: float, seats: int) -> int:
     """How many bits regions have: on average a third of the seats is taken or less, so that
     hardly any region has too many members. It must not depend on the region that was drawn:
-    who takes smaller regions only where there are many members favours those with few around."""
+    smaller regions only where there are many members would favour those with few around."""
     bits = 0
     while forwarders / 2**bits > seats / 3:
         bits += 1

@@ -12,15 +12,16 @@ Beyond the paper, each switchable:
 - *Lean weights* divide an exponential draw by the number of topics that two peers share, so that
   the first of a ranking is each candidate with a chance proportional to what it shares (a weighted
   rendezvous hash). They need to know a candidate's topics, hence they are opt-in.
-- *Adoption*: a view has room for a few neighbours that are kept whatever their weight. Whoever
-  takes a member into its view, or drops it, tells it so; a member counts its in-links by that. One
-  that has none left can be found by no walk any more, and asks to be adopted at once. So does one
-  that no walk from afar has passed for some periods: it may only be held by others of whom the same
-  is true, or those who hold it may be gone. It asks its neighbours, the lightest first, which are
-  the same peers in many topics, so that adoption too shares links. One that can be found without
-  the asker and has it in its view already, or takes it, is enough; others, and those with no more
-  room, refuse. Cost: two messages for each neighbour exchanged, none once views have settled.
-- The walk's period backs off as `weft.rules.overlay.next_period` says, and whoever a walk passes
+- *Adoption*: a view has room for a few neighbours that are kept whatever their weight. A peer that
+  takes a member into its view, or drops it, tells it so; a member counts its in-links by that. A
+  member that has none left can be found by no walk any more, and asks to be adopted at once. So
+  does one that no walk from afar has passed for some periods: it may be held only by others of
+  which the same is true, or by peers that are gone. It asks its neighbours, the lightest first,
+  which are the same peers in many topics, so that adoption too shares links. One that can be found
+  without the asker and has it in its view already, or takes it, is enough; others, and those with
+  no more room, refuse. Cost: two messages for each neighbour exchanged, none once views have
+  settled.
+- The walk's period backs off as `rules/tera.py`'s `next_period` says, and a peer that a walk passes
   may read it for candidates of its own.
 """
 
@@ -45,7 +46,7 @@ knows of an in-link. With 1, many ask in vain, and adopted links save less; with
 that only hold each other stay apart for too long."""
 FAR = 1
 """measured: steps a walk must have taken before, to tell a member that it can be found. A walk
-that has just begun may come from one who cannot be found either."""
+that has just begun may come from a member that cannot be found either."""
 ADOPTED_PART = 4
 """guess: at most one in so many neighbours is adopted, and always room for one."""
 
@@ -74,7 +75,7 @@ def lean_weight(at: int, other: int, shared: int) -> int:
 
 def visits(ttl: int) -> int:
     """How many peers a walk visits. By lines 4 to 13 of Algorithm 2 the walk starts with `ttl` at
-    the first peer, and whoever gets it with more than 0 passes it on: one more than `ttl`."""
+    the first peer, and each that gets it with more than 0 passes it on: one more than `ttl`."""
     return ttl + 1
 
 
@@ -84,7 +85,8 @@ def kept(
     weigh: Callable[[int], int],
     adopted: Iterable[int] = (),
 ) -> list[int]:
-    """The `wanted` neighbours to keep: the adopted ones, then those of lowest weight."""
+    """The `wanted` neighbours to keep: the adopted ones, then those of lowest weight, lowest first
+    (Algorithm 2, lines 16 and 17)."""
     first = set(adopted)
     others = set(candidates) | first
 
@@ -115,11 +117,6 @@ def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
     """Whether a member with a view of `wanted` neighbours, so many of them adopted, adopts one
     more: if it has room, and can be found itself."""
     return found and adopted < max(1, wanted // ADOPTED_PART)
-
-
-def best(at: int, candidates: Iterable[int], wanted: int) -> list[int]:
-    """The `wanted` candidates of lowest weight, lowest first (Algorithm 2, lines 16 and 17)."""
-    return kept(candidates, wanted, lambda other: weight(at, other))
 
 
 def view_size(members: int, connected_with: float = CONNECTED_WITH) -> int:

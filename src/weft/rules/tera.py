@@ -1,10 +1,19 @@
-"""The access point table's decisions (TERA, Section 3, "Access Points Lookup").
+"""TERA's decisions: access points, walks that look for them, topic overlays (Baldoni and others
+2007, Sections 3 and 4.2.2).
 
-An advertisement for a topic replaces the topic's entry if there is one; else it is inserted with
-probability 1/popularity, which cancels that popular topics are advertised more often; a random
-entry makes room. From this follow the five properties that the tests check: entries are fresh,
-inactive topics vanish, access points are uniform over a topic's subscribers, topics uniform
-over the active ones, and the table is bounded.
+*Access point table.* An advertisement for a topic replaces the topic's entry if there is one; else
+it is inserted with probability 1/popularity, which cancels that popular topics are advertised more
+often; a random entry makes room. From this follow the five properties that the tests check: entries
+are fresh, inactive topics vanish, access points are uniform over a topic's subscribers, topics
+uniform over the active ones, and the table is bounded.
+
+*Lookup.* A lookup sends r walks through the general overlay; each visited peer answers from its
+table. K counts the visits of all walks together; each walk lives ⌈K/r⌉ steps. K follows from the
+table's size |APT| and the number of active topics |T|, which tables estimate from each other.
+
+*Overlay identity.* A peer that starts a topic overlay gives it a random id. When two parts of a
+topic meet, all members must end with the same id, whatever the order in which they meet: the
+smaller one survives. View exchanges spread it, ever more seldom while nothing changes.
 """
 
 from __future__ import annotations
@@ -13,6 +22,8 @@ import math
 
 from weft.ids import OverlayId
 from weft.rules.draw import below
+
+# --- the access point table -----------------------------------------------------------------------
 
 
 def admits(bits: int, popularity: int) -> bool:
@@ -36,12 +47,7 @@ def topics_active(table_size: int, offered: int, shared: int) -> int:
     return max(table_size, round(table_size * offered / shared))
 
 
-# --- walk --------------------------------------------------------------------------------------
-#
-# Random walks that look for an access point (TERA, Sections 3 and 4.2.2).
-#
-# A lookup sends r walks through the general overlay; each visited peer answers from its access
-# point table. K counts the visits of all walks together; each walk lives ⌈K/r⌉ steps.
+# --- lookups --------------------------------------------------------------------------------------
 
 
 def visits_needed(success: float, table_size: int, topics: int, most: int) -> int:
@@ -59,12 +65,7 @@ def steps_of_each(visits: int, walks: int) -> int:
     return -(-visits // walks)
 
 
-# --- overlay -----------------------------------------------------------------------------------
-#
-# Overlay identity (TERA, Section 3, "Partition Merging").
-#
-# Whoever starts a topic overlay gives it a random id. When two parts of a topic meet, all members
-# must end with the same id, whatever the order in which they meet: the smaller one survives.
+# --- overlays -------------------------------------------------------------------------------------
 
 
 def surviving(mine: OverlayId, theirs: OverlayId) -> OverlayId:

@@ -1,10 +1,20 @@
-"""Which duplicates may shape the push tree.
+"""The push tree's decisions: which links a topic has, which of them form the tree (Plumtree:
+Leitão, Pereira, Rodrigues 2007).
 
-Every member gets a second copy of an event over each link that is not in the tree, and prunes
-that link (Leitão, Pereira, Rodrigues 2007). One event alone leaves a spanning tree behind. Two
-events in flight at once do not: seen from one side, each link of a cycle is the redundant one for
-one of the events, and if both are pruned, the cycle falls apart. That goes for two publishers, and
-for two events of one publisher as soon as delays vary.
+*Stable links.* Cyclon's view changes every cycle, while a tree needs links that stay. Each member
+therefore keeps a small symmetric set of links per topic, drawn at random from its view and replaced
+only on failure (the split of HyParView, by the same authors: a small active view that stays, a
+larger passive one that moves). Where peers rank each other (StaN, `rules/stan.py`), links go to the
+first of the ranking instead. StaN's weight is asymmetric, since its views are directed. A link
+belongs to both its ends, and each must want it for the same reason in every topic that the two
+share: the pair's weight is the lower one of the two. Such weights are as independent as the others,
+so links stay as random.
+
+*Waves.* Every member gets a second copy of an event over each link that is not in the tree, and
+prunes that link. One event alone leaves a spanning tree behind. Two events in flight at once do
+not: seen from one side, each link of a cycle is the redundant one for one of the events, and if
+both are pruned, the cycle falls apart. That goes for two publishers, and for two events of one
+publisher as soon as delays vary.
 
 Deviation: only some events shape the tree, one at a time. They are called waves. They come from one
 publisher, the one with the smallest id among those heard of lately, and are the first that it
@@ -17,72 +27,15 @@ from __future__ import annotations
 
 from weft.ids import PeerId
 
-
-def is_wave(number: int, published_ms: int, before_ms: int | None, every_ms: int) -> bool:
-    """Whether an event of the shaping publisher's is a wave: the first one, or the first in a
-    stretch of `every_ms` by the publisher's clock. `before_ms`: when the event numbered just
-    before it was published; who has not seen that one cannot tell, and prunes nothing."""
-    if number == 1:
-        return True
-    return before_ms is not None and before_ms // every_ms != published_ms // every_ms
-
-
-def prunes(parent: PeerId | None, parent_is_eager: bool, sender: PeerId) -> bool:
-    """Whether a second copy of the latest wave, from `sender`, makes that link lazy: only if the
-    first copy was pushed over another link, of the `parent`, that still carries events. A repair
-    on the side must not tear the tree."""
-    return parent is not None and parent != sender and parent_is_eager
-
-
-def starts_eager(has_eager: bool, saw_events: bool) -> bool:
-    """Whether a new link pushes events at once.
-
-    Deviation: in Plumtree every new link does. Here only until a first event has shaped a tree,
-    or where nothing else feeds this member; any other link would only bring second copies.
-    """
-    return not has_eager or not saw_events
-
-
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
-
-def patience(now_ms: int, false_alarm: bool, usual_ms: int) -> int:
-    """How long to wait for an announced event from now on.
-
-    Doubles whenever an event that was asked for came by the tree after all, which is what happens
-    on slow or busy machines and would else only add to their load; shrinks when asking helped.
-    """
-    if false_alarm:
-        return min(now_ms * 2, PATIENCE_MAX * usual_ms)
-    return max(usual_ms, now_ms * 3 // 4)
-
-
-def shapes_tree(
-    shaper: PeerId | None, heard_ms: int, publisher: PeerId, now_ms: int, quiet_ms: int
-) -> bool:
-    """Whether `publisher` takes (or keeps) the role of `shaper`, last heard of at `heard_ms`."""
-    return shaper is None or publisher <= shaper or now_ms - heard_ms > quiet_ms
-
-
-# --- links -------------------------------------------------------------------------------------
-#
-# Stable links: whom a member of a topic keeps as neighbours for carrying events.
-#
-# Cyclon's view changes every cycle, while a tree needs links that stay. Each member therefore
-# keeps a small symmetric set of links per topic, drawn at random from its view and replaced only
-# on failure (the split of HyParView, Leitão, Pereira, Rodrigues 2007: a small active view that
-# stays, a larger passive one that moves).
-#
-# Where peers rank each other (StaN, `rules/stan.py`), links go to the first of the ranking
-# instead. StaN's weight is asymmetric, since its views are directed. A link belongs to both its
-# ends, and each must want it for the same reason in every topic that the two share: the pair's
-# weight is the lower one of the two. Such weights are as independent as the others, so links stay
-# as random.
+# --- links ----------------------------------------------------------------------------------------
 
 
 def accepts(links: int, most: int, urgent: bool) -> bool:
-    """Whether a member with so many links takes one more. Somebody with none is never refused."""
+    """Whether a member with so many links takes one more. `urgent`: the asker has none, and is
+    never refused."""
     return links < most or urgent
 
 
@@ -105,3 +58,49 @@ def may_release(links: int, wanted: int, ideal: bool, carries: bool) -> bool:
     """Whether a member can do without a link: it has others enough, this one is not among those
     it wants most, and no event depends on it."""
     return links > wanted and not ideal and not carries
+
+
+# --- the tree -------------------------------------------------------------------------------------
+
+
+def shapes_tree(
+    shaper: PeerId | None, heard_ms: int, publisher: PeerId, now_ms: int, quiet_ms: int
+) -> bool:
+    """Whether `publisher` takes (or keeps) the role of `shaper`, last heard of at `heard_ms`."""
+    return shaper is None or publisher <= shaper or now_ms - heard_ms > quiet_ms
+
+
+def is_wave(number: int, published_ms: int, before_ms: int | None, every_ms: int) -> bool:
+    """Whether an event of the shaping publisher's is a wave: the first one, or the first in a
+    stretch of `every_ms` by the publisher's clock. `before_ms`: when the event numbered just
+    before it was published; a member that has not seen that one cannot tell, and prunes nothing."""
+    if number == 1:
+        return True
+    return before_ms is not None and before_ms // every_ms != published_ms // every_ms
+
+
+def prunes(parent: PeerId | None, parent_is_eager: bool, sender: PeerId) -> bool:
+    """Whether a second copy of the latest wave, from `sender`, makes that link lazy: only if the
+    first copy was pushed over another link, of the `parent`, that still carries events. A repair
+    on the side must not tear the tree."""
+    return parent is not None and parent != sender and parent_is_eager
+
+
+def starts_eager(has_eager: bool, saw_events: bool) -> bool:
+    """Whether a new link pushes events at once.
+
+    Deviation: in Plumtree every new link does. Here only until a first event has shaped a tree,
+    or where nothing else feeds this member; any other link would only bring second copies.
+    """
+    return not has_eager or not saw_events
+
+
+def patience(now_ms: int, false_alarm: bool, usual_ms: int) -> int:
+    """How long to wait for an announced event from now on.
+
+    Doubles whenever an event that was asked for came by the tree after all, which is what happens
+    on slow or busy machines and would else only add to their load; shrinks when asking helped.
+    """
+    if false_alarm:
+        return min(now_ms * 2, PATIENCE_MAX * usual_ms)
+    return max(usual_ms, now_ms * 3 // 4)

@@ -1,27 +1,36 @@
-"""Trees over a topic-aware DHT: every member is the root of its own (Baehni and others, 5.2).
+"""Events over a topic-aware DHT: trees of which every member is the root of its own, and gossip
+(Baehni and others, 5.1 and 5.2).
 
-The members of a topic lie on m = 2^bits places by the hash of their ids. A level-i link leads to
-who is reached when routing to hash ± m/2^(i+1): the same place but for the i-th bit. Whoever sends
-on a level-i link puts the receiver *in charge* of all members that share its first i+1 bits; the
-receiver passes the event on over its links of level i+1 and deeper, and so divides what it is in
-charge of into halves until it is alone in one. No two halves overlap, so in a network whose links
-are complete every member gets an event exactly once: N−1 messages.
+*Trees.* The members of a topic lie on m = 2^bits places by the hash of their ids. A level-i link
+leads to the member that is reached when routing to hash ± m/2^(i+1): the same place but for the
+i-th bit. A member that sends on a level-i link puts the receiver *in charge* of all members that
+share its first i+1 bits; the receiver passes the event on over its links of level i+1 and deeper,
+and so divides what it is in charge of into halves until it is alone in one. No two halves overlap,
+so in a network whose links are complete every member gets an event exactly once: N−1 messages.
 
 Deviations. Closest is meant by XOR (`rules/roles.py`), so of the paper's two places at a level,
 + and −, only the one across the bit is another half; and a member serves all levels below the one
 it received on, not the next one alone, as only then the halves are disjoint. The message says what
 its receiver is in charge of, since members do not count levels alike where some halves are empty.
 
-Which member of a half is sent to decides who does the work. Where each level has one link, as in
-the paper, some members forward often and others never (a Jain index of 0.80 over the members of
+Which member of a half is sent to decides how the work is shared. Where each level has one link, as
+in the paper, some members forward often and others never (a Jain index of 0.80 over the members of
 one topic). Here each level keeps several links and an event goes to the one closest to a random
 place of that half (`delegates`). A member is then reached by a fork of the prefixes with
 probability 2^−(forks below it), so that it sends Σ 2^−i ≈ 1 message per event wherever it lies:
 just what makes "closest to a random value" a biased draw of a member (`roles.closest_weights`)
 makes trees fair.
 
-Invariants: a delegate is in charge of strictly fewer places than who sends to it, so a tree has no
-circle and at most `bits` levels, whatever the links are.
+Invariants: a delegate is in charge of strictly fewer places than the member that sends to it, so a
+tree has no circle and at most `bits` levels, whatever the links are.
+
+*Gossip.* By *push*, a member that gets an event for the first time tells ln n + c members of its
+view. Then all have it with probability exp(−e^−c) if the view is a uniform sample (Kermarrec,
+Massoulié, Ganesh 2003), by n·(ln n + c) messages. By *push-pull*, first receivers tell only a few,
+which reaches most members; then every member calls a random one per round, and the two compare what
+they have. A member that lacks the event meets one that has it with probability 1 − ε, where ε is
+the share that lacks it, so ε is squared in every round: about log₂ log₂ n rounds of n calls, and
+hardly more than the first few·n copies of the event (Karp, Schindelhauer, Shenker, Vöcking 2000).
 """
 
 from __future__ import annotations
@@ -33,10 +42,17 @@ from typing import Literal, TypeAlias, TypeVar
 from weft.rules.draw import absorb, slots_in, subset_mask
 from weft.rules.prefix import common_prefix
 
+Mode: TypeAlias = Literal["push", "push-pull"]
+Member = TypeVar("Member")
+
 ROOT_CHARGE = 0
 """The charge of a root: all members, whatever bits they share with it."""
 ROOTS_MAX = 8
 """guess: trees that one event may go out by."""
+PUSH_MARGIN = 3
+"""guess: c of ln n + c; all are reached by the push alone 19 times in 20."""
+FEW = 3
+"""guess: told by each first receiver under push-pull; the push alone reaches 94 % of them."""
 
 
 def link_target(own: int, level: int, bits: int) -> int:
@@ -86,11 +102,11 @@ def delegates(
     bits: int,
     roots: Sequence[int] = (),
 ) -> list[tuple[int, int]]:
-    """To whom an event goes on, and what each of them is in charge of then: one link of every
-    level from the own charge on, the closest to a random place of its half.
+    """The members that an event goes on to, and what each of them is in charge of then: one link of
+    every level from the own charge on, the closest to a random place of its half.
 
-    Roots of the event's other trees are put in charge of others only where there is nobody else:
-    as leaves, they lose no tree but their own.
+    Roots of the event's other trees are put in charge of others only where there is no other
+    member: as leaves, they lose no tree but their own.
     """
     chosen = []
     for level in sorted(links):
@@ -119,28 +135,7 @@ def other_roots(known: Sequence[int], count: int, key: int, bits: int) -> list[i
     return roots
 
 
-# --- gossiping ---------------------------------------------------------------------------------
-#
-# Gossip among the members of a topic: how many to tell, and whom (Baehni and others, 5.1).
-#
-# *Push*: whoever gets an event for the first time tells ln n + c members of its view. Then
-# everybody has it with probability exp(−e^−c) if the view is a uniform sample (Kermarrec,
-# Massoulié, Ganesh 2003), by n·(ln n + c) messages.
-#
-# *Push-pull*: first receivers tell only a few, which reaches most members; then everybody calls
-# one random member per round, and the two compare what they have. Who lacks the event meets
-# somebody who has it with probability 1 − ε, where ε is the share that lacks it, so ε is squared
-# in every round: about log₂ log₂ n rounds of n calls, and hardly more than the first few·n copies
-# of the event (Karp, Schindelhauer, Shenker, Vöcking 2000).
-
-
-Mode: TypeAlias = Literal["push", "push-pull"]
-Member = TypeVar("Member")
-
-PUSH_MARGIN = 3
-"""guess: c of ln n + c; everybody is reached by the push alone 19 times in 20."""
-FEW = 3
-"""guess: whom first receivers tell under push-pull; the push alone reaches 94 % of the members."""
+# --- gossip ---------------------------------------------------------------------------------------
 
 
 def fanout(members: int, mode: Mode) -> int:
@@ -159,5 +154,5 @@ def partners(
 
 
 def pull_rounds(members: int) -> int:
-    """Rounds in which everybody calls somebody after an event: log₂ log₂ n, and two to spare."""
+    """Rounds in which every member calls another after an event: log₂ log₂ n, and two to spare."""
     return math.ceil(math.log2(max(2.0, math.log2(max(2, members))))) + 2

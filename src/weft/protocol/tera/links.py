@@ -16,31 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LinkDown, LinkUp, require
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import tree
 from weft.rules.draw import stream_of
-
-
-@dataclass(frozen=True)
-class Config:
-    """The small stable set of neighbours per topic that carries events."""
-
-    wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
-    most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
-    request_timeout_ms: Millis = 5_000  # guess
-    ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
-    ping_timeout_ms: Millis = 5_000  # guess
-    pings_unanswered_max: int = 3  # guess
-
-    def __post_init__(self) -> None:
-        require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
-        require(self.most <= 64, "links.most must be at most 64")
-        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
-            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
-        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
 
 
 class LinkRequest(Message, frozen=True, tag=16):
@@ -65,10 +47,29 @@ class LinkRelease(Message, frozen=True, tag=33):
     topic: WireTopic
 
 
+@dataclass(frozen=True)
+class Config:
+    """The small stable set of neighbours per topic that carries events."""
+
+    wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
+    most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
+    request_timeout_ms: Millis = 5_000  # guess
+    ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
+    ping_timeout_ms: Millis = 5_000  # guess
+    pings_unanswered_max: int = 3  # guess
+
+    def __post_init__(self) -> None:
+        require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
+        require(self.most <= 64, "links.most must be at most 64")
+        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
+            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
+        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
+
+
 _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")
 _RELEASE_CYCLES = 30
-"""guess: who did not give a link up when asked is asked again after so long."""
+"""guess: a neighbour that did not give a link up is asked again after so long."""
 
 
 class Links:
@@ -81,7 +82,8 @@ class Links:
         self._topic = topic
         self.linked: dict[PeerId, Contact] = {}
         self._asked: dict[PeerId, Millis] = {}
-        self._full: dict[PeerId, Millis] = {}  # said no lately: not the next ones to ask
+        # Members that said no lately: not the next ones to ask.
+        self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
         self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
 
     def room(self) -> int:
@@ -164,16 +166,11 @@ class Links:
             if sender.peer in self.linked:
                 self._drop(sender.peer)
             elif self._asked.pop(sender.peer, None) is not None:
-                self._note_full(sender.peer)
+                self._full[sender.peer] = self._ctx.now
         elif sender.peer in self._asked:
             self._add(sender, message.recent)
         else:  # too late, or never asked: no reason to give up another link
             self.adopt(sender)
-
-    def _note_full(self, peer: PeerId) -> None:
-        self._full[peer] = self._ctx.now
-        if len(self._full) > self._ctx.config.cyclon.view_size:
-            del self._full[next(iter(self._full))]
 
     def adopt(self, sender: Contact) -> bool:
         """The other end believes in a link: believe in it too if there is room, else say no."""
@@ -187,7 +184,7 @@ class Links:
 
     def on_unlink(self, sender: Contact) -> None:
         if self.lose(sender.peer):
-            self._note_full(sender.peer)
+            self._full[sender.peer] = self._ctx.now
 
     def lose(self, peer: PeerId) -> bool:
         """The peer left, died or gave the link up; says whether there was a link."""
@@ -198,7 +195,7 @@ class Links:
         return False
 
     def close(self) -> None:
-        """Give up all links; who leaves the topic says so to all its neighbours anyway."""
+        """Give up all links, without a word: a member that leaves says so to all its neighbours."""
         for peer in list(self.linked):
             self._drop(peer)
 

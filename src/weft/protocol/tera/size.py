@@ -23,6 +23,20 @@ from weft.rules.collide import most_likely_size, starts_run, to_advertise
 from weft.rules.draw import stream_of
 
 
+class SampleWalk(Message, frozen=True, tag=8):
+    topic: WireTopic
+    origin: Contact
+    round: Counter
+    steps: Annotated[int, Meta(ge=0, le=64)]
+
+
+class SampleReply(Message, frozen=True, tag=9):
+    """Sent to the origin by the peer at the end of the walk, which is the sample."""
+
+    topic: WireTopic
+    round: Counter
+
+
 @dataclass(frozen=True)
 class Config:
     """Sample & Collide."""
@@ -37,20 +51,6 @@ class Config:
         require(1 <= self.walk_steps <= 64, "size.walk_steps must be 1 to 64")
         require(self.walks_at_once >= 1, "size.walks_at_once must be at least 1")
         require(self.fresh_ms >= 1, "size.fresh_ms must be at least 1")
-
-
-class SampleWalk(Message, frozen=True, tag=8):
-    topic: WireTopic
-    origin: Contact
-    round: Counter
-    steps: Annotated[int, Meta(ge=0, le=64)]
-
-
-class SampleReply(Message, frozen=True, tag=9):
-    """Sent to the origin by the peer at the end of the walk, which is the sample."""
-
-    topic: WireTopic
-    round: Counter
 
 
 _START = stream_of("size.start")

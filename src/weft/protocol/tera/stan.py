@@ -7,8 +7,8 @@ with the view and ranked by weight; the first stay. The ranking does not depend 
 the views of different topics fall on the same peers. From the view come the links of the push tree
 (`links.py`), and flood and gossip spread over it.
 
-Views are directed, so a member may be in nobody's view, and then no walk finds it. `InLinks` counts
-by whom a peer is held: a member that takes another into its view tells it, and a member that drops
+Views are directed, so a member may be in nobody's view, and then no walk finds it. `InLinks` knows
+the members that hold a peer: a member that takes another into its view tells it, and one that drops
 it too (`InLink`); a walk that comes from a member tells the same. A peer that has lost its last
 in-link asks its neighbours to adopt it at once, one after the other, the lightest first: each
 answers whether it holds the asker now, and the next is asked if not. After all were asked it waits

@@ -55,7 +55,7 @@ from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink
 from weft.protocol.tera.topic import TopicState
 from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
-from weft.protocol.wire import LIST_MAX, Event, Payload, Span
+from weft.protocol.wire import LIST_MAX, Event, OfTopic, Payload, Span
 
 _FEW_TOPICS = 64
 """guess: up to so many topics are looked through when a peer is lost."""
@@ -134,10 +134,10 @@ class Tera(Routing):
             LinkList: self._on_link_list,
         }
 
-    def _to_members(self, handle: TopicHandler) -> Callable[[Contact, Any], None]:
+    def _to_members(self, handle: TopicHandler) -> Callable[[Contact, OfTopic], None]:
         topics, refuse = self.topics, self._refusals.refuse
 
-        def on_message(sender: Contact, message: Any) -> None:
+        def on_message(sender: Contact, message: OfTopic) -> None:
             state = topics.get(message.topic)
             if state is not None:
                 handle(state, sender, message)
@@ -234,7 +234,8 @@ class Tera(Routing):
         if state is None:
             self._refusals.refuse(sender, message)
             return
-        state.adopt_link(sender)
+        if sender.peer not in state.links.linked:
+            state.adopt_link(sender)
         waiting = self._waiting_for(sender, message.event)
         state.on_payload(sender, message)
         for other, again in waiting:
@@ -268,7 +269,8 @@ class Tera(Routing):
             self._refusals.refuse(sender, message)
             return
         self._ctx.counters["agains_received"] += 1
-        state.adopt_link(sender)
+        if sender.peer not in state.links.linked:
+            state.adopt_link(sender)
         event = self._multi_topic.resolve(sender, message)
         if event is not None:
             state.on_pushed(sender, event, message.hops)
@@ -483,8 +485,8 @@ class Refusals:
             LinkList: self._on_link_list,
         }
 
-    def refuse(self, sender: Contact, message: Any) -> None:
-        """Any message to the members of a topic."""
+    def refuse(self, sender: Contact, message: OfTopic) -> None:
+        """For each message to the members of a topic."""
         ctx = self._ctx
         ctx.counters["not_subscribed"] += 1
         if isinstance(message, Payload):

@@ -95,7 +95,7 @@ class TopicState:
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
             over = self.stan if ctx.config.stan.enabled else self.view
-            self._scheme = Spread(multi_topic, topic, over, fanout)
+            self._scheme = Spread(ctx, multi_topic, topic, over, fanout)
 
     @property
     def alone(self) -> bool:

@@ -148,9 +148,10 @@ class Tree:
         eager = self.eager
         if eager:
             message = Payload(self._topic, event, hops + 1)
+            send = self._multi_topic.push_over_tree if event.parts else self._ctx.send
             for peer, contact in eager.items():
                 if peer != source:
-                    self._multi_topic.push(contact, message, tree=True)
+                    send(contact, message)
         if self.lazy:
             self._announce_later(event, self._announce)
 
@@ -409,11 +410,17 @@ class View(Protocol):
 class Spread:
     """Flood (`fanout` None) or gossip over one topic's view."""
 
-    __slots__ = ("_fanout", "_multi_topic", "_topic", "_view")
+    __slots__ = ("_ctx", "_fanout", "_multi_topic", "_topic", "_view")
 
     def __init__(
-        self, multi_topic: MultiTopic, topic: Topic, view: View, fanout: int | None
+        self,
+        ctx: Context,
+        multi_topic: MultiTopic,
+        topic: Topic,
+        view: View,
+        fanout: int | None,
     ) -> None:
+        self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._view = view
@@ -423,9 +430,10 @@ class Spread:
         """Pass on an event that is new to this member."""
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, event, hops + 1)
+        send = self._multi_topic.push if event.parts else self._ctx.send
         for contact in targets:
             if contact.peer not in (source, event.publisher):
-                self._multi_topic.push(contact, message, tree=False)
+                send(contact, message)
 
     def push_repaired(self, event: Event, repairer: PeerId) -> None:
         """Pass on an event that a repair brought."""

@@ -1,13 +1,19 @@
-"""The access point table's rules give the five properties of TERA's Section 3."""
+"""TERA's decisions: the table's five properties, lookups, overlay ids."""
 
 from __future__ import annotations
 
+import functools
 import statistics
 
 import pytest
 from chi_square import chi_square_p
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from weft.ids import OverlayId
 from weft.rules import draw, tera
+
+# --- The access point table's rules give the five properties of TERA's Section 3
 
 TABLES, TOPICS, TABLE_SIZE, FANOUT = 200, 60, 10, 5
 ADMIT, EVICT, TARGETS = (draw.stream_of(name) for name in ("admit", "evict", "targets"))
@@ -171,3 +177,80 @@ def test_there_are_at_least_as_many_topics_as_one_knows() -> None:
     assert tera.topics_active(10, 8, 8) == 10
     assert tera.topics_active(10, 8, 9) == 10
     assert tera.topics_active(10, 80, 20) == 40
+
+
+# --- Lookup walks: as many visits as the wanted success takes, split over the walks
+
+
+@given(st.floats(0.01, 0.9999), st.integers(1, 400), st.integers(1, 10_000))
+def test_so_many_visits_are_enough_and_one_fewer_is_not(
+    success: float, table_size: int, topics: int
+) -> None:
+    visits = tera.visits_needed(success, table_size, topics, most=1 << 40)
+    missed = max(0.0, 1 - table_size / topics)
+    assert 1 - missed**visits >= success - 1e-9
+    if visits > 1:
+        assert 1 - missed ** (visits - 1) < success + 1e-9
+
+
+def test_the_papers_example() -> None:
+    # A thousand topics, tables of 400: P = 0.99 takes ln 0.01 / ln 0.6 = 9.01 visits.
+    assert tera.visits_needed(0.99, 400, 1_000, 1_000) == 10
+
+
+@given(st.floats(0.01, 0.9999), st.integers(0, 500), st.integers(0, 10**18), st.integers(1, 4_096))
+@example(success=0.9, table_size=1, topics=10**17, most=100)
+def test_visits_are_bounded_whatever_the_estimate_says(
+    success: float, table_size: int, topics: int, most: int
+) -> None:
+    assert 1 <= tera.visits_needed(success, table_size, topics, most) <= most
+
+
+def test_an_empty_table_says_nothing() -> None:
+    assert tera.visits_needed(0.9, 0, 100, 77) == 77
+    assert tera.visits_needed(0.9, 100, 100, 77) == 1
+
+
+@given(st.integers(1, 10_000), st.integers(1, 64))
+def test_walks_share_the_visits(visits: int, walks: int) -> None:
+    steps = tera.steps_of_each(visits, walks)
+    assert steps * walks >= visits > (steps - 1) * walks
+
+
+@pytest.mark.parametrize(("visits", "steps"), [(1, 1), (4, 1), (5, 2), (40, 10)])
+def test_the_lifetime_of_each_of_four_walks(visits: int, steps: int) -> None:
+    assert tera.steps_of_each(visits, 4) == steps
+
+
+# --- Overlay ids converge in whatever order members meet; quiet topics slow down
+
+ids = st.integers(0, (1 << 63) - 1).map(OverlayId)
+
+
+@given(st.lists(ids, min_size=1), st.randoms(use_true_random=False))
+def test_any_order_of_meeting_ends_with_the_same_id(found: list[OverlayId], order: object) -> None:
+    survivor = functools.reduce(tera.surviving, found)
+    order.shuffle(found)  # type: ignore[attr-defined]
+    assert functools.reduce(tera.surviving, found) == survivor == min(found)
+
+
+@given(ids, ids)
+def test_both_sides_choose_the_same(mine: OverlayId, theirs: OverlayId) -> None:
+    survivor = tera.surviving(mine, theirs)
+    assert survivor == tera.surviving(theirs, mine)
+    assert survivor in (mine, theirs)
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_quiet_doubles_up_to_the_longest_and_news_resets(period: int, longest: int) -> None:
+    assert tera.next_period(period, changed=True, longest=longest) == 1
+    quiet = tera.next_period(period, changed=False, longest=longest)
+    assert quiet == min(longest, 2 * period)
+
+
+def test_from_busy_to_quiet() -> None:
+    period, seen = 1, []
+    for _ in range(5):
+        period = tera.next_period(period, changed=False, longest=6)
+        seen.append(period)
+    assert seen == [2, 4, 6, 6, 6]
