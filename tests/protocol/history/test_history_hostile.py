@@ -9,6 +9,7 @@ import pytest
 from history_kit import T, Town, hear, history
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Cid, cid_of
+from weft.protocol.context import Arrived
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
@@ -190,7 +191,7 @@ def test_events_before_the_beginning_are_bounded_in_bytes(town: Town) -> None:
     stream = history(town, 3).readers[T].stream
     assert not stream.begun
     for number in range(20):
-        history(town, 3).take_in(sealed(2, payload=b"%d" % number * 300), None, 1)
+        history(town, 3).on_arrived(Arrived(sealed(2, payload=b"%d" % number * 300), None, 1))
     assert sum(len(event.block) for event, _, _ in stream.early) <= 4_000
     assert stream.early
 
