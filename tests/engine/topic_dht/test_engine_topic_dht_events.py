@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weft.engine.core.arrays import jain
 from weft.engine.data.workload import spread, zipf_sizes
 from weft.engine.topic_dht.crash import ALTERNATIVES, Crash, survivors
-from weft.engine.topic_dht.events import SCHEMES, Crowd, Events, pull, push, spread_tree
+from weft.engine.topic_dht.events import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
 from weft.engine.topic_dht.space import places_of
 from weft.rules import treecast
@@ -225,9 +225,9 @@ def test_further_roots_are_drawn_as_by_the_rule(roles: Roles) -> None:
     crowd = events.crowd_of(2)
     places = [int(place) for place in roles.state.places[crowd]]
     key = 12_345
-    chosen = events._roots(crowd, 5, 4, key)
+    chosen = roots_of(roles.state.places[crowd], 5, 4, key)
     rest = places[:5] + places[6:]
-    expected = treecast.other_roots(rest, 3, absorb(key, 1_000), BITS)
+    expected = treecast.other_roots(rest, 3, key, BITS)
     assert [places[one] for one in chosen] == [places[5], *expected]
 
 

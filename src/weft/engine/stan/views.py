@@ -56,6 +56,7 @@ class Overlay(NamedTuple):
     before: Ids  # the view that is about to change
     waiting: Ids  # members that lost their last in-link, in the order they did
     tally: Numbers  # see above
+    lean: bool  # whether weights do
     interests: Interests
     shared: npt.NDArray[np.uint16]  # topics that two members share; empty where none are counted
 
@@ -197,6 +198,7 @@ def new_overlay(members: Ids, view: int, ttl: int, interests: Interests) -> Over
         np.empty(view, np.int32),
         np.empty(count, np.int32),
         np.zeros(TALLIES, np.int64),
+        interests.lean,
         interests,
         count_shared(members, interests),
     )
@@ -307,7 +309,7 @@ def own_key(number: Bits) -> Bits:
 def weigh(overlay: Overlay, own: Bits, row: int, other: int) -> Bits:
     """The weight that the member at `row` gives another."""
     plain = absorb(own, overlay.numbers[other])
-    if not overlay.interests.lean:
+    if not overlay.lean:
         return plain
     if len(overlay.shared):
         both = i64(overlay.shared[row, other])

@@ -200,6 +200,19 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
     return messages
 
 
+def roots_of(places: Words, first: int, count: int, key: int) -> list[int]:
+    """Roots for one event: the first, and further members, each the closest of those that are left
+    to a random place."""
+    rest = np.delete(np.arange(len(places)), first)
+    found = [first]
+    while len(rest) and len(found) < count:
+        place = u64(draw.absorb(key, len(found) - 1))
+        nearest = int(np.argmin(places[rest] ^ place))
+        found.append(int(rest[nearest]))
+        rest = np.delete(rest, nearest)
+    return found
+
+
 # --- gossip ---------------------------------------------------------------------------------------
 
 
@@ -389,7 +402,8 @@ class Events:
         live = self._live
         others, calls = 0, 0
         if self.scheme.endswith("treecast"):
-            chosen = self._roots(crowd, first, roots, key)
+            places = self.roles.state.places[crowd]
+            chosen = roots_of(places, first, roots, draw.absorb(key, _ROOTS))
             others = len(chosen) - 1
             if crash_roots:
                 live = live.copy()
@@ -451,18 +465,6 @@ class Events:
         )
 
     # --- trees ------------------------------------------------------------------------------------
-
-    def _roots(self, crowd: Array, first: int, roots: int, key: int) -> list[int]:
-        """The first root's own place in the crowd and those of further ones, as the rule has it."""
-        places = self.roles.state.places[crowd]
-        rest = np.delete(np.arange(len(crowd)), first)
-        found = [first]
-        while len(rest) and len(found) < roots:
-            place = u64(draw.absorb(absorb(key, _ROOTS), len(found) - 1))
-            nearest = int(np.argmin(places[rest] ^ place))
-            found.append(int(rest[nearest]))
-            rest = np.delete(rest, nearest)
-        return found
 
     def _by_trees(
         self, crowd: Array, roots: list[int], live: Octets, key: int
