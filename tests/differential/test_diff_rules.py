@@ -1,4 +1,4 @@
-"""First tier: rule by rule, the engine's twins equal the rules exactly."""
+"""First tier: rule by rule, what kernels decide equals the rules exactly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from reference import cycle, exchange, exchange_with, turns
 from views import View, from_rows, overlays, to_rows
 
 from weft.engine.core import draws
-from weft.engine.core.jit import part
+from weft.engine.core.jit import i64, part, u64
 from weft.engine.core.vector import LANES
+from weft.engine.stan import kernel, views
 from weft.engine.tera.access_points import empty_tables, hear_adverts
 from weft.engine.tera.cyclon import (
     Cycle,
@@ -23,7 +24,10 @@ from weft.engine.tera.cyclon import (
     forced_exchange,
     overlay_keys,
 )
-from weft.rules import cyclon, draw, tera
+from weft.engine.topic_dht import roles as network
+from weft.engine.topic_dht import space
+from weft.rules import cyclon, draw, roles, stan, tera
+from weft.rules.roles import Load
 
 bits64 = st.integers(0, 2**64 - 1)
 
@@ -64,6 +68,64 @@ def test_packed_slots(key: int, count: int) -> None:
     packed = draws.packed_slots(np.uint64(mask), 8)
     found = [draws.packed_slot(np.uint64(packed), step) for step in range(8)]
     assert found == draw.slots_in(mask)
+
+
+# --- rules that kernels call ----------------------------------------------------------------------
+
+counts = st.integers(0, 40)
+
+
+@part
+def decisions(bits: int, popularity: int, one: Load, other: Load) -> tuple[bool, int, bool, bool]:
+    return (
+        tera.admits(bits, u64(popularity)),
+        i64(tera.evicted_slot(bits, u64(popularity))),
+        network.is_unfair(one, other),
+        network.relieves(one, other),
+    )
+
+
+@given(bits64, st.integers(1, 9), *[st.builds(Load, counts, counts, counts, counts)] * 2)
+def test_shared_decisions(bits: int, popularity: int, one: Load, other: Load) -> None:
+    assert decisions(np.uint64(bits), popularity, one, other) == (
+        tera.admits(bits, popularity),
+        tera.evicted_slot(bits, popularity),
+        roles.is_unfair(one, other),
+        roles.relieves(one, other),
+    )
+
+
+@part
+def adoption(steps: int, links: int, quiet: int, view: int) -> tuple[bool, bool, bool, bool, int]:
+    return (
+        kernel.is_from_afar(steps),
+        kernel.is_lonely(links, quiet, 2),
+        kernel.can_be_found(quiet == 0, links),
+        views.adopts(links, view, True),
+        kernel.next_period(quiet, links > 1, view),
+    )
+
+
+@given(st.integers(0, 3), st.integers(0, 9), st.integers(0, 4), st.integers(1, 20))
+def test_shared_adoption(steps: int, links: int, quiet: int, view: int) -> None:
+    assert adoption(steps, links, quiet, view) == (
+        stan.is_from_afar(steps),
+        stan.is_lonely(links, quiet, 2),
+        stan.can_be_found(quiet == 0, links),
+        stan.adopts(links, view),
+        tera.next_period(quiet, links > 1, view),
+    )
+
+
+@part
+def nearer(place: int, one: int, other: int) -> bool:
+    return space.is_closer(place, one, other)
+
+
+@given(bits64, bits64, bits64)
+def test_shared_distances(place: int, one: int, other: int) -> None:
+    here = nearer(np.uint64(place), np.uint64(one), np.uint64(other))
+    assert here == roles.is_closer(place, one, other)
 
 
 # --- Cyclon -------------------------------------------------------------------------------------

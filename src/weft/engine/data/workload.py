@@ -1,4 +1,4 @@
-"""Who subscribes to what: topic popularity curves and their spread over peers (TERA 4.1).
+"""Synthetic subscriptions: topic popularity curves and their spread over peers (TERA 4.1).
 
 A workload is a table of memberships in compressed form: topic t has the members
 `members[offsets[t] : offsets[t+1]]`, each a peer, none twice. The index into `members` names

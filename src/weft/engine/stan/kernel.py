@@ -2,8 +2,8 @@
 
 Members act one after the other, in an order drawn for each topic and round, and see what those
 before them have done (as in a cycle-driven simulator). Every draw is keyed by topic, member and
-round, so an overlay comes out the same in whatever company it is computed. Whoever lost its last
-in-link by what a member did asks for another before the next member acts.
+round, so an overlay comes out the same in whatever company it is computed. A member that lost its
+last in-link by what another did asks for one before the next member acts.
 
 Deviation: loss strikes walks, replies and requests for adoption; notices of in-links arrive. A
 peer's connection sees to that, and where both ends lose it, walks that do not come tell the same.
@@ -71,7 +71,7 @@ def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
 @compiled
 def merge(overlay: Overlay, row: int, origin: int, count: int, options: Options) -> bool:
     """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
-    and where members ask for adoption, tells those whom it changed for."""
+    and where members ask for adoption, tells those that it took in or dropped."""
     own = own_key(overlay.numbers[row])
     changed = False
     if options.patience > 0:
@@ -141,7 +141,7 @@ def ask_for_a_link(overlay: Overlay, row: int, key: Bits, options: Options) -> N
 
 @compiled
 def help_waiting(overlay: Overlay, tick: int, turn: int, keys: Keys, options: Options) -> None:
-    """Those that lost their last in-link ask for another; the queue grows by those who lose theirs
+    """Those that lost their last in-link ask for another; the queue grows by those that lose theirs
     to them, and ends since no view adopts without end."""
     place = 0
     while place < overlay.tally[WAITING]:
@@ -201,8 +201,8 @@ def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
 def replace_leavers(
     overlay: Overlay, tick: int, generations: Ids, keys: Keys, options: Options
 ) -> None:
-    """Nodes leave, and others take their places with ids and views of their own. Whoever had a
-    leaver in its view has noticed by the next round and been given a random member instead."""
+    """Nodes leave, and others take their places with ids and views of their own. A member that had
+    a leaver in its view has noticed by the next round and been given a random member instead."""
     count, view = len(overlay.members), overlay.ids.shape[1]
     for row in range(count):
         node = i64(overlay.members[row])

@@ -139,7 +139,7 @@ class Outcome:
         return np.asarray(self.links[self.rounds.index(round_)], np.int32)
 
     def owners(self) -> Ids:
-        """Whose neighbour each link is."""
+        """The node at whose end each link begins."""
         return np.repeat(self.overlays.members, self.overlays.degrees())
 
     def views_of(self, topic: int, round_: int) -> Ids:

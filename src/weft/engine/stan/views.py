@@ -1,13 +1,13 @@
-"""The views of one topic's overlay in kernels: who is held by whom, and who was told so.
+"""The views of one topic's overlay in kernels: neighbours, their weights, and in-links.
 
 A member's view is a row of neighbours, numbered within the topic, beside a row of their weights.
 The adopted come first, then the others; each part is sorted by weight, lowest first. A candidate
 heavier than the last of a row is turned down by one comparison, which is what happens to nearly
 all of them: a walk costs little more than one hash per candidate.
 
-Where members ask to be adopted, everybody is told by whom it is held (`weft.rules.stan`): a merge
-is framed by `remember` and `notify`, which counts each member's in-links and leaves those that lost
-the last one in a queue.
+Where members ask to be adopted, every member is told of the views that hold it
+(`weft.rules.stan`): a merge is framed by `remember` and `notify`, which counts each member's
+in-links and leaves those that lost the last one in a queue.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def new_overlay(members: Ids, view: int, ttl: int, interests: Interests) -> Over
 
 @part
 def snapshot(overlay: Overlay, links: Ids, start: int) -> None:
-    """Write down who is linked to whom, as nodes."""
+    """Write down the links, as nodes."""
     view = overlay.ids.shape[1]
     for row in range(len(overlay.members)):
         for slot in range(view):

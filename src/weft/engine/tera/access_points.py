@@ -32,7 +32,7 @@ from weft.rules.tera import admits, evicted_slot, surviving
 NOT_FOUND = -1
 _ADMIT, _EVICT = 0, 1
 
-shared(admits, evicted_slot, surviving)
+shared(admits, evicted_slot)
 
 
 class Tables(NamedTuple):

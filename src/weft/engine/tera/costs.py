@@ -84,8 +84,8 @@ def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -
         wanted = np.arange(topics)
         if events_per_cycle != topics:
             wanted = random_peers(events_per_cycle, topics, world.seed, "costs.what", world.cycle)
-        who = random_peers(events_per_cycle, peers, world.seed, "costs.who", world.cycle)
-        events.publish(wanted, who)
+        publishers = random_peers(events_per_cycle, peers, world.seed, "costs.who", world.cycle)
+        events.publish(wanted, publishers)
         events.advance()
     upkeep = world.counts.minus(start)
     while not events.is_over:
@@ -171,13 +171,13 @@ class LargeWorld:
     ) -> None:
         held = self.topics.memberships
         wanted = np.arange(count) % held.topics
-        who = random_peers(count, self.peers, self.seed, "large.who", cycle)
+        publishers = random_peers(count, self.peers, self.seed, "large.who", cycle)
         totals.published += count
         totals.wanted += int(held.sizes()[wanted].sum())
         # A publisher among the few subscribers is one in ten thousand or less: all look up.
         totals.lookups += count
         steps = steps_of_each(self.visits, self.settings.walks)
-        lookups = Lookups(who, wanted, self.seed, self.settings.walks, steps, cycle)
+        lookups = Lookups(publishers, wanted, self.seed, self.settings.walks, steps, cycle)
         ground = Ground(self.overlay.rows, held, None, settled_size=self.table_size)
         while not lookups.is_over:
             lookups.advance(ground)

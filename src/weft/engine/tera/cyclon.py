@@ -13,7 +13,7 @@ faster, by four measures:
 
 - It looks ahead. The row of the peer whose turn comes in 32 turns is fetched, and 16 turns
   before its turn the neighbour it will ask is guessed from it and fetched too.
-- It plans in blocks. What an exchange picks at random depends on who acts when, not on
+- It plans in blocks. What an exchange picks at random depends on the order of turns, not on
   views, so the picks of 64 turns are drawn together, in vectors.
 - It trusts its guess. The exchange starts on the neighbour guessed 16 turns ago and checks in
   passing that it is still the oldest, so nothing waits for the answer.

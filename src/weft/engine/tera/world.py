@@ -371,15 +371,15 @@ class ChurnWorld:
         self.member_there[ended] = 0
         self.held = self._present()
         topics = self.member_topic[ended].astype(np.int64)
-        who = np.full(len(ended), -1, np.int64)
+        chosen = np.full(len(ended), -1, np.int64)
         for attempt in range(_DRAWS):
-            open_ = np.flatnonzero(who < 0)
+            open_ = np.flatnonzero(chosen < 0)
             drawn = self._some_present(len(open_), f"churn.subscribers.{attempt}")
-            who[open_] = np.where(self._is_new(drawn, topics[open_]), drawn, -1)
-            _, first = np.unique(who * self.topics + topics, return_index=True)
-            repeated = np.setdiff1d(np.arange(len(who)), first)
-            who[repeated] = -1
-        self._subscribe(who[who >= 0], topics[who >= 0], 1)
+            chosen[open_] = np.where(self._is_new(drawn, topics[open_]), drawn, -1)
+            _, first = np.unique(chosen * self.topics + topics, return_index=True)
+            repeated = np.setdiff1d(np.arange(len(chosen)), first)
+            chosen[repeated] = -1
+        self._subscribe(chosen[chosen >= 0], topics[chosen >= 0], 1)
 
     def _is_new(self, peers: Numbers, topics: Numbers) -> Flags:
         """Whether each peer does not subscribe to the topic beside it."""
@@ -468,7 +468,7 @@ class ChurnWorld:
 def build_churning(
     settings: Settings, rates: Rates, held: Memberships, cycles: int, seed: int
 ) -> ChurnWorld:
-    """A world that has room for all who come within so many cycles."""
+    """A world with room for all newcomers of so many cycles."""
     coming = round(held.peers * rates.peers * cycles * 1.2) + 64
     renewed = rates.peers + rates.subscriptions
     new_members = round(held.total * renewed * cycles * 1.2) + 64

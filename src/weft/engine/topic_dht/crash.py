@@ -162,7 +162,7 @@ def _remember_all(state: State, children: Children) -> None:
 
 @compiled
 def _remove_dead(state: State, children: Children) -> None:
-    """The dead are out of all sets; children whose parent is dead hang on nobody."""
+    """The dead are out of all sets; children of a dead parent have none."""
     for one in range(len(state.parent)):
         if not children.live[one] and state.parent[one] >= 0:
             detach(state, one)
