@@ -18,20 +18,24 @@ import sys
 import time
 from typing import Any
 
-from weft.engine.core.draws import below, mix
+from benchmarks.graph import exponent, indegrees, random_shape, shape
+
+from weft.engine.core.arrays import Ids
+from weft.engine.core.draws import below
 from weft.engine.core.jit import compiled, u64
 from weft.engine.core.layout import ROW_BYTES, get_id, prefetch_row, set_id
-from weft.engine.core.stats import exponent, indegrees, random_shape, shape
 from weft.engine.core.vector import taken_on_trust
-from weft.engine.tera.cyclon import Overlay, cycle_fast, overlay_keys, random_overlay
-from weft.engine.tera.topics import subscribe_randomly
+from weft.engine.data.workload import spread, uniform_sizes
+from weft.engine.tera.cyclon import Cycle, Overlay, Span, cycle_fast, overlay_keys, random_overlay
+from weft.engine.tera.topics import random_topics
+from weft.rules.draw import mix
 
 _DISTANCES = (8, 16, 32)
 _PAIRS_AT_ONCE = 2_000_000
 
 
 @compiled
-def touch_random_rows(words: Any, peers: int, start: int, rows: int, ahead: int) -> None:
+def touch_random_rows(words: Ids, peers: int, start: int, rows: int, ahead: int) -> None:
     """Fetch, change and write back random rows; told `ahead` rows before each is needed."""
     for item in range(start, start + rows):
         prefetch_row(words, below(mix(u64(item + ahead)), peers))
@@ -74,15 +78,8 @@ def against_ceiling(peers: int, cycles: int, seed: int, tell: Any) -> dict[str, 
         if len(ceilings) < 100:
             ceilings.append(_ceiling_once(overlay, pairs, cycle * 2 * pairs, ahead))
         tell(cycle + 2, cycles)
-    _, uncommon = cycle_fast(
-        overlay.rows.words,
-        overlay.rows.octets,
-        0,
-        peers,
-        None,
-        overlay_keys(seed),
-        overlay.cycle + 1,
-    )
+    last = Cycle(overlay_keys(seed), overlay.cycle + 1, overlay.shuffle_length)
+    _, uncommon = cycle_fast(overlay.rows, Span(0, peers), last)
     degrees = indegrees(overlay.rows, peers)
     rate, ceiling = statistics.median(rates), statistics.median(ceilings)
     return {
@@ -133,7 +130,8 @@ def growth_in_subscriptions(seed: int) -> dict[str, Any]:
     sizes = [10**4, 3 * 10**4, 10**5, 3 * 10**5]
     seconds = []
     for subscriptions in sizes:
-        topics = subscribe_randomly(10**4, 100, subscriptions, seed)
+        held = spread(uniform_sizes(100, subscriptions, 10**4, seed), 10**4, seed)
+        topics = random_topics(held, seed)
         topics.run(1)
         best = float("inf")
         for _ in range(5):

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from benchmarks.goals import Goal
 
+from weft.engine.core.arrays import jain
 from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.crash import Crash, survivors
-from weft.engine.topic_dht.events import SCHEMES, Events, jain
+from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import Roles, settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress

@@ -13,11 +13,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.graph import exponent
 from benchmarks.peer import machine
 from benchmarks.pipeline.processes import timed
 from pyspark.sql import functions as F
 
-from weft.engine.core.stats import exponent
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
 from weft.engine.stan.overlays import Config
 from weft.lab.sources import DATA_BESIDE, TRACES

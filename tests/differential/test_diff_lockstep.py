@@ -7,7 +7,7 @@ import pytest
 from reference import turns
 from views import View, from_rows, to_rows
 
-from weft.engine.tera.cyclon import overlay_keys, run_cycle
+from weft.engine.tera.cyclon import Cycle, Span, overlay_keys, run_cycle
 from weft.ids import GENERAL
 from weft.protocol.config import Config
 from weft.protocol.config import Cyclon as CyclonConfig
@@ -75,6 +75,6 @@ def test_engine_and_protocol_end_in_equal_views(
     for tick in range(1, 41):
         for asker in turns(peers, seed, tick):
             machines.exchange(asker)
-        run_cycle(rows, 0, peers, None, keys, tick, shuffle_length)
+        run_cycle(rows, Span(0, peers), Cycle(keys, tick, shuffle_length))
     assert from_rows(rows) == machines.views()
     assert all(len(view.peers) <= view_size for view in machines.views())

@@ -1,4 +1,4 @@
-"""First tier: rule by rule, the engine's twins equal the rules exactly."""
+"""First tier: rule by rule, what kernels decide equals the rules exactly."""
 
 from __future__ import annotations
 
@@ -9,25 +9,40 @@ from reference import cycle, exchange, exchange_with, turns
 from views import View, from_rows, overlays, to_rows
 
 from weft.engine.core import draws
+from weft.engine.core.jit import i64, part, u64
 from weft.engine.core.vector import LANES
-from weft.engine.tera.cyclon import cycle_any, cycle_fast, overlay_keys
-from weft.engine.tera.exchange import age_and_find_oldest, ask_oldest, forced_exchange
-from weft.engine.tera.tables import empty_tables, hear_adverts
-from weft.rules import cyclon, draw, tera
+from weft.engine.stan import kernel, views
+from weft.engine.tera.access_points import empty_tables, hear_adverts
+from weft.engine.tera.cyclon import (
+    Cycle,
+    Span,
+    age_and_find_oldest,
+    ask_oldest,
+    blank_letters,
+    cycle_any,
+    cycle_fast,
+    forced_exchange,
+    overlay_keys,
+)
+from weft.engine.topic_dht import roles as network
+from weft.engine.topic_dht import space
+from weft.rules import cyclon, draw, roles, stan, tera
+from weft.rules.roles import Load
 
 bits64 = st.integers(0, 2**64 - 1)
-
-
-def scratch() -> np.ndarray:
-    return np.empty((64, 2), np.int64)
 
 
 # --- draws --------------------------------------------------------------------------------------
 
 
+@part
+def mixed(value: int) -> int:
+    return draw.mix(value)
+
+
 @given(bits64)
 def test_mixing(value: int) -> None:
-    assert int(draws.mix(np.uint64(value))) == draw.mix(value)
+    assert int(mixed(np.uint64(value))) == draw.mix(value)
 
 
 @given(bits64, st.integers(0, 2**62))
@@ -55,6 +70,64 @@ def test_packed_slots(key: int, count: int) -> None:
     assert found == draw.slots_in(mask)
 
 
+# --- rules that kernels call ----------------------------------------------------------------------
+
+counts = st.integers(0, 40)
+
+
+@part
+def decisions(bits: int, popularity: int, one: Load, other: Load) -> tuple[bool, int, bool, bool]:
+    return (
+        tera.admits(bits, u64(popularity)),
+        i64(tera.evicted_slot(bits, u64(popularity))),
+        network.is_unfair(one, other),
+        network.relieves(one, other),
+    )
+
+
+@given(bits64, st.integers(1, 9), *[st.builds(Load, counts, counts, counts, counts)] * 2)
+def test_shared_decisions(bits: int, popularity: int, one: Load, other: Load) -> None:
+    assert decisions(np.uint64(bits), popularity, one, other) == (
+        tera.admits(bits, popularity),
+        tera.evicted_slot(bits, popularity),
+        roles.is_unfair(one, other),
+        roles.relieves(one, other),
+    )
+
+
+@part
+def adoption(steps: int, links: int, quiet: int, view: int) -> tuple[bool, bool, bool, bool, int]:
+    return (
+        kernel.is_from_afar(steps),
+        kernel.is_lonely(links, quiet, 2),
+        kernel.can_be_found(quiet == 0, links),
+        views.adopts(links, view, True),
+        kernel.next_period(quiet, links > 1, view),
+    )
+
+
+@given(st.integers(0, 3), st.integers(0, 9), st.integers(0, 4), st.integers(1, 20))
+def test_shared_adoption(steps: int, links: int, quiet: int, view: int) -> None:
+    assert adoption(steps, links, quiet, view) == (
+        stan.is_from_afar(steps),
+        stan.is_lonely(links, quiet, 2),
+        stan.can_be_found(quiet == 0, links),
+        stan.adopts(links, view),
+        tera.next_period(quiet, links > 1, view),
+    )
+
+
+@part
+def nearer(place: int, one: int, other: int) -> bool:
+    return space.is_closer(place, one, other)
+
+
+@given(bits64, bits64, bits64)
+def test_shared_distances(place: int, one: int, other: int) -> None:
+    here = nearer(np.uint64(place), np.uint64(one), np.uint64(other))
+    assert here == roles.is_closer(place, one, other)
+
+
 # --- Cyclon -------------------------------------------------------------------------------------
 
 
@@ -79,23 +152,9 @@ def test_one_exchange(
     views, view_size, shuffle_length = overlay
     asker = data.draw(st.integers(0, len(views) - 1))
     rows = to_rows(views, view_size)
-    ask, answer, _ = overlay_keys(seed)
     slot = age_and_find_oldest(rows.octets, asker)
-    asked = ask_oldest(
-        rows.words,
-        rows.octets,
-        asker,
-        slot,
-        asker,
-        ask,
-        answer,
-        tick,
-        view_size,
-        shuffle_length,
-        None,
-        scratch(),
-        scratch(),
-    )
+    turn = Cycle(overlay_keys(seed), tick, shuffle_length)
+    asked = ask_oldest(rows, asker, slot, asker, turn, None, blank_letters())
     expected = exchange(views, asker, seed, tick, view_size, shuffle_length)
     assert asked == (-1 if expected is None else expected)
     assert from_rows(rows) == views
@@ -105,21 +164,7 @@ def test_one_exchange(
 def test_one_cycle(overlay: tuple[list[View], int, int], seed: int, tick: int) -> None:
     views, view_size, shuffle_length = overlay
     rows = to_rows(views, view_size)
-    keys = overlay_keys(seed)
-    cycle_any(
-        rows.words,
-        rows.octets,
-        0,
-        len(views),
-        None,
-        None,
-        None,
-        None,
-        keys,
-        tick,
-        view_size,
-        shuffle_length,
-    )
+    cycle_any(rows, Span(0, len(views)), Cycle(overlay_keys(seed), tick, shuffle_length))
     cycle(views, seed, tick, view_size, shuffle_length)
     assert from_rows(rows) == views
 
@@ -137,10 +182,10 @@ def test_the_fast_cycle_equals_the_plain_one(
         ages = dice.integers(0, oldest + 1, count)
         views.append(View(dice.permutation(others)[:count].tolist(), ages.tolist()))
     plain, fast = to_rows(views, LANES), to_rows(views, LANES)
-    keys = overlay_keys(seed)
+    keys, span = overlay_keys(seed), Span(0, peers)
     for tick in range(1, 6):
-        cycle_any(plain.words, plain.octets, 0, peers, None, None, None, None, keys, tick, 20, 8)
-        cycle_fast(fast.words, fast.octets, 0, peers, None, keys, tick)
+        cycle_any(plain, span, Cycle(keys, tick, 8))
+        cycle_fast(fast, span, Cycle(keys, tick, 8))
         assert from_rows(fast) == from_rows(plain)
 
 
@@ -154,21 +199,8 @@ def test_a_forced_exchange(
         st.lists(st.integers(0, len(views) - 1), min_size=2, max_size=2, unique=True)
     )
     rows = to_rows(views, view_size)
-    ask, answer, _ = overlay_keys(seed)
-    forced_exchange(
-        rows.words,
-        rows.octets,
-        asker,
-        asked,
-        asker,
-        ask,
-        answer,
-        tick,
-        view_size,
-        shuffle_length,
-        scratch(),
-        scratch(),
-    )
+    turn = Cycle(overlay_keys(seed), tick, shuffle_length)
+    forced_exchange(rows, asker, asked, asker, turn, blank_letters())
     exchange_with(views, asker, asked, seed, tick, view_size, shuffle_length)
     assert from_rows(rows) == views
 
@@ -186,14 +218,7 @@ adverts = st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 99), s
 @given(st.lists(adverts, min_size=1, max_size=120), st.integers(1, 8), st.integers(0, 2**63))
 def test_tables(heard: list[tuple[int, int, int, int]], size: int, seed: int) -> None:
     tables = empty_tables(4, size, seed)
-    hear_adverts(
-        tables.topics,
-        tables.points,
-        tables.counts,
-        tables.ticks,
-        tables.keys,
-        np.array(heard, np.int64),
-    )
+    hear_adverts(tables, np.array(heard, np.int64))
     for peer in range(4):
         count = tables.counts[peer]
         topics, points = tables.topics[peer, :count], tables.points[peer, :count]

@@ -9,9 +9,9 @@ import pyarrow.csv  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.data.grid import shuffled
-from weft.engine.data.powerlaw import correlations as matrix_of
-from weft.engine.data.powerlaw import fit, most_popular
+from weft.engine.data.correlation import correlations as matrix_of
+from weft.engine.data.correlation import most_popular, shuffled
+from weft.engine.data.powerlaw import fit
 from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.arrays import held
 from weft.pipeline.profile import (

@@ -9,8 +9,8 @@ from pyspark.testing import assertDataFrameEqual
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.stan import overlays as engine
-from weft.engine.stan.fitness import fewest, fitness
-from weft.engine.stan.overlays import IDEAL, Config
+from weft.engine.stan.fitness import fitness
+from weft.engine.stan.overlays import IDEAL, Config, fewest
 from weft.pipeline import stan_bins
 from weft.pipeline.packing import packed
 from weft.pipeline.schemas import (

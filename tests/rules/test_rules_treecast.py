@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from weft.rules import treecast
 from weft.rules.draw import absorb, mix
+from weft.rules.fairness import jain
 from weft.rules.prefix import common_prefix
 
 # --- Trees by halving what is in charge of whom
@@ -106,10 +107,6 @@ def test_rounds_grow_with_the_logarithm() -> None:
         assert longest <= 1.5 * math.log2(size) + 3
 
 
-def jain(values: list[int]) -> float:
-    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
-
-
 def test_random_roots_share_the_work() -> None:
     """Several links per level do, one does not."""
     members = some_members(64, 2)
@@ -121,7 +118,8 @@ def test_random_roots_share_the_work() -> None:
             root = members[mix(turn) % len(members)]
             for own, sent in cast(root, links, turn)[2].items():
                 total[own] += sent
-        shares[count] = jain(list(total.values()))
+        squares = float(sum(sent * sent for sent in total.values()))
+        shares[count] = jain(float(sum(total.values())), squares, float(len(total)))
     assert shares[4] > 0.95 > 0.9 > shares[1]
 
 

@@ -70,9 +70,7 @@ class InTask:
         return {name: np.array([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
     def fewest(self) -> npt.NDArray[np.int64]:
-        from weft.engine.stan.fitness import fewest  # noqa: PLC0415
-
-        return fewest(self._held(), np.unique(self._users).astype(np.int64))
+        return engine.fewest(self._held(), np.unique(self._users).astype(np.int64))
 
     def _held(self) -> Memberships:
         order = np.lexsort((self._users, self._topics))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.data.grid import shuffled
-from weft.engine.data.powerlaw import correlations as matrix_of
-from weft.engine.data.powerlaw import fit, most_popular
+from weft.engine.data.correlation import correlations as matrix_of
+from weft.engine.data.correlation import most_popular, shuffled
+from weft.engine.data.powerlaw import fit
 from weft.pipeline.arrays import held
 from weft.pipeline.prune import topic_sizes
 from weft.pipeline.schemas import (

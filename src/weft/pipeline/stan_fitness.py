@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.engine.stan import overlays as engine
-from weft.engine.stan.fitness import fewest
-from weft.engine.stan.overlays import Config, Outcome, Overlays
+from weft.engine.stan.overlays import Config, Outcome, Overlays, fewest
 from weft.engine.stan.views import Interests
 from weft.pipeline.arrays import held
 from weft.pipeline.schemas import FITNESS, WHOLE, columns

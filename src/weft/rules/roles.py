@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from weft.rules.prefix import common_prefix
 
@@ -27,8 +27,7 @@ Choice: TypeAlias = Literal["forward", "split", "replace", "join"]
 # --- fairness and bounds --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """What a peer says of itself."""
 
     locations: int  # |L_p|

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from weft.engine.core.draws import random_peers
 from weft.engine.data.workload import spread, zipf_sizes
-from weft.engine.tera.events import Events, EventTrace, peer_of, random_peers
+from weft.engine.tera.events import Events, EventTrace, peer_of
 from weft.engine.tera.world import Settings as EngineSettings
 from weft.engine.tera.world import build
 from weft.ids import peer_text

@@ -1,53 +1,51 @@
-"""Compiled twins of `weft.rules.draw`: the same keys, the same bits, the same picks."""
+"""Draws inside kernels: the keys and picks of `weft.rules.draw`, and the order of turns.
+
+Mixing is the rule itself (`shared`). The others are written anew for unsigned numbers, since
+numba would make a floating-point number of a signed and an unsigned one; the differential tests
+compare them with the rule.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.jit import i64, part, u64
+from weft.engine.core.arrays import Array, Numbers, Reals, Words
+from weft.engine.core.jit import ONE, Bits, compiled, i64, part, shared, u64
 from weft.engine.core.vector import trailing_zeros
 from weft.rules import draw as rules
-from weft.rules.draw import stream_of
+from weft.rules.draw import mix, stream_of
 
-_GOLDEN = np.uint64(rules.GOLDEN)
-_ONE = np.uint64(1)
-_HALF = np.uint64(32)
-_MASK32 = np.uint64(rules.MASK32)
-_BYTE = np.uint64(255)
+_GOLDEN = u64(rules.GOLDEN)
+_HALF = u64(32)
+_MASK32 = u64(rules.MASK32)
+_BYTE = u64(255)
 
-Bits = Any  # an unsigned 64-bit number inside a kernel
+shared(mix, rules.below)
 
 
-def base_key(seed: int, stream: int) -> np.uint64:
+# --- keys and picks -------------------------------------------------------------------------------
+
+
+def base_key(seed: int, stream: int) -> Bits:
     """The part of a key that all peers of a run share; absorb the peer, then the tick."""
-    return np.uint64(rules.absorb(rules.absorb(0, seed), stream))
-
-
-@part
-def mix(value: Bits) -> Bits:
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+    return u64(rules.absorb(rules.absorb(0, seed), stream))
 
 
 @part
 def absorb(key: Bits, coordinate: int) -> Bits:
-    return mix(key + _GOLDEN * (u64(coordinate) + _ONE))
+    return mix(key + _GOLDEN * (u64(coordinate) + ONE))
 
 
 @part
 def below(bits: Bits, bound: int) -> int:
-    return i64(((bits >> _HALF) * u64(bound)) >> _HALF)
+    return i64(rules.below(bits, u64(bound)))
 
 
 @part
 def subset_mask(key: Bits, count: int, wanted: int) -> Bits:
     """As in the rule; `count` is at most 63."""
     if wanted >= count:
-        return (_ONE << u64(count)) - _ONE
+        return (ONE << u64(count)) - ONE
     mask = bits = fraction = u64(0)
     for step in range(wanted):
         if step % 4 == 0:
@@ -56,10 +54,10 @@ def subset_mask(key: Bits, count: int, wanted: int) -> Bits:
         elif step % 4 == 2:
             fraction = bits & _MASK32
         last = u64(count - wanted + step)
-        scaled = fraction * (last + _ONE)
+        scaled = fraction * (last + ONE)
         fraction = scaled & _MASK32
-        bit = _ONE << (scaled >> _HALF)
-        mask |= (_ONE << last) if (mask & bit) != u64(0) else bit
+        bit = ONE << (scaled >> _HALF)
+        mask |= (ONE << last) if (mask & bit) != u64(0) else bit
     return mask
 
 
@@ -69,7 +67,7 @@ def packed_slots(mask: Bits, count: int) -> Bits:
     slots = u64(0)
     for step in range(count):
         slots |= trailing_zeros(mask) << u64(8 * step)
-        mask &= mask - _ONE
+        mask &= mask - ONE
     return slots
 
 
@@ -78,9 +76,47 @@ def packed_slot(slots: Bits, step: int) -> int:
     return i64((slots >> u64(8 * step)) & _BYTE)
 
 
-# --- order -------------------------------------------------------------------------------------
-#
-# In what order peers act in a cycle: a keyed permutation that needs no memory.
+# --- many at once ---------------------------------------------------------------------------------
+
+
+@compiled
+def keyed(items: Array, key: Bits) -> Words:
+    """64 keyed bits for each item."""
+    found = np.empty(len(items), np.uint64)
+    for at in range(len(items)):
+        found[at] = absorb(key, i64(items[at]))
+    return found
+
+
+@compiled
+def uniforms(count: int, key: Bits) -> Reals:
+    """Keyed numbers in [0, 1)."""
+    values = np.empty(count, np.float64)
+    for item in range(count):
+        values[item] = fraction_of(absorb(key, item))
+    return values
+
+
+@part
+def fraction_of(bits: Bits) -> float:
+    """Random bits as a number in [0, 1)."""
+    return i64(bits >> u64(11)) * 2.0**-53
+
+
+def random_peers(count: int, peers: int, seed: int, purpose: str, tick: int) -> Numbers:
+    """Peers drawn uniformly, with repetition."""
+    return _picks(count, peers, base_key(seed, stream_of(purpose, str(tick))))
+
+
+@compiled
+def _picks(count: int, bound: int, key: Bits) -> Numbers:
+    found = np.empty(count, np.int64)
+    for item in range(count):
+        found[item] = below(absorb(key, item), bound)
+    return found
+
+
+# --- the order of turns ---------------------------------------------------------------------------
 #
 # Every cycle all peers act once, in random order. Shuffling a list of 10⁸ numbers each cycle
 # would cost as much as the cycle, so the order is computed: counting 0, 1, 2, … through a keyed
@@ -89,9 +125,6 @@ def packed_slot(slots: Bits, step: int) -> int:
 # The bijection repeats three times: multiply by an odd number, add, and fold the upper half of
 # the bits onto the lower one. Multiplication carries low bits upwards, folding carries them back,
 # and each is reversible. The six constants are keyed draws of the run's seed and the cycle.
-
-
-STREAM = stream_of("engine.order")
 
 
 @part
@@ -106,11 +139,11 @@ def domain_bits(peers: int) -> int:
 @part
 def scrambled(position: Bits, key: Bits, bits: Bits) -> Bits:
     """The number at this position of the order."""
-    mask = (_ONE << bits) - _ONE
-    fold = max(_ONE, bits >> _ONE)
+    mask = (ONE << bits) - ONE
+    fold = max(ONE, bits >> ONE)
     number = position
     for turn in range(3):
-        multiplier = absorb(key, 2 * turn) | _ONE
+        multiplier = absorb(key, 2 * turn) | ONE
         addend = absorb(key, 2 * turn + 1)
         number = (number * multiplier + addend) & mask
         number ^= number >> fold
@@ -118,9 +151,7 @@ def scrambled(position: Bits, key: Bits, bits: Bits) -> Bits:
 
 
 @part
-def next_in_order(
-    order: npt.NDArray[Any], have: int, position: int, end: int, peers: int, key: Bits
-) -> int:
+def next_in_order(order: Array, have: int, position: int, end: int, peers: int, key: Bits) -> int:
     """Append the peers at positions position … end−1 to `order`; returns how many it now has."""
     bits = u64(domain_bits(peers))
     for at in range(position, end):

@@ -2,7 +2,10 @@
 
 numba keeps compiled code by the file a function is written in and does not notice when a
 function it calls from another file changes. So the folder of compiled code is named after
-the content of all of the engine's files: what is loaded is what is written.
+the content of all files of the engine and of the rules: what is loaded is what is written.
+
+A rule of plain arithmetic needs no twin: `shared` lets kernels call it, compiled from its own
+source.
 
 Rules of the house for kernels: indices are signed 64-bit numbers, random bits and keys are
 unsigned 64-bit ones, and the two never meet in one expression (numba would turn the result
@@ -16,27 +19,31 @@ import os
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import SupportsInt, TypeAlias, TypeVar, cast
 
 import numba
+from numba.extending import register_jitable
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
+Bits: TypeAlias = int
+"""An unsigned 64-bit number: random bits, a key, a mask."""
 
-u64: Any = numba.uint64
-i64 = cast(Callable[[Any], int], numba.int64)
-u32: Any = numba.uint32
-i32: Any = numba.int32
-u8: Any = numba.uint8
+_Cast: TypeAlias = Callable[[SupportsInt], int]
+u64 = cast(_Cast, numba.uint64)
+i64 = cast(_Cast, numba.int64)
+i32 = cast(_Cast, numba.int32)
+u8 = cast(_Cast, numba.uint8)
+ONE: Bits = u64(1)
 
 _FOLDERS_KEPT = 4
-"""guess: compiled code of so many versions stays, for those who switch between branches."""
+"""guess: compiled code of so many versions stays, for a switch between branches."""
 
 
 def _fingerprint() -> str:
     """Names the present content of the files that kernels are written in, and of the rules."""
     digest = blake2b(numba.__version__.encode(), digest_size=8)
-    engine = Path(__file__).parents[1]
-    for file in sorted([*engine.rglob("*.py"), *(engine.parent / "rules").glob("*.py")]):
+    package = Path(__file__).parents[2]
+    for file in sorted([*(package / "engine").rglob("*.py"), *(package / "rules").rglob("*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -64,8 +71,7 @@ def _forget_old(parent: Path) -> None:
 
 _FOLDER = _cache_folder()
 if _FOLDER is not None:
-    _settings: Any = numba.config
-    _settings.CACHE_DIR = str(_FOLDER)
+    vars(numba.config)["CACHE_DIR"] = str(_FOLDER)
 
 
 def compiled(function: F) -> F:
@@ -77,3 +83,9 @@ def compiled(function: F) -> F:
 def part(function: F) -> F:
     """A piece of a kernel, always compiled into its caller."""
     return cast(F, numba.njit(forceinline=True, nogil=True, error_model="numpy")(function))
+
+
+def shared(*rules: Callable[..., object]) -> None:
+    """Let kernels call these rules, which stay Python for everybody else."""
+    for rule in rules:
+        register_jitable(forceinline=True, nogil=True, error_model="numpy")(rule)

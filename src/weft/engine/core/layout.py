@@ -14,43 +14,33 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.engine.core.arrays import Ids, Octets
 from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled, i32, i64, part, u8, u64
+from weft.engine.core.jit import Bits, compiled, i32, i64, part, u8, u64
 from weft.engine.core.vector import LANES, lanes_equal, prefetch
 from weft.rules.draw import stream_of
 
-Words = npt.NDArray[np.int32]
-Octets = npt.NDArray[np.uint8]
-Array = npt.NDArray[Any]
-
 ROW_BYTES = 128
 VIEW_MAX = LANES
-_WORDS = np.uint64(ROW_BYTES // 4)
-_OCTETS = np.uint64(ROW_BYTES)
-_LINE_WORDS = np.uint64(16)
-_AGES_AT = np.uint64(80)
-_COUNT_AT = np.uint64(100)
+_WORDS = u64(ROW_BYTES // 4)
+_OCTETS = u64(ROW_BYTES)
+_LINE_WORDS = u64(16)
+_AGES_AT = u64(80)
+_COUNT_AT = u64(100)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """The views of an overlay: the same memory as 32-bit words and as bytes."""
 
-    words: Words
+    words: Ids
     octets: Octets
     view_size: int
 
-    @property
-    def capacity(self) -> int:
-        return len(self.octets) // ROW_BYTES
-
-    def ids(self) -> Words:
+    def ids(self) -> Ids:
         """Neighbours as a matrix, one row per view; only the first `counts` are in use."""
         return self.words.reshape(-1, ROW_BYTES // 4)[:, :LANES]
 
@@ -77,7 +67,7 @@ def random_rows(peers: int, view_size: int, seed: int) -> Rows:
     """A random overlay: each of `peers` knows `view_size` others, all sets equally likely."""
     rows = empty_rows(peers, view_size)
     base = base_key(seed, stream_of("engine.first_views"))
-    fill_randomly(rows.words, rows.octets, 0, peers, min(view_size, peers - 1), base)
+    fill_randomly(rows, 0, peers, min(view_size, peers - 1), base)
     return rows
 
 
@@ -85,22 +75,22 @@ def random_rows(peers: int, view_size: int, seed: int) -> Rows:
 
 
 @part
-def words_at(row: int) -> Any:
+def words_at(row: int) -> Bits:
     return u64(row) * _WORDS
 
 
 @part
-def ages_at(row: int) -> Any:
+def ages_at(row: int) -> Bits:
     return u64(row) * _OCTETS + _AGES_AT
 
 
 @part
-def get_id(words: Words, row: int, slot: int) -> int:
+def get_id(words: Ids, row: int, slot: int) -> int:
     return i64(words[u64(row) * _WORDS + u64(slot)])
 
 
 @part
-def set_id(words: Words, row: int, slot: int, peer: int) -> None:
+def set_id(words: Ids, row: int, slot: int, peer: int) -> None:
     words[u64(row) * _WORDS + u64(slot)] = i32(peer)
 
 
@@ -125,10 +115,10 @@ def set_count(octets: Octets, row: int, count: int) -> None:
 
 
 @part
-def slot_of(words: Words, octets: Octets, row: int, peer: int) -> int:
+def slot_of(rows: Rows, row: int, peer: int) -> int:
     """The slot that holds `peer`, or −1."""
-    used = (i64(1) << get_count(octets, row)) - 1
-    found = lanes_equal(words, words_at(row), i32(peer)) & used
+    used = (i64(1) << get_count(rows.octets, row)) - 1
+    found = lanes_equal(rows.words, words_at(row), i32(peer)) & used
     if found == 0:
         return -1
     slot = 0
@@ -138,7 +128,7 @@ def slot_of(words: Words, octets: Octets, row: int, peer: int) -> int:
 
 
 @part
-def prefetch_row(words: Words, row: int) -> None:
+def prefetch_row(words: Ids, row: int) -> None:
     prefetch(words, u64(row) * _WORDS)
     prefetch(words, u64(row) * _WORDS + _LINE_WORDS)
 
@@ -147,9 +137,7 @@ def prefetch_row(words: Words, row: int) -> None:
 
 
 @compiled
-def fill_randomly(
-    words: Words, octets: Octets, first: int, peers: int, wanted: int, base: Any
-) -> None:
+def fill_randomly(rows: Rows, first: int, peers: int, wanted: int, base: Bits) -> None:
     """Give each of rows first … first+peers−1 `wanted` distinct others of them, age 0."""
     for peer in range(peers):
         key = absorb(base, first + peer)
@@ -159,9 +147,9 @@ def fill_randomly(
         while count < wanted:
             other = below(absorb(key, attempt), peers)
             attempt += 1
-            set_count(octets, row, count)
-            if other != peer and slot_of(words, octets, row, first + other) < 0:
-                set_id(words, row, count, first + other)
-                set_age(octets, row, count, 0)
+            set_count(rows.octets, row, count)
+            if other != peer and slot_of(rows, row, first + other) < 0:
+                set_id(rows.words, row, count, first + other)
+                set_age(rows.octets, row, count, 0)
                 count += 1
-        set_count(octets, row, count)
+        set_count(rows.octets, row, count)

@@ -11,12 +11,15 @@ equal. Taking the least costs half of what comparing and gathering the outcomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import Parameter
+from inspect import Signature as Parameters
+from typing import Protocol, TypeAlias
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 LANES = 20
@@ -29,27 +32,67 @@ _LONG = ir.IntType(64)
 _AGES = ir.VectorType(_BYTE, 32)
 _ID_PARTS = ((0, 16), (16, 4))  # (first lane, lanes): vectors that cover a view's ids
 
-Codegen = Callable[..., Any]
+Builder: TypeAlias = ir.IRBuilder
+Value: TypeAlias = ir.Value
+Operation: TypeAlias = Callable[..., int]
 
 
-def _operation(function: Callable[..., tuple[Any, Codegen]]) -> Any:
-    """An operation for kernels; its first parameter is numba's and not passed by callers."""
-    return intrinsic(function)
+class _Target(Protocol):
+    """What numba says of the machine that code is written for."""
+
+    def make_array(self, kind: types.Type) -> Callable[[_Target, Builder, Value], Value]: ...
+
+    def get_dummy_value(self) -> Value: ...
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.gep(data, [index])
+_Codegen: TypeAlias = Callable[[_Target, Builder, Signature, Sequence[Value]], Value]
 
 
-def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+def _operation(
+    result: types.Type, indices: int, *more: types.Type
+) -> Callable[[Callable[..., Value]], Operation]:
+    """An operation for kernels, from a function that writes its LLVM code.
+
+    Kernels pass an array, so many indices into it and values of the further types; without
+    indices there is no array. The function that writes the code gets the builder, an address
+    for each index, and the values.
+    """
+
+    def of(code: Callable[..., Value]) -> Operation:
+        def typed(typing_context: Context, *given: types.Type) -> tuple[Signature, _Codegen]:
+            array = given[:1] if indices else ()
+            places = [types.uint64] * indices
+
+            def codegen(
+                context: _Target, builder: Builder, signature: Signature, values: Sequence[Value]
+            ) -> Value:
+                if indices:
+                    data = context.make_array(signature.args[0])(context, builder, values[0]).data
+                    at = [builder.gep(data, [index]) for index in values[1 : 1 + indices]]
+                    values = [*at, *values[1 + indices :]]
+                written = code(builder, *values)
+                return context.get_dummy_value() if result is types.void else written
+
+            return result(*array, *places, *more), codegen
+
+        names = [f"_{place}" for place in range(1 + bool(indices) + indices + len(more))]
+        positional = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        typed.__name__ = code.__name__
+        vars(typed)["__signature__"] = Parameters(positional)
+        operation: Operation = intrinsic(typed)
+        return operation
+
+    return of
+
+
+def _call(builder: Builder, name: str, result: ir.Type, *arguments: Value) -> Value:
     kinds = [argument.type for argument in arguments]
-    insert: Any = cgutils.get_or_insert_function
-    function = insert(builder.module, ir.FunctionType(result, kinds), f"llvm.{name}")
+    kind = ir.FunctionType(result, kinds)
+    function = builder.module.declare_intrinsic(f"llvm.{name}", (), kind)
     return builder.call(function, arguments)
 
 
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
+def _splat(builder: Builder, value: Value, lanes: int) -> Value:
     """A vector with the same value in every lane."""
     blank = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     first = builder.insert_element(blank, value, _WORD(0))
@@ -58,25 +101,19 @@ def _splat(builder: Any, value: Any, lanes: int) -> Any:
     )
 
 
-def _lanes_as_bits(builder: Any, truths: Any, lanes: int) -> Any:
+def _lanes_as_bits(builder: Builder, truths: Value, lanes: int) -> Value:
     return builder.zext(builder.bitcast(truths, ir.IntType(lanes)), _WORD)
 
 
-@_operation
-def prefetch(typing_context: Any, words: Any, at: Any) -> tuple[Any, Codegen]:
+@_operation(types.void, 1)
+def prefetch(builder: Builder, address: Value) -> None:
     """Start to fetch the cache line of `words[at]`, to be written soon; waits for nothing."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        pointer = builder.bitcast(address, _BYTE.as_pointer())
-        to_write, keep_near, data = _WORD(1), _WORD(3), _WORD(1)
-        _call(builder, "prefetch.p0", ir.VoidType(), pointer, to_write, keep_near, data)
-        return context.get_dummy_value()
-
-    return types.void(words, types.uint64), codegen
+    pointer = builder.bitcast(address, _BYTE.as_pointer())
+    to_write, keep_near, data = _WORD(1), _WORD(3), _WORD(1)
+    _call(builder, "prefetch.p0", ir.VoidType(), pointer, to_write, keep_near, data)
 
 
-def _first_maximum(builder: Any, ages: Any) -> Any:
+def _first_maximum(builder: Builder, ages: Value) -> Value:
     """The first lane with the largest age, among the first LANES."""
     kept = ir.Constant(_AGES, [255] * LANES + [0] * (32 - LANES))
     ages = builder.and_(ages, kept)
@@ -86,38 +123,28 @@ def _first_maximum(builder: Any, ages: Any) -> Any:
     return builder.zext(_call(builder, "cttz.i32", _WORD, bits, _BIT(1)), _LONG)
 
 
-@_operation
-def oldest_lane(typing_context: Any, octets: Any, at: Any) -> tuple[Any, Codegen]:
+@_operation(types.int64, 1)
+def oldest_lane(builder: Builder, address: Value) -> Value:
     """The first lane of the largest of the LANES ages at `octets[at]`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        ages = builder.load(builder.bitcast(address, _AGES.as_pointer()), align=1)
-        return _first_maximum(builder, ages)
-
-    return types.int64(octets, types.uint64), codegen
+    ages = builder.load(builder.bitcast(address, _AGES.as_pointer()), align=1)
+    return _first_maximum(builder, ages)
 
 
-@_operation
-def age_lanes(typing_context: Any, octets: Any, at: Any, count: Any) -> tuple[Any, Codegen]:
+@_operation(types.int64, 1, types.int64)
+def age_lanes(builder: Builder, address: Value, count: Value) -> Value:
     """Make the first `count` of the ages at `octets[at]` one older, up to 255; returns the lane
     of the oldest. The lanes beyond must be 0."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        pointer = builder.bitcast(address, _AGES.as_pointer())
-        lanes = ir.Constant(_AGES, list(range(32)))
-        used = _splat(builder, builder.trunc(arguments[2], _BYTE), 32)
-        one_each = builder.zext(builder.icmp_unsigned("<", lanes, used), _AGES)
-        ages = builder.load(pointer, align=1)
-        ages = _call(builder, "uadd.sat.v32i8", _AGES, ages, one_each)
-        builder.store(ages, pointer, align=1)
-        return _first_maximum(builder, ages)
-
-    return types.int64(octets, types.uint64, types.int64), codegen
+    pointer = builder.bitcast(address, _AGES.as_pointer())
+    lanes = ir.Constant(_AGES, list(range(32)))
+    used = _splat(builder, builder.trunc(count, _BYTE), 32)
+    one_each = builder.zext(builder.icmp_unsigned("<", lanes, used), _AGES)
+    ages = builder.load(pointer, align=1)
+    ages = _call(builder, "uadd.sat.v32i8", _AGES, ages, one_each)
+    builder.store(ages, pointer, align=1)
+    return _first_maximum(builder, ages)
 
 
-def _load_ids(builder: Any, address: Any) -> list[Any]:
+def _load_ids(builder: Builder, address: Value) -> list[Value]:
     """A view's ids as vectors."""
     loaded = []
     for first, lanes in _ID_PARTS:
@@ -127,57 +154,33 @@ def _load_ids(builder: Any, address: Any) -> list[Any]:
     return loaded
 
 
-@_operation
-def lanes_equal(typing_context: Any, words: Any, at: Any, wanted: Any) -> tuple[Any, Codegen]:
+@_operation(types.int64, 1, types.int32)
+def lanes_equal(builder: Builder, view: Value, wanted: Value) -> Value:
     """A bit for each of the LANES ids at `words[at]` that equals `wanted`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        found = _WORD(0)
-        for ids, (first, lanes) in zip(_load_ids(builder, address), _ID_PARTS, strict=True):
-            equal = builder.icmp_unsigned("==", ids, _splat(builder, arguments[2], lanes))
-            bits = builder.shl(_lanes_as_bits(builder, equal, lanes), _WORD(first))
-            found = builder.or_(found, bits)
-        return builder.zext(found, _LONG)
-
-    return types.int64(words, types.uint64, types.int32), codegen
+    found = _WORD(0)
+    for ids, (first, lanes) in zip(_load_ids(builder, view), _ID_PARTS, strict=True):
+        equal = builder.icmp_unsigned("==", ids, _splat(builder, wanted, lanes))
+        bits = builder.shl(_lanes_as_bits(builder, equal, lanes), _WORD(first))
+        found = builder.or_(found, bits)
+    return builder.zext(found, _LONG)
 
 
-@_operation
-def shares_any_of_8(
-    typing_context: Any, words: Any, view: Any, other: Any, slots: Any
-) -> tuple[Any, Codegen]:
+@_operation(types.boolean, 2, types.uint64)
+def shares_any_of_8(builder: Builder, view: Value, other: Value, slots: Value) -> Value:
     """Whether one of the ids `words[other + slot]`, for the 8 slots packed as bytes into
     `slots`, is among the LANES ids at `words[view]`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, view_at, other_at, packed = arguments
-        view_address = _address(context, builder, signature.args[0], rows, view_at)
-        other_address = _address(context, builder, signature.args[0], rows, other_at)
-        candidates = _ids_at(builder, other_address, packed, 8)
-        return _any_equal(builder, view_address, candidates)
-
-    return types.boolean(words, types.uint64, types.uint64, types.uint64), codegen
+    return _any_equal(builder, view, _ids_at(builder, other, slots, 8))
 
 
-@_operation
+@_operation(types.boolean, 2, types.uint64, types.int32, types.int32)
 def shares_any_of_7_and(
-    typing_context: Any, words: Any, view: Any, other: Any, slots: Any, one: Any, two: Any
-) -> tuple[Any, Codegen]:
+    builder: Builder, view: Value, other: Value, slots: Value, one: Value, two: Value
+) -> Value:
     """The same for 7 slots and two more ids."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, view_at, other_at, packed, first_id, second_id = arguments
-        view_address = _address(context, builder, signature.args[0], rows, view_at)
-        other_address = _address(context, builder, signature.args[0], rows, other_at)
-        candidates = [first_id, second_id, *_ids_at(builder, other_address, packed, 7)]
-        return _any_equal(builder, view_address, candidates)
-
-    long, word = types.uint64, types.int32
-    return types.boolean(words, long, long, long, word, word), codegen
+    return _any_equal(builder, view, [one, two, *_ids_at(builder, other, slots, 7)])
 
 
-def _ids_at(builder: Any, view: Any, packed: Any, count: int) -> list[Any]:
+def _ids_at(builder: Builder, view: Value, packed: Value, count: int) -> list[Value]:
     """The ids in the `count` slots of a view that are packed as bytes into one number."""
     ids = []
     for step in range(count):
@@ -186,7 +189,7 @@ def _ids_at(builder: Any, view: Any, packed: Any, count: int) -> list[Any]:
     return ids
 
 
-def _any_equal(builder: Any, view: Any, candidates: list[Any]) -> Any:
+def _any_equal(builder: Builder, view: Value, candidates: list[Value]) -> Value:
     """Whether a candidate is among the LANES ids at `view`."""
     found = _BIT(0)
     for ids, (_, lanes) in zip(_load_ids(builder, view), _ID_PARTS, strict=True):
@@ -197,7 +200,7 @@ def _any_equal(builder: Any, view: Any, candidates: list[Any]) -> Any:
     return found
 
 
-def _least_difference(builder: Any, ids: Any, lanes: int, candidates: list[Any]) -> Any:
+def _least_difference(builder: Builder, ids: Value, lanes: int, candidates: list[Value]) -> Value:
     least = None
     for candidate in candidates:
         differs = builder.xor(ids, _splat(builder, candidate, lanes))
@@ -208,23 +211,15 @@ def _least_difference(builder: Any, ids: Any, lanes: int, candidates: list[Any])
     return least
 
 
-@_operation
-def trailing_zeros(typing_context: Any, value: Any) -> tuple[Any, Codegen]:
+@_operation(types.uint64, 0, types.uint64)
+def trailing_zeros(builder: Builder, value: Value) -> Value:
     """How many of the lowest bits are zero; the value must not be."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _call(builder, "cttz.i64", _LONG, arguments[0], _BIT(1))
-
-    return types.uint64(types.uint64), codegen
+    return _call(builder, "cttz.i64", _LONG, value, _BIT(1))
 
 
-@_operation
-def taken_on_trust(typing_context: Any, value: Any) -> tuple[Any, Codegen]:
+@_operation(types.int64, 0, types.int64)
+def taken_on_trust(builder: Builder, value: Value) -> Value:
     """The same value, but the compiler cannot know it: it must not replace a guess that is
     checked later by the outcome of the check, for which the processor would have to wait."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_LONG, [_LONG])
-        return builder.asm(kind, "", "=r,0", [arguments[0]], False)
-
-    return types.int64(types.int64), codegen
+    kind = ir.FunctionType(_LONG, [_LONG])
+    return builder.asm(kind, "", "=r,0", [value], False)

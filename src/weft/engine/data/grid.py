@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled, i64, part, u64
-from weft.engine.core.layout import Array
-from weft.engine.data.workload import Memberships, Sizes, memberships
+from weft.engine.core.arrays import Ids, Numbers, Reals, offsets_of
+from weft.engine.core.draws import absorb, base_key, fraction_of, uniforms
+from weft.engine.core.jit import Bits, compiled, i64
+from weft.engine.data.workload import Memberships, memberships
 from weft.rules.draw import stream_of
 
-Reals = npt.NDArray[np.float64]
 _CELL_HOLDS = 2.0  # guess: identifiers per cell of the search; any small number does
 _SPARE = 1.3  # measured: of topics drawn for a universe, at least 1/1.3 reach its least popularity
 
@@ -79,6 +77,24 @@ LIVEJOURNAL_SIZED = Grid(
 """A universe of the size of the paper's largest pruned one."""
 
 
+class Nodes(NamedTuple):
+    """Where nodes stand, and how far their interest reaches."""
+
+    x: Reals
+    y: Reals
+    radius: Reals
+
+
+class Cells(NamedTuple):
+    """The topics' identifiers, sorted by the cell of a grid of side × side that they lie in."""
+
+    side: int
+    starts: Numbers  # of each cell's identifiers
+    x: Reals
+    y: Reals
+    topics: Ids
+
+
 def draw_grid(grid: Grid, seed: int) -> Memberships:
     """The memberships of one grid; the same for the same seed on every machine."""
     if not grid.least_members:
@@ -95,50 +111,42 @@ def draw_grid(grid: Grid, seed: int) -> Memberships:
         drawn *= 2
 
 
-def _joined(grid: Grid, seed: int, chosen: npt.NDArray[np.int64]) -> Memberships:
+def _joined(grid: Grid, seed: int, chosen: Numbers) -> Memberships:
     """The memberships in the chosen topics, numbered anew in that order."""
     counts = np.floor(
-        grid.copies.at(_uniforms(int(chosen.max()) + 1, _key(seed, "grid.copies")))
+        grid.copies.at(uniforms(int(chosen.max()) + 1, _key(seed, "grid.copies")))
     ).astype(np.int64)[chosen]
     topic_of_copy = np.repeat(np.arange(len(chosen), dtype=np.int32), counts)
     copy_x, copy_y = _copy_places(chosen, counts, _key(seed, "grid.topic"))
-    node_x = _uniforms(grid.nodes, _key(seed, "grid.node.x"))
-    node_y = _uniforms(grid.nodes, _key(seed, "grid.node.y"))
-    radius = grid.radius.at(_uniforms(grid.nodes, _key(seed, "grid.radius")))
+    nodes = Nodes(
+        uniforms(grid.nodes, _key(seed, "grid.node.x")),
+        uniforms(grid.nodes, _key(seed, "grid.node.y")),
+        grid.radius.at(uniforms(grid.nodes, _key(seed, "grid.radius"))),
+    )
     side = max(1, int(math.sqrt(len(copy_x) / _CELL_HOLDS)))
     cell = np.minimum((copy_y * side).astype(np.int64), side - 1) * side + np.minimum(
         (copy_x * side).astype(np.int64), side - 1
     )
     order = np.argsort(cell, kind="stable")
     starts = np.searchsorted(cell[order], np.arange(side * side + 1)).astype(np.int64)
-    search = (side, starts, copy_x[order], copy_y[order], topic_of_copy[order])
+    cells = Cells(side, starts, copy_x[order], copy_y[order], topic_of_copy[order])
     found = np.zeros(grid.nodes, np.int64)
-    _subscribe(search, node_x, node_y, radius, len(chosen), found, np.empty(0, np.int32), False)
+    _subscribe(cells, nodes, len(chosen), found, np.empty(0, np.int32), False)
     ends = np.cumsum(found)
     topics = np.empty(int(ends[-1]), np.int32)
-    _subscribe(search, node_x, node_y, radius, len(chosen), ends - found, topics, True)
-    nodes = np.repeat(np.arange(grid.nodes, dtype=np.int32), found)
+    _subscribe(cells, nodes, len(chosen), ends - found, topics, True)
+    subscribers = np.repeat(np.arange(grid.nodes, dtype=np.int32), found)
     by_topic = np.argsort(topics, kind="stable")
-    sizes = np.bincount(topics, minlength=len(chosen))
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return memberships(grid.nodes, offsets, nodes[by_topic])
+    offsets = offsets_of(np.bincount(topics, minlength=len(chosen)))
+    return memberships(grid.nodes, offsets, subscribers[by_topic])
 
 
-def _key(seed: int, purpose: str) -> np.uint64:
+def _key(seed: int, purpose: str) -> Bits:
     return base_key(seed, stream_of(purpose))
 
 
 @compiled
-def _uniforms(count: int, key: Any) -> Reals:
-    """Keyed numbers in [0, 1)."""
-    values = np.empty(count, np.float64)
-    for item in range(count):
-        values[item] = i64(absorb(key, item) >> np.uint64(11)) * 2.0**-53
-    return values
-
-
-@compiled
-def _copy_places(chosen: Sizes, counts: Sizes, key: Any) -> tuple[Reals, Reals]:
+def _copy_places(chosen: Numbers, counts: Numbers, key: Bits) -> tuple[Reals, Reals]:
     """Where the identifiers of each topic lie: a matter of the topic and the copy's number."""
     total = counts.sum()
     x, y = np.empty(total, np.float64), np.empty(total, np.float64)
@@ -146,43 +154,34 @@ def _copy_places(chosen: Sizes, counts: Sizes, key: Any) -> tuple[Reals, Reals]:
     for place in range(len(chosen)):
         topic = absorb(key, chosen[place])
         for copy in range(counts[place]):
-            x[at] = i64(absorb(topic, 2 * copy) >> np.uint64(11)) * 2.0**-53
-            y[at] = i64(absorb(topic, 2 * copy + 1) >> np.uint64(11)) * 2.0**-53
+            x[at] = fraction_of(absorb(topic, 2 * copy))
+            y[at] = fraction_of(absorb(topic, 2 * copy + 1))
             at += 1
     return x, y
 
 
 @compiled
-def _subscribe(
-    search: Any,
-    node_x: Reals,
-    node_y: Reals,
-    radius: Reals,
-    topics: int,
-    at: Array,
-    out: Array,
-    fill: bool,
-) -> None:
+def _subscribe(cells: Cells, nodes: Nodes, topics: int, at: Numbers, out: Ids, fill: bool) -> None:
     """Count each node's topics into `at`; or, to fill, write them to `out` from `at[node]` on."""
-    side, starts, copy_x, copy_y, topic_of_copy = search
+    side = cells.side
     marks = np.full(topics, -1, np.int64)
-    for node in range(len(node_x)):
-        x, y = node_x[node], node_y[node]
+    for node in range(len(nodes.x)):
+        x, y = nodes.x[node], nodes.y[node]
         row, column = min(int(y * side), side - 1), min(int(x * side), side - 1)
-        limit = radius[node] * radius[node]
+        limit = nodes.radius[node] * nodes.radius[node]
         nearest, nearest_topic, found = 9.0, -1, 0
-        reach = int(radius[node] * side) + 1
+        reach = int(nodes.radius[node] * side) + 1
         while True:
             around = min(reach, side // 2)
             last = around - 1 if 2 * around == side else around  # a torus meets itself
             for i in range(-around, last + 1):
                 for j in range(-around, last + 1):
                     cell = ((row + i) % side) * side + (column + j) % side
-                    for copy in range(starts[cell], starts[cell + 1]):
-                        across, up = abs(copy_x[copy] - x), abs(copy_y[copy] - y)
+                    for copy in range(cells.starts[cell], cells.starts[cell + 1]):
+                        across, up = abs(cells.x[copy] - x), abs(cells.y[copy] - y)
                         across, up = min(across, 1.0 - across), min(up, 1.0 - up)
                         apart = across * across + up * up
-                        topic = topic_of_copy[copy]
+                        topic = cells.topics[copy]
                         if apart <= limit and marks[topic] != node:
                             marks[topic] = node
                             if fill:
@@ -200,92 +199,3 @@ def _subscribe(
             found = 1
         if not fill:
             at[node] = found
-
-
-# --- shuffle -----------------------------------------------------------------------------------
-#
-# A degree-preserving shuffle: who shares topics by chance alone.
-#
-# Two memberships (u, s) and (v, t), drawn at random, become (u, t) and (v, s), unless one of
-# these is there already. Every user keeps its number of topics and every topic its number of
-# subscribers; after some swaps per membership all tables with these numbers are equally likely.
-
-
-SWAPS_PER_MEMBERSHIP = 10
-"""guess: usual for bipartite graphs; correlations of our traces stay the same from 5 on."""
-
-_EMPTY = np.int64(-1)
-_GONE = np.int64(-2)
-
-
-def shuffled(
-    held: Memberships, seed: int, swaps_per_membership: int = SWAPS_PER_MEMBERSHIP
-) -> Memberships:
-    """The same numbers of topics and subscribers, otherwise chance."""
-    members = held.members.copy()
-    room = 1 << max(4, int(4 * held.total).bit_length())
-    table = np.full(room, _EMPTY, np.int64)
-    key = base_key(seed, stream_of("workload.shuffle"))
-    swaps = swaps_per_membership * held.total
-    _swap(members, held.topic_of, held.topics, swaps, table, key)
-    return memberships(held.peers, held.offsets, members)
-
-
-@compiled
-def _swap(members: Array, topic_of: Array, topics: int, swaps: int, table: Array, key: Any) -> None:
-    total = len(members)
-    for at in range(total):
-        _put(table, members[at] * i64(topics) + topic_of[at])
-    stale = 0
-    for swap in range(swaps):
-        draw = absorb(key, swap)
-        one = below(draw, total)
-        other = below(absorb(draw, 1), total)
-        user, friend = i64(members[one]), i64(members[other])
-        topic, also = i64(topic_of[one]), i64(topic_of[other])
-        if user == friend or topic == also:
-            continue
-        if _has(table, user * topics + also) or _has(table, friend * topics + topic):
-            continue
-        _remove(table, user * topics + topic)
-        _remove(table, friend * topics + also)
-        _put(table, user * topics + also)
-        _put(table, friend * topics + topic)
-        members[one], members[other] = friend, user
-        stale += 2
-        if stale > len(table) // 4:  # removed entries make searches longer
-            table[:] = _EMPTY
-            for at in range(total):
-                _put(table, members[at] * i64(topics) + topic_of[at])
-            stale = 0
-
-
-@part
-def _place(table: Array, item: int) -> int:
-    return i64(absorb(u64(item), 0) & u64(len(table) - 1))
-
-
-@part
-def _has(table: Array, item: int) -> bool:
-    at = _place(table, item)
-    while table[at] != _EMPTY:
-        if table[at] == item:
-            return True
-        at = (at + 1) & (len(table) - 1)
-    return False
-
-
-@part
-def _put(table: Array, item: int) -> None:
-    at = _place(table, item)
-    while table[at] >= 0:
-        at = (at + 1) & (len(table) - 1)
-    table[at] = item
-
-
-@part
-def _remove(table: Array, item: int) -> None:
-    at = _place(table, item)
-    while table[at] != item:
-        at = (at + 1) & (len(table) - 1)
-    table[at] = _GONE

@@ -13,16 +13,11 @@ values there are and not on how much data.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.engine.core.jit import compiled
-from weft.engine.core.layout import Array
-from weft.engine.data.workload import Memberships
-
-Values = npt.NDArray[Any]
+from weft.engine.core.arrays import Array, Reals
 
 LEAST_TAIL = 50  # paper (Clauset 3.3): with fewer points above m, estimates are unsafe
 _TERMS = 24  # measured: enough for ten digits of ζ where α ≤ 6
@@ -43,7 +38,7 @@ class Fit:
     against_exponential: float  # log-likelihood ratio in its standard deviations
 
 
-def zeta(exponent: float, start: Any) -> Any:
+def zeta(exponent: float, start: npt.ArrayLike) -> Reals:
     """Hurwitz's ζ(exponent, start) for exponents above 1, by Euler's and Maclaurin's sum; for one
     start or for each of an array of them."""
     terms = np.add.outer(np.asarray(start, np.float64), np.arange(_TERMS))
@@ -51,7 +46,8 @@ def zeta(exponent: float, start: Any) -> Any:
     tail = end ** (1 - exponent) / (exponent - 1) + 0.5 * end**-exponent
     tail += exponent / 12 * end ** (-exponent - 1)
     tail -= exponent * (exponent + 1) * (exponent + 2) / 720 * end ** (-exponent - 3)
-    return (terms**-exponent).sum(axis=-1) + tail
+    sums: Reals = (terms**-exponent).sum(axis=-1) + tail
+    return sums
 
 
 def exponent_of(mean_log: float, least: int) -> float:
@@ -73,7 +69,7 @@ def _mean_log(exponent: float, least: int) -> float:
     return float(np.log(down / up) / (2 * step))
 
 
-def distance_of(values: Values, counts: Values, exponent: float, least: int) -> float:
+def distance_of(values: Array, counts: Array, exponent: float, least: int) -> float:
     """The largest gap between the shares of data and of the law that are at least x."""
     number = counts.sum()
     from_here = np.cumsum(counts[::-1])[::-1] / number
@@ -84,7 +80,7 @@ def distance_of(values: Values, counts: Values, exponent: float, least: int) -> 
     return float(max(np.abs(law - from_here).max(), np.abs(after - after_here).max()))
 
 
-def fit(values: Values, counts: Values, most_candidates: int = 200) -> Fit:
+def fit(values: Array, counts: Array, most_candidates: int = 200) -> Fit:
     """The power law closest to these numbers; `values` are at least 1.
 
     At most so many different beginnings of the tail are tried, evenly over their order.
@@ -104,7 +100,7 @@ def fit(values: Values, counts: Values, most_candidates: int = 200) -> Fit:
     return min(tries, key=lambda each: each.distance)
 
 
-def _fit_from(values: Values, counts: Values, total: int) -> Fit:
+def _fit_from(values: Array, counts: Array, total: int) -> Fit:
     least, tail = int(values[0]), int(counts.sum())
     logs = np.log(values)
     exponent = exponent_of(float((counts * logs).sum() / tail), least)
@@ -121,7 +117,7 @@ def _fit_from(values: Values, counts: Values, total: int) -> Fit:
     )
 
 
-def _against_exponential(values: Values, counts: Values, exponent: float, least: int) -> float:
+def _against_exponential(values: Array, counts: Array, exponent: float, least: int) -> float:
     """Vuong's statistic: the mean difference of log-likelihoods over its standard error."""
     tail = counts.sum()
     beyond = float((counts * (values - least)).sum() / tail)  # mean distance from the least
@@ -134,59 +130,3 @@ def _against_exponential(values: Values, counts: Values, exponent: float, least:
     mean = float((counts * gaps).sum() / tail)
     spread = float(np.sqrt((counts * (gaps - mean) ** 2).sum() / tail))
     return mean * float(np.sqrt(tail)) / spread if spread else 0.0
-
-
-# --- correlation -------------------------------------------------------------------------------
-#
-# Pearson's correlation between topics: how much more often two share a subscriber than by chance
-# (StaN 3.2).
-#
-# A topic is a column of zeros and ones over the nodes. With n nodes, s and t subscribers and c in
-# common, the correlation of two topics is (n·c − s·t) / √(s(n − s)·t(n − t)).
-
-
-Matrix = npt.NDArray[np.float64]
-
-
-def most_popular(held: Memberships, wanted: int) -> npt.NDArray[np.int64]:
-    """The topics with the most subscribers, first the largest; equal ones by number. A topic of
-    none, or of all nodes, varies with nothing and is left out."""
-    sizes = held.sizes()
-    order = np.argsort(-sizes, kind="stable")
-    varied = (sizes[order] > 0) & (sizes[order] < _nodes(held))
-    return np.asarray(order[varied][:wanted], np.int64)
-
-
-def _nodes(held: Memberships) -> int:
-    """How many have a topic."""
-    return int((held.per_peer() > 0).sum())
-
-
-def correlations(held: Memberships, topics: npt.NDArray[np.int64]) -> Matrix:
-    """The correlation of every two of these topics."""
-    place = np.full(held.topics, -1, np.int64)
-    place[topics] = np.arange(len(topics))
-    common = np.zeros((len(topics), len(topics)), np.int64)
-    _count_common(held.of_peer_offsets, held.of_peer, held.topic_of, place, common)
-    nodes = float(_nodes(held))
-    sizes = held.sizes()[topics].astype(np.float64)
-    deviations = np.sqrt(sizes * (nodes - sizes))
-    matrix = (nodes * common - np.outer(sizes, sizes)) / np.outer(deviations, deviations)
-    return np.asarray(matrix, np.float64)
-
-
-@compiled
-def _count_common(
-    of_peer_offsets: Array, of_peer: Array, topic_of: Array, place: Array, common: Array
-) -> None:
-    held = np.empty(len(common), np.int64)
-    for node in range(len(of_peer_offsets) - 1):
-        count = 0
-        for at in range(of_peer_offsets[node], of_peer_offsets[node + 1]):
-            here = place[topic_of[of_peer[at]]]
-            if here >= 0:
-                held[count] = here
-                count += 1
-        for one in range(count):
-            for other in range(count):
-                common[held[one], held[other]] += 1

@@ -13,21 +13,19 @@ before the set is drawn; in the open one it must be counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Flags, Ids, Numbers
+from weft.engine.core.draws import absorb, base_key, below, keyed
+from weft.engine.core.jit import Bits, compiled, u64
 from weft.engine.data.workload import Memberships
 from weft.rules import draw
 from weft.rules.draw import stream_of
 
 Reading: TypeAlias = Literal["closed", "open"]
 READINGS: tuple[Reading, ...] = ("closed", "open")
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def seed_set(
     seeds: int,
     number: int,
     seed: int,
-    own: npt.NDArray[np.int32] | None = None,
+    own: Ids | None = None,
 ) -> Flags:
     """Whether each topic is in the grown set of draw `number`. `own` is each user's own topic, or
     −1 for none; without it, users add a random one."""
@@ -52,16 +50,16 @@ def seed_set(
     candidates = np.flatnonzero(held.sizes() > 0)
     if seeds > len(candidates):
         raise ValueError(f"{seeds} seeds of {len(candidates)} topics")
-    ranks = _ranks(candidates, np.uint64(draw.absorb(key, 0)))
+    ranks = keyed(candidates, u64(draw.absorb(key, 0)))
     drawn = candidates[np.argsort(ranks, kind="stable")[:seeds]]
     chosen = np.zeros(held.topics, np.bool_)
     chosen[drawn] = True
     grown = chosen.copy()
     users = np.zeros(held.peers, np.bool_)
-    _mark_users(held.offsets, held.members, chosen, users)
-    pick = np.uint64(draw.absorb(key, 1))
+    _mark_users(held, chosen, users)
+    pick = u64(draw.absorb(key, 1))
     if own is None:
-        _add_random(users, held.of_peer_offsets, held.of_peer, held.topic_of, pick, grown)
+        _add_random(held, users, pick, grown)
     else:
         added = own[users]
         grown[added[added >= 0]] = True
@@ -75,51 +73,37 @@ def counts_of(held: Memberships, chosen: Flags, least: int, reading: Reading) ->
         inside = np.ones(held.peers, np.bool_)
     else:
         inside = np.zeros(held.peers, np.bool_)
-        _mark_users(held.offsets, held.members, chosen, inside)
-        kept = _sizes_among(held.offsets, held.members, inside) >= max(1, least)
+        _mark_users(held, chosen, inside)
+        kept = _sizes_among(held, inside) >= max(1, least)
     nodes = np.zeros(held.peers, np.bool_)
-    _mark_users(held.offsets, held.members, kept, nodes)
+    _mark_users(held, kept, nodes)
     nodes &= inside
-    rows = int(_sizes_among(held.offsets, held.members, inside)[kept].sum())
+    rows = int(_sizes_among(held, inside)[kept].sum())
     return Counts(int(kept.sum()), int(nodes.sum()), rows)
 
 
 @compiled
-def _ranks(topics: Array, key: Any) -> npt.NDArray[np.uint64]:
-    ranks = np.empty(len(topics), np.uint64)
-    for place in range(len(topics)):
-        ranks[place] = absorb(key, topics[place])
-    return ranks
-
-
-@compiled
-def _mark_users(offsets: Array, members: Array, topics: Flags, users: Flags) -> None:
+def _mark_users(held: Memberships, topics: Flags, users: Flags) -> None:
     for topic in range(len(topics)):
         if topics[topic]:
-            for at in range(offsets[topic], offsets[topic + 1]):
-                users[members[at]] = True
+            for at in range(held.offsets[topic], held.offsets[topic + 1]):
+                users[held.members[at]] = True
 
 
 @compiled
-def _add_random(
-    users: Flags,
-    of_peer_offsets: Array,
-    of_peer: Array,
-    topic_of: Array,
-    key: Any,
-    topics: Flags,
-) -> None:
+def _add_random(held: Memberships, users: Flags, key: Bits, topics: Flags) -> None:
     for user in range(len(users)):
         if users[user]:
-            first, last = of_peer_offsets[user], of_peer_offsets[user + 1]
-            topics[topic_of[of_peer[first + below(absorb(key, user), last - first)]]] = True
+            first, last = held.of_peer_offsets[user], held.of_peer_offsets[user + 1]
+            chosen = held.of_peer[first + below(absorb(key, user), last - first)]
+            topics[held.topic_of[chosen]] = True
 
 
 @compiled
-def _sizes_among(offsets: Array, members: Array, users: Flags) -> npt.NDArray[np.int64]:
+def _sizes_among(held: Memberships, users: Flags) -> Numbers:
     """How many of these users each topic has."""
-    sizes = np.zeros(len(offsets) - 1, np.int64)
+    sizes = np.zeros(len(held.offsets) - 1, np.int64)
     for topic in range(len(sizes)):
-        for at in range(offsets[topic], offsets[topic + 1]):
-            sizes[topic] += users[members[at]]
+        for at in range(held.offsets[topic], held.offsets[topic + 1]):
+            sizes[topic] += users[held.members[at]]
     return sizes

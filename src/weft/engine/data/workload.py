@@ -1,4 +1,4 @@
-"""Who subscribes to what: topic popularity curves and their spread over peers (TERA 4.1).
+"""Synthetic subscriptions: topic popularity curves and their spread over peers (TERA 4.1).
 
 A workload is a table of memberships in compressed form: topic t has the members
 `members[offsets[t] : offsets[t+1]]`, each a peer, none twice. The index into `members` names
@@ -7,31 +7,25 @@ the membership everywhere in the engine; it is also the number of its row in top
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.engine.core.arrays import Ids, Numbers, offsets_of
 from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled, i64
-from weft.engine.core.layout import Array
-from weft.rules import draw
+from weft.engine.core.jit import Bits, compiled, i64
 from weft.rules.draw import stream_of
 
-Sizes = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class Memberships:
+class Memberships(NamedTuple):
     """Topics and their members, and the other way round."""
 
     peers: int
-    offsets: Sizes
-    members: npt.NDArray[np.int32]
-    topic_of: npt.NDArray[np.int32]
-    of_peer_offsets: Sizes
-    of_peer: npt.NDArray[np.int32]  # memberships of each peer, ascending
+    offsets: Numbers
+    members: Ids
+    topic_of: Ids
+    of_peer_offsets: Numbers
+    of_peer: Ids  # memberships of each peer, ascending
 
     @property
     def topics(self) -> int:
@@ -41,15 +35,15 @@ class Memberships:
     def total(self) -> int:
         return len(self.members)
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> Numbers:
         return np.diff(self.offsets)
 
-    def per_peer(self) -> Sizes:
+    def per_peer(self) -> Numbers:
         """How many topics each peer subscribes to."""
         return np.diff(self.of_peer_offsets)
 
 
-def zipf_sizes(topics: int, subscriptions: int, exponent: float) -> Sizes:
+def zipf_sizes(topics: int, subscriptions: int, exponent: float) -> Numbers:
     """Popularity by Zipf as the rounded curve; rounding's remainder goes to the first topic.
 
     Topics whose share rounds to nothing are inactive and left out, so fewer may come back.
@@ -62,7 +56,7 @@ def zipf_sizes(topics: int, subscriptions: int, exponent: float) -> Sizes:
 
 def uniform_sizes(
     topics: int, subscriptions: int, peers: int, seed: int, all_active: bool = True
-) -> Sizes:
+) -> Numbers:
     """Each subscription falls on any topic with equal chance.
 
     With `all_active`, every topic has a subscriber first (TERA 4.3.2); without, empty topics
@@ -79,7 +73,7 @@ def uniform_sizes(
 
 
 @compiled
-def _throw(sizes: Sizes, subscriptions: int, most: int, key: Any) -> None:
+def _throw(sizes: Numbers, subscriptions: int, most: int, key: Bits) -> None:
     thrown = attempt = 0
     while thrown < subscriptions:
         topic = below(absorb(key, attempt), len(sizes))
@@ -89,27 +83,26 @@ def _throw(sizes: Sizes, subscriptions: int, most: int, key: Any) -> None:
             thrown += 1
 
 
-def spread(sizes: Sizes, peers: int, seed: int) -> Memberships:
+def spread(sizes: Numbers, peers: int, seed: int) -> Memberships:
     """Give each topic so many distinct peers, all sets equally likely."""
     if len(sizes) and int(sizes.max()) > peers:
         raise ValueError("a topic cannot have more subscribers than there are peers")
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     members = np.empty(int(offsets[-1]), np.int32)
     _choose_members(offsets, members, peers, base_key(seed, stream_of("workload.spread")))
     return memberships(peers, offsets, members)
 
 
-def memberships(peers: int, offsets: Sizes, members: npt.NDArray[np.int32]) -> Memberships:
+def memberships(peers: int, offsets: Numbers, members: Ids) -> Memberships:
     """Complete the table from its first half."""
     topic_of = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
     of_peer = np.argsort(members, kind="stable").astype(np.int32)
-    counts = np.bincount(members, minlength=peers)
-    of_peer_offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    of_peer_offsets = offsets_of(np.bincount(members, minlength=peers))
     return Memberships(peers, offsets, members, topic_of, of_peer_offsets, of_peer)
 
 
 @compiled
-def _choose_members(offsets: Sizes, members: Array, peers: int, base: Any) -> None:
+def _choose_members(offsets: Numbers, members: Ids, peers: int, base: Bits) -> None:
     """Draw distinct peers by rejection; for large topics, draw those left out."""
     marks = np.full(peers, -1, np.int64)
     for topic in range(len(offsets) - 1):
@@ -136,30 +129,20 @@ def _choose_members(offsets: Sizes, members: Array, peers: int, base: Any) -> No
 
 
 @compiled
-def membership_of(
-    of_peer_offsets: Sizes, of_peer: Array, topic_of: Array, peer: int, topic: int
-) -> int:
+def membership_of(held: Memberships, peer: int, topic: int) -> int:
     """The membership of a peer in a topic, or −1; a peer's memberships are sorted by topic."""
-    low, high = of_peer_offsets[peer], of_peer_offsets[peer + 1]
+    low, high = held.of_peer_offsets[peer], held.of_peer_offsets[peer + 1]
     while low < high:
         middle = (low + high) // 2
-        if topic_of[of_peer[middle]] < topic:
+        if held.topic_of[held.of_peer[middle]] < topic:
             low = middle + 1
         else:
             high = middle
-    if low < of_peer_offsets[peer + 1] and topic_of[of_peer[low]] == topic:
-        return i64(of_peer[low])
+    if low < held.of_peer_offsets[peer + 1] and held.topic_of[held.of_peer[low]] == topic:
+        return i64(held.of_peer[low])
     return -1
 
 
 def topic_name(topic: int) -> str:
     """What a topic of a synthetic workload is called in draws."""
     return f"/t/{topic}"
-
-
-def number_of(seed: int, purpose: str, *coordinates: int) -> int:
-    """64 keyed bits outside kernels, for set-up decisions."""
-    key = draw.absorb(draw.absorb(0, seed), stream_of(purpose))
-    for coordinate in coordinates:
-        key = draw.absorb(key, coordinate)
-    return key

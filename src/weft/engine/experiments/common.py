@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Array
 from weft.engine.data.workload import Memberships, spread, uniform_sizes, zipf_sizes
 
 Size: TypeAlias = Literal["quick", "full"]

@@ -29,8 +29,8 @@ import math
 
 import numpy as np
 
-from weft.engine.core.layout import Array
-from weft.engine.data.workload import Memberships, Sizes
+from weft.engine.core.arrays import Array, Numbers
+from weft.engine.data.workload import Memberships
 from weft.engine.experiments.common import Columns, Params, Point, Size, rank_correlation, workload
 from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import Settings, World, build
@@ -73,7 +73,7 @@ def lifetime(peers: int, active: int, table_size: int, settings: Settings) -> fl
     return peers * share * settings.advertise_every / settings.advertise_to
 
 
-def floor(sizes: Sizes, peers: int, table_size: int) -> float:
+def floor(sizes: Numbers, peers: int, table_size: int) -> float:
     """The least std/mean over topics that one snapshot can show; see above."""
     share = min(1.0, table_size / len(sizes))
     regular = float(np.mean(1.0 - 1.0 / (2.0 * sizes)))

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.engine.core.draws import random_peers
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.tera.events import random_peers
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import lookup_success

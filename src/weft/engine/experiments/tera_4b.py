@@ -60,8 +60,7 @@ def run(params: Params, seed: int) -> Columns:
     loners = held.offsets[1:] - 1
     overlays = np.repeat(np.arange(trials, dtype=np.int64) * 2, members + 1)
     overlays[loners] += 1
-    world.topics.overlays = overlays
-    world.topics.isolate(loners)
+    world.topics.isolate(loners, overlays)
     world.overlay.run(_WARM_UP)
     world.run(params["cycles"] + 1)
     # Advertisements of the first cycle are handled in the second, which is the first H.
@@ -73,7 +72,7 @@ def run(params: Params, seed: int) -> Columns:
         "predicted": np.array(
             [merged_within(int(h), params["peers"], members, _VIEW) for h in horizon]
         ),
-        "one_overlay": float(_shares_one_id(world.topics.overlays, held.offsets)),
+        "one_overlay": float(_shares_one_id(overlays, held.offsets)),
         "forced_exchanges": world.counts.exchange_forced // 2,
     }
 

@@ -17,9 +17,10 @@ import math
 
 import numpy as np
 
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Array
+from weft.engine.core.draws import random_peers
 from weft.engine.experiments.common import Columns, Params, Point, Size, rank_correlation, workload
-from weft.engine.tera.events import Events, random_peers
+from weft.engine.tera.events import Events
 from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import visits_expected, visits_for
 

@@ -21,9 +21,9 @@ import numpy as np
 from weft.engine.data.workload import uniform_sizes
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
 from weft.engine.tera.collide import estimate
-from weft.engine.tera.costs import Costs, measure
+from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.topics import Topics
-from weft.engine.tera.world import LargeWorld, Settings, build
+from weft.engine.tera.world import Settings, build
 from weft.rules.sizing import (
     Deployment,
     flooding_costs,

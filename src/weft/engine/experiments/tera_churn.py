@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Array
+from weft.engine.core.draws import random_peers
 from weft.engine.experiments.common import Columns, Params, Point, Size, workload
-from weft.engine.tera.churn import ChurnWorld, Rates, build
-from weft.engine.tera.events import random_peers
+from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.flood import Flood
-from weft.engine.tera.tables import NOT_FOUND
-from weft.engine.tera.world import Settings
+from weft.engine.tera.world import ChurnWorld, Rates, Settings, build_churning
 from weft.rules.sizing import stale_share, visits_for
 
 SEEDS = {"quick": 2, "full": 10}
@@ -63,7 +62,7 @@ def run(params: Params, seed: int) -> Columns:
         subscriptions=params["rate"] if params["churn"] in ("subscriptions", "both") else 0.0,
         mended=params["mended"],
     )
-    world = build(settings, rates, held, params["cycles"] + 20 * _ROUNDS, seed)
+    world = build_churning(settings, rates, held, params["cycles"] + 20 * _ROUNDS, seed)
     for _ in range(params["cycles"]):
         world.step()
     rounds = [_measure(world, params, number) for number in range(_ROUNDS)]

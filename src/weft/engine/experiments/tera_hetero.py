@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.core.draws import base_key
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Array, jain
+from weft.engine.core.draws import base_key, random_peers
+from weft.engine.data.workload import Memberships
 from weft.engine.experiments.common import Columns, Params, Point, Size, rank_correlation, workload
-from weft.engine.tera.events import Events, random_peers
+from weft.engine.tera.events import Events
 from weft.engine.tera.world import Settings, World, build
 from weft.rules.draw import absorb, stream_of
 from weft.rules.sizing import visits_for
@@ -71,20 +72,20 @@ def run(params: Params, seed: int) -> Columns:
         settled=True,
         load=True,
     )
-    world = build(settings, held, seed)
-    events = Events(world)
-    events.flood.seed = seed
-    events.flood.forwarded = np.zeros(held.total, np.int64)
+    fanout = advertise_to = popularity = None
     if params["choice"] == "flat":
-        events.flood.fanout = np.full(held.total, _FANOUT, np.int32)
+        fanout = np.full(held.total, _FANOUT, np.int32)
     elif params["choice"] == "aware":
         fanout = np.clip(_scaled(capacity, _FANOUT), _FANOUT_LEAST, _VIEW)
-        events.flood.fanout = fanout[held.members].astype(np.int32)
-        _advertise_by_capacity(world, capacity)
+        fanout = fanout[held.members].astype(np.int32)
+        advertise_to, popularity = _by_capacity(held, capacity, settings.advertise_to)
+    world = build(settings, held, seed, advertise_to, popularity)
+    copies = np.zeros(held.total, np.int64)
+    events = Events(world, forwarded=copies, fanout=fanout)
     _publish(world, events, params, seed)
     assert world.general_load is not None and world.topics.handled is not None
     of_topics = np.bincount(held.members, weights=world.topics.handled, minlength=held.peers)
-    forwarded = np.bincount(held.members, weights=events.flood.forwarded, minlength=held.peers)
+    forwarded = np.bincount(held.members, weights=copies, minlength=held.peers)
     load = world.general_load + of_topics
     return {
         "peer": np.arange(held.peers),
@@ -108,7 +109,7 @@ def _against(capacity: Array, load: Array, name: str) -> Columns:
     weakest = capacity <= np.quantile(capacity, 0.1)
     return {
         f"{name}_rank_correlation": rank_correlation(load, capacity),
-        f"{name}_jain": float(busy.sum() ** 2 / (len(busy) * (busy**2).sum())),
+        f"{name}_jain": jain(busy),
         f"{name}_weakest_to_mean": float(busy[weakest].mean() / busy.mean()),
     }
 
@@ -117,15 +118,12 @@ def _scaled(capacity: Array, mean: float) -> Array:
     return np.asarray(np.rint(mean * capacity / capacity.mean()))
 
 
-def _advertise_by_capacity(world: World, capacity: Array) -> None:
-    held, usual = world.memberships, world.settings.advertise_to
-    world.advertise_to = np.clip(_scaled(capacity, usual), 1, _VIEW).astype(np.int32)
-    world.sent = np.empty((int(world.advertise_to.sum()) + 1, 2), np.int32)
-    effort = np.bincount(
-        held.topic_of, weights=world.advertise_to[held.members], minlength=held.topics
-    )
+def _by_capacity(held: Memberships, capacity: Array, usual: int) -> tuple[Array, Array]:
+    """D of each peer, and what each membership advertises."""
+    to = np.clip(_scaled(capacity, usual), 1, _VIEW).astype(np.int32)
+    effort = np.bincount(held.topic_of, weights=to[held.members], minlength=held.topics)
     advertised = np.maximum(1, np.rint(effort / usual))
-    world.popularity = advertised[held.topic_of].astype(np.int32)
+    return to, advertised[held.topic_of].astype(np.int32)
 
 
 def _publish(world: World, events: Events, params: Params, seed: int) -> None:

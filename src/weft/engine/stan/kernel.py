@@ -2,8 +2,8 @@
 
 Members act one after the other, in an order drawn for each topic and round, and see what those
 before them have done (as in a cycle-driven simulator). Every draw is keyed by topic, member and
-round, so an overlay comes out the same in whatever company it is computed. Whoever lost its last
-in-link by what a member did asks for another before the next member acts.
+round, so an overlay comes out the same in whatever company it is computed. A member that lost its
+last in-link by what another did asks for one before the next member acts.
 
 Deviation: loss strikes walks, replies and requests for adoption; notices of in-links arrive. A
 peer's connection sees to that, and where both ends lose it, walks that do not come tell the same.
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.engine.core.draws import Bits, absorb, below, domain_bits, next_in_order
-from weft.engine.core.jit import compiled, i64, part, u64
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Ids, Numbers
+from weft.engine.core.draws import absorb, below, domain_bits, next_in_order
+from weft.engine.core.jit import Bits, compiled, i64, part, shared, u64
 from weft.engine.stan.views import (
     ADOPTED,
     REQUESTS,
@@ -26,7 +26,6 @@ from weft.engine.stan.views import (
     Interests,
     Keys,
     Overlay,
-    Scale,
     adopt,
     count_in_links,
     fill,
@@ -37,11 +36,14 @@ from weft.engine.stan.views import (
     own_key,
     put,
     remember,
-    scale_of,
     slot_in,
     snapshot,
     weigh,
 )
+from weft.rules.stan import can_be_found, is_from_afar, is_lonely
+from weft.rules.tera import next_period
+
+shared(can_be_found, is_from_afar, is_lonely, next_period)
 
 
 class Options(NamedTuple):
@@ -53,8 +55,6 @@ class Options(NamedTuple):
     churn: int  # that a node leaves in a round, and another takes its place
     overheard: bool  # whether those a walk passes read it for candidates
     patience: int  # quiet rounds before a member asks to be adopted; 0: nobody ever does
-    far: int  # steps that a walk must have taken to count as heard
-    adopted_part: int
     longest: int  # the walk's period backs off up to so many rounds; 1: not at all
 
 
@@ -69,17 +69,9 @@ def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
 
 
 @compiled
-def merge(
-    overlay: Overlay,
-    row: int,
-    origin: int,
-    count: int,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
-) -> bool:
+def merge(overlay: Overlay, row: int, origin: int, count: int, options: Options) -> bool:
     """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
-    and where members ask for adoption, tells those whom it changed for."""
+    and where members ask for adoption, tells those that it took in or dropped."""
     own = own_key(overlay.numbers[row])
     changed = False
     if options.patience > 0:
@@ -87,7 +79,7 @@ def merge(
     for at in range(-1, count):
         member = i64(overlay.found[at]) if at >= 0 else origin
         if member not in (row, -1):
-            weight = weigh(own, overlay.numbers, row, member, interests, scale)
+            weight = weigh(overlay, own, row, member)
             changed |= offer(overlay, row, member, weight)
     if changed and options.patience > 0:
         notify(overlay, row)
@@ -101,13 +93,7 @@ def lost(key: Bits, message: int, chance: int) -> bool:
 
 @part
 def walk(
-    overlay: Overlay,
-    row: int,
-    number: int,
-    keys: tuple[Bits, Bits],
-    options: Options,
-    interests: Interests,
-    scale: Scale,
+    overlay: Overlay, row: int, number: int, keys: tuple[Bits, Bits], options: Options
 ) -> bool:
     """One member's walk and what it makes of the reply; returns whether its view changed."""
     step_key, loss_key = keys
@@ -119,27 +105,20 @@ def walk(
         if lost(loss_key, step, options.loss):
             return False
         if at != row:
-            if step >= options.far:
+            if is_from_afar(step):
                 overlay.heard[at] = 1
             if options.overheard:
-                merge(overlay, at, row, count, options, interests, scale)
+                merge(overlay, at, row, count, options)
         count = collect(overlay, at, number, count)
         for slot in range(view):
             count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
     if lost(loss_key, options.ttl + 1, options.loss):
         return False
-    return merge(overlay, row, -1, count, options, interests, scale)
+    return merge(overlay, row, -1, count, options)
 
 
 @compiled
-def ask_for_a_link(
-    overlay: Overlay,
-    row: int,
-    key: Bits,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
-) -> None:
+def ask_for_a_link(overlay: Overlay, row: int, key: Bits, options: Options) -> None:
     """A member asks its neighbours to adopt it, the lightest first, until one that can be found
     without it holds it, or a message is lost."""
     for slot in range(overlay.ids.shape[1]):
@@ -147,30 +126,22 @@ def ask_for_a_link(
         overlay.tally[REQUESTS] += 1
         if lost(key, slot, options.loss):
             return
-        lately = overlay.heard[asked] or overlay.quiet[asked] == 0
-        if lately and overlay.in_links[asked] > 1:  # the asker's link is one
+        lately = bool(overlay.heard[asked]) or overlay.quiet[asked] == 0
+        if can_be_found(lately, i64(overlay.in_links[asked]) - 1):  # the asker's link is one
             if slot_in(overlay, asked, row) >= 0:
                 return
             own = own_key(overlay.numbers[asked])
-            weight = weigh(own, overlay.numbers, asked, row, interests, scale)
+            weight = weigh(overlay, own, asked, row)
             remember(overlay, asked)
-            if adopt(overlay, asked, row, weight, options.adopted_part):
+            if adopt(overlay, asked, row, weight):
                 notify(overlay, asked)
                 overlay.tally[ADOPTED] += 1
                 return
 
 
 @compiled
-def help_waiting(
-    overlay: Overlay,
-    tick: int,
-    turn: int,
-    keys: Keys,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
-) -> None:
-    """Those that lost their last in-link ask for another; the queue grows by those who lose theirs
+def help_waiting(overlay: Overlay, tick: int, turn: int, keys: Keys, options: Options) -> None:
+    """Those that lost their last in-link ask for another; the queue grows by those that lose theirs
     to them, and ends since no view adopts without end."""
     place = 0
     while place < overlay.tally[WAITING]:
@@ -178,36 +149,26 @@ def help_waiting(
         place += 1
         if overlay.in_links[row] == 0:
             key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), turn)
-            ask_for_a_link(overlay, row, key, options, interests, scale)
+            ask_for_a_link(overlay, row, key, options)
     overlay.tally[WAITING] = 0
 
 
 @compiled
-def comfort(
-    overlay: Overlay, tick: int, keys: Keys, options: Options, interests: Interests, scale: Scale
-) -> None:
+def comfort(overlay: Overlay, tick: int, keys: Keys, options: Options) -> None:
     """At the end of a round those ask that are lonely: no in-link, or no walk from afar."""
     count = len(overlay.members)
     for row in range(count):
         overlay.quiet[row] = 0 if overlay.heard[row] else overlay.quiet[row] + 1
     for row in range(count):
-        if overlay.in_links[row] == 0 or overlay.quiet[row] >= options.patience:
+        if is_lonely(i64(overlay.in_links[row]), i64(overlay.quiet[row]), options.patience):
             key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), count)
-            ask_for_a_link(overlay, row, key, options, interests, scale)
-    help_waiting(overlay, tick, count + 1, keys, options, interests, scale)
+            ask_for_a_link(overlay, row, key, options)
+    help_waiting(overlay, tick, count + 1, keys, options)
     overlay.heard[:] = 0
 
 
 @compiled
-def act(
-    overlay: Overlay,
-    tick: int,
-    order: Array,
-    keys: Keys,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
-) -> None:
+def act(overlay: Overlay, tick: int, order: Numbers, keys: Keys, options: Options) -> None:
     """Every member whose turn it is walks, in random order."""
     count = len(overlay.members)
     positions = i64(1) << domain_bits(count)
@@ -222,12 +183,12 @@ def act(
         loss_key = absorb(absorb(keys.loss, node), tick)
         number = tick * count + turn
         both = (step_key, loss_key)
-        changed = walk(overlay, row, number, both, options, interests, scale)
-        longer = min(options.longest, 2 * i64(overlay.period[row]))
-        overlay.period[row] = 1 if changed else longer
+        changed = walk(overlay, row, number, both, options)
+        period = i64(overlay.period[row])
+        overlay.period[row] = next_period(period, changed, options.longest)
         overlay.due[row] = tick + overlay.period[row]
         if overlay.tally[WAITING]:
-            help_waiting(overlay, tick, turn, keys, options, interests, scale)
+            help_waiting(overlay, tick, turn, keys, options)
 
 
 @part
@@ -238,16 +199,10 @@ def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
 
 @compiled
 def replace_leavers(
-    overlay: Overlay,
-    tick: int,
-    generations: Array,
-    keys: Keys,
-    options: Options,
-    interests: Interests,
-    scale: Scale,
+    overlay: Overlay, tick: int, generations: Ids, keys: Keys, options: Options
 ) -> None:
-    """Nodes leave, and others take their places with ids and views of their own. Whoever had a
-    leaver in its view has noticed by the next round and been given a random member instead."""
+    """Nodes leave, and others take their places with ids and views of their own. A member that had
+    a leaver in its view has noticed by the next round and been given a random member instead."""
     count, view = len(overlay.members), overlay.ids.shape[1]
     for row in range(count):
         node = i64(overlay.members[row])
@@ -269,68 +224,76 @@ def replace_leavers(
             continue
         overlay.adopted[row] = adopted
         key = absorb(absorb(keys.refill, i64(overlay.members[row])), tick)
-        fill(overlay, row, have, key, interests, scale)
+        fill(overlay, row, have, key)
         overlay.period[row], overlay.due[row], overlay.quiet[row] = 1, tick, 0
     overlay.heard[:] = 0
 
 
+class Topic(NamedTuple):
+    """One topic that is to be computed."""
+
+    members: Ids  # nodes, ascending
+    view_size: int  # neighbours of each
+    start: int  # where its links begin
+    keys: Keys
+
+
+class Wanted(NamedTuple):
+    """Where links are written down."""
+
+    places: Numbers  # for the views after each number of rounds a row of `links`, or −1
+    links: Ids
+
+
+@part
+def _number_all(overlay: Overlay, keys: Keys) -> None:
+    """Members get their numbers."""
+    for row in range(len(overlay.members)):
+        overlay.numbers[row] = absorb(absorb(keys.identity, i64(overlay.members[row])), 0)
+
+
 @compiled
-def run_topic(
-    members: Array,
-    view: int,
-    keys: Keys,
-    options: Options,
-    interests: Interests,
-    wanted: Array,
-    links: Array,
-    start: int,
-) -> Array:
-    """All rounds of one topic. `wanted[r]` is the row of `links` for the views after r rounds, or
-    −1; `start` is where the topic's links begin. Returns what was done and sent (`tally`)."""
-    overlay = new_overlay(members, view, options.ttl)
-    scale = scale_of(members, interests)
-    count = len(members)
+def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
+    """All rounds of one topic. Returns what was done and sent (`tally`)."""
+    keys = topic.keys
+    overlay = new_overlay(topic.members, topic.view_size, options.ttl, interests)
+    count = len(topic.members)
+    _number_all(overlay, keys)
     for row in range(count):
-        overlay.numbers[row] = absorb(absorb(keys.identity, i64(members[row])), 0)
-    for row in range(count):
-        fill(overlay, row, 0, absorb(keys.first, i64(members[row])), interests, scale)
-    if wanted[0] >= 0:
-        snapshot(overlay, links[wanted[0]], start)
+        fill(overlay, row, 0, absorb(keys.first, i64(topic.members[row])))
+    if wanted.places[0] >= 0:
+        snapshot(overlay, wanted.links[wanted.places[0]], topic.start)
     order = np.empty(count + 1, np.int64)
     generations = np.zeros(count, np.int32)
     count_in_links(overlay)
     for tick in range(1, options.rounds + 1):
         if options.churn > 0:
-            replace_leavers(overlay, tick, generations, keys, options, interests, scale)
+            replace_leavers(overlay, tick, generations, keys, options)
             count_in_links(overlay)
-        act(overlay, tick, order, keys, options, interests, scale)
+        act(overlay, tick, order, keys, options)
         if options.patience > 0:
-            comfort(overlay, tick, keys, options, interests, scale)
-        if wanted[tick] >= 0:
-            snapshot(overlay, links[wanted[tick]], start)
+            comfort(overlay, tick, keys, options)
+        if wanted.places[tick] >= 0:
+            snapshot(overlay, wanted.links[wanted.places[tick]], topic.start)
     return overlay.tally
 
 
 @compiled
-def ideal_topic(
-    members: Array, view: int, keys: Keys, interests: Interests, links: Array, start: int
-) -> None:
+def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
     """The lightest members of all at every member: what the rounds can at best lead to."""
-    overlay = new_overlay(members, view, 0)
-    scale = scale_of(members, interests)
-    count = len(members)
-    for row in range(count):
-        overlay.numbers[row] = absorb(absorb(keys.identity, i64(members[row])), 0)
+    overlay = new_overlay(topic.members, topic.view_size, 0, interests)
+    count, view = len(topic.members), topic.view_size
+    _number_all(overlay, topic.keys)
     for row in range(count):
         own = own_key(overlay.numbers[row])
         have = 0
         for other in range(count):
             if other == row:
                 continue
-            weight = weigh(own, overlay.numbers, row, other, interests, scale)
+            weight = weigh(overlay, own, row, other)
             if have < view:
                 put(overlay, row, other, weight, 0, have)
                 have += 1
             elif lighter(overlay, weight, other, row, view - 1):
                 put(overlay, row, other, weight, 0, view - 1)
-    snapshot(overlay, links, start)
+    snapshot(overlay, links, topic.start)

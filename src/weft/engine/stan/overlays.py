@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.engine.core.arrays import Array, Ids, Numbers, offsets_of
 from weft.engine.core.jit import compiled
-from weft.engine.core.layout import Array
-from weft.engine.stan.kernel import Options, ideal_topic, run_topic
+from weft.engine.data.workload import Memberships
+from weft.engine.stan.kernel import Options, Topic, Wanted, ideal_topic, run_topic
 from weft.engine.stan.views import (
     ADOPTED,
     NOTICES,
@@ -24,6 +24,7 @@ from weft.engine.stan.views import (
     TALLIES,
     WALKS,
     Interests,
+    Keys,
     base_keys,
     keys_in,
 )
@@ -61,8 +62,6 @@ class Config:
             round(self.churn * 2**32),
             self.overheard,
             self.patience,
-            rules.FAR,
-            rules.ADOPTED_PART,
             self.longest,
         )
 
@@ -71,29 +70,29 @@ class Config:
 class Overlays:
     """Topics and their members: topic `topics[k]` has `members[offsets[k] : offsets[k+1]]`."""
 
-    topics: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    members: npt.NDArray[np.int32]  # nodes, ascending within a topic
+    topics: Ids
+    offsets: Numbers
+    members: Ids  # nodes, ascending within a topic
 
     @property
     def count(self) -> int:
         return len(self.topics)
 
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Numbers:
         return np.diff(self.offsets)
 
-    def views(self) -> npt.NDArray[np.int64]:
+    def views(self) -> Numbers:
         """The view size in each topic."""
         sizes = self.sizes()
         known, which = np.unique(sizes, return_inverse=True)
         of_size = [rules.view_size(int(size)) for size in known]
         return np.asarray(np.array(of_size, np.int64)[which], np.int64)
 
-    def starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> Numbers:
         """Where the links of each topic begin; one more than there are topics."""
-        return np.concatenate([[0], np.cumsum(self.sizes() * self.views())]).astype(np.int64)
+        return offsets_of(self.sizes() * self.views())
 
-    def degrees(self) -> npt.NDArray[np.int64]:
+    def degrees(self) -> Numbers:
         """The view size of each membership."""
         return np.repeat(self.views(), self.sizes())
 
@@ -113,7 +112,7 @@ def interests_of(topics: Array, nodes: Array) -> Interests:
     """The topics of each node, for weights that lean; nodes are numbered from 0."""
     order = np.lexsort((topics, nodes))
     counts = np.bincount(nodes) if len(nodes) else np.zeros(0, np.int64)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = offsets_of(counts)
     most = int(np.max(topics)) + 1 if len(topics) else 0
     return Interests(True, offsets, np.asarray(topics)[order].astype(np.int32), most)
 
@@ -129,21 +128,21 @@ class Outcome:
 
     overlays: Overlays
     rounds: tuple[int, ...]
-    links: npt.NDArray[np.int32]  # a row per round asked for: neighbours, membership by membership
+    links: Ids  # a row per round asked for: neighbours, membership by membership
     walks: int
     adopted: int
     requests: int  # for adoption
     notices: int  # to members that were taken into a view or dropped from one
 
-    def at(self, round_: int) -> npt.NDArray[np.int32]:
+    def at(self, round_: int) -> Ids:
         """The neighbours after so many rounds, or of the ideal."""
         return np.asarray(self.links[self.rounds.index(round_)], np.int32)
 
-    def owners(self) -> npt.NDArray[np.int32]:
-        """Whose neighbour each link is."""
+    def owners(self) -> Ids:
+        """The node at whose end each link begins."""
         return np.repeat(self.overlays.members, self.overlays.degrees())
 
-    def views_of(self, topic: int, round_: int) -> npt.NDArray[np.int32]:
+    def views_of(self, topic: int, round_: int) -> Ids:
         """One topic's views, a row per member."""
         at = int(np.searchsorted(self.overlays.topics, topic))
         starts, view = self.overlays.starts(), int(self.overlays.views()[at])
@@ -173,64 +172,67 @@ def run(
     for place, round_ in enumerate(asked):
         if round_ != IDEAL:
             wanted[round_] = place
-    arrays = (overlays.topics, overlays.offsets, overlays.members, overlays.views(), starts)
-    base = base_keys(seed)
+    topics = Topics(
+        overlays.topics,
+        overlays.offsets,
+        overlays.members,
+        overlays.views(),
+        starts,
+        base_keys(seed),
+    )
     tally = np.zeros(TALLIES, np.int64)
     if np.any(wanted >= 0):
-        tally = _run_all(*arrays, base, config.options(), known, wanted, links)
+        tally = _run_all(topics, config.options(), known, Wanted(wanted, links))
     if IDEAL in asked:
-        _ideal_all(*arrays, base, known, links[asked.index(IDEAL)])
+        _ideal_all(topics, known, links[asked.index(IDEAL)])
     done = (int(tally[place]) for place in (WALKS, ADOPTED, REQUESTS, NOTICES))
     return Outcome(overlays, asked, links, *done)
 
 
+class Topics(NamedTuple):
+    """Topics that are to be computed, in columns."""
+
+    topics: Ids
+    offsets: Numbers
+    members: Ids
+    views: Numbers
+    starts: Numbers
+    base: Keys
+
+
 @compiled
-def _run_all(
-    topics: Array,
-    offsets: Array,
-    members: Array,
-    views: Array,
-    starts: Array,
-    base: Any,
-    options: Options,
-    interests: Interests,
-    wanted: Array,
-    links: Array,
-) -> Array:
+def _topic(some: Topics, at: int) -> Topic:
+    members = some.members[some.offsets[at] : some.offsets[at + 1]]
+    return Topic(members, some.views[at], some.starts[at], keys_in(some.base, some.topics[at]))
+
+
+@compiled
+def _run_all(some: Topics, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
     tally = np.zeros(TALLIES, np.int64)
-    for at in range(len(topics)):
-        if views[at] > 0:
-            some = members[offsets[at] : offsets[at + 1]]
-            keys = keys_in(base, topics[at])
-            tally += run_topic(some, views[at], keys, options, interests, wanted, links, starts[at])
+    for at in range(len(some.topics)):
+        if some.views[at] > 0:
+            tally += run_topic(_topic(some, at), options, interests, wanted)
     return tally
 
 
 @compiled
-def _ideal_all(
-    topics: Array,
-    offsets: Array,
-    members: Array,
-    views: Array,
-    starts: Array,
-    base: Any,
-    interests: Interests,
-    links: Array,
-) -> None:
-    for at in range(len(topics)):
-        if views[at] > 0:
-            some = members[offsets[at] : offsets[at + 1]]
-            ideal_topic(some, views[at], keys_in(base, topics[at]), interests, links, starts[at])
+def _ideal_all(some: Topics, interests: Interests, links: Ids) -> None:
+    for at in range(len(some.topics)):
+        if some.views[at] > 0:
+            ideal_topic(_topic(some, at), interests, links)
+
+
+# --- view sizes -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sizes:
     """What views come to for each node that is in a topic, over all of its topics."""
 
-    nodes: npt.NDArray[np.int64]  # ascending
-    topics: npt.NDArray[np.int64]
-    logical: npt.NDArray[np.int64]  # links, however many are with the same node
-    physical: dict[int, npt.NDArray[np.int64]]  # different neighbours, by the round asked for
+    nodes: Numbers  # ascending
+    topics: Numbers
+    logical: Numbers  # links, however many are with the same node
+    physical: dict[int, Numbers]  # different neighbours, by the round asked for
 
 
 def sizes_of(outcome: Outcome) -> Sizes:
@@ -240,7 +242,7 @@ def sizes_of(outcome: Outcome) -> Sizes:
     order = np.argsort(overlays.members, kind="stable")
     nodes, first, topics = np.unique(overlays.members[order], return_index=True, return_counts=True)
     firsts = np.append(first, len(order))
-    begins = np.concatenate([[0], np.cumsum(degrees)])
+    begins = offsets_of(degrees)
     logical = np.bincount(
         np.searchsorted(nodes, overlays.members), weights=degrees, minlength=len(nodes)
     )
@@ -255,7 +257,9 @@ def sizes_of(outcome: Outcome) -> Sizes:
 
 
 @compiled
-def _count_different(order: Array, firsts: Array, begins: Array, links: Array, ids: int) -> Array:
+def _count_different(
+    order: Numbers, firsts: Numbers, begins: Numbers, links: Ids, ids: int
+) -> Numbers:
     """How many different neighbours each node has: `order` are its memberships, one node after the
     other from `firsts` on, and the links of a membership start at `begins`."""
     counts = np.zeros(len(firsts) - 1, np.int64)
@@ -271,7 +275,71 @@ def _count_different(order: Array, firsts: Array, begins: Array, links: Array, i
     return counts
 
 
-def distinct(owners: Array, neighbours: Array, nodes: int) -> npt.NDArray[np.int64]:
+def distinct(owners: Array, neighbours: Array, nodes: int) -> Numbers:
     """Physical view sizes: how many distinct neighbours each of nodes 0 … nodes−1 has."""
     pairs = np.unique(owners.astype(np.int64) * (1 << 32) + neighbours)
     return np.bincount(pairs >> 32, minlength=nodes)
+
+
+# --- the fewest links -----------------------------------------------------------------------------
+#
+# What somebody that knows everything would do. A node needs, in each of its topics, so many
+# different members of that topic as neighbours. Which choice has the fewest neighbours in all is a
+# covering problem, hard to solve exactly; the greedy answer takes, again and again, the node that
+# is a member of most topics that still want a neighbour. It is within a factor of 1 + ln(topics) of
+# the best and in practice near it. It knows nothing of an overlay's fitness: everybody may choose
+# the same well-connected few.
+
+
+def fewest(held: Memberships, users: Numbers) -> Numbers:
+    """The physical view size of each of these users under the greedy assignment."""
+    wanted = np.array([rules.view_size(int(size)) for size in held.sizes()], np.int64)
+    return _fewest(held, wanted, users)
+
+
+@compiled
+def _fewest(held: Memberships, wanted: Numbers, users: Numbers) -> Numbers:
+    found = np.zeros(len(users), np.int64)
+    gain = np.zeros(held.peers, np.int64)  # open topics of the present user, by member
+    candidates = np.empty(held.peers, np.int64)
+    needs = np.zeros(len(wanted), np.int64)
+    for place in range(len(users)):
+        user = users[place]
+        mine = held.of_peer[held.of_peer_offsets[user] : held.of_peer_offsets[user + 1]]
+        count = 0
+        for at in range(len(mine)):
+            topic = held.topic_of[mine[at]]
+            needs[topic] = wanted[topic]
+            for to in range(held.offsets[topic], held.offsets[topic + 1]):
+                other = held.members[to]
+                if other != user and wanted[topic] > 0:
+                    if gain[other] == 0:
+                        candidates[count] = other
+                        count += 1
+                    gain[other] += 1
+        while True:
+            best = -1
+            for at in range(count):
+                if gain[candidates[at]] > 0 and (best < 0 or gain[candidates[at]] > gain[best]):
+                    best = candidates[at]
+            if best < 0:
+                break
+            found[place] += 1
+            gain[best] = 0
+            _serve(best, held, needs, gain)
+        for at in range(len(mine)):
+            needs[held.topic_of[mine[at]]] = 0
+    return found
+
+
+@compiled
+def _serve(chosen: int, held: Memberships, needs: Numbers, gain: Numbers) -> None:
+    """A neighbour is chosen: its topics want one less, and where none is wanted any more, being a
+    member is worth nothing."""
+    for at in range(held.of_peer_offsets[chosen], held.of_peer_offsets[chosen + 1]):
+        topic = held.topic_of[held.of_peer[at]]
+        if needs[topic] > 0:
+            needs[topic] -= 1
+            if needs[topic] == 0:
+                for to in range(held.offsets[topic], held.offsets[topic + 1]):
+                    gain[held.members[to]] = max(0, gain[held.members[to]] - 1)

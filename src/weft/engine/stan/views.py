@@ -1,54 +1,68 @@
-"""The views of one topic's overlay in kernels: who is held by whom, and who was told so.
+"""The views of one topic's overlay in kernels: neighbours, their weights, and in-links.
 
 A member's view is a row of neighbours, numbered within the topic, beside a row of their weights.
 The adopted come first, then the others; each part is sorted by weight, lowest first. A candidate
 heavier than the last of a row is turned down by one comparison, which is what happens to nearly
 all of them: a walk costs little more than one hash per candidate.
 
-Where members ask to be adopted, everybody is told by whom it is held (`weft.rules.stan`): a merge
-is framed by `remember` and `notify`, which counts each member's in-links and leaves those that lost
-the last one in a queue.
+Where members ask to be adopted, every member is told of the views that hold it
+(`weft.rules.stan`): a merge is framed by `remember` and `notify`, which counts each member's
+in-links and leaves those that lost the last one in a queue.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.engine.core.draws import Bits, absorb, base_key, below
-from weft.engine.core.jit import compiled, i64, part, u64
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Ids, Numbers, Octets, Words
+from weft.engine.core.draws import absorb, base_key, below
+from weft.engine.core.jit import Bits, compiled, i64, part, shared, u64
 from weft.rules.draw import absorb as absorbed
 from weft.rules.draw import stream_of
+from weft.rules.stan import adopts
 
 WAITING, NOTICES, REQUESTS, ADOPTED, WALKS, TALLIES = range(6)
 """Places of `Overlay.tally`: members in the queue; then what was sent or done in all rounds."""
 
 
+class Interests(NamedTuple):
+    """The topics of every node, sorted; only looked at where weights lean."""
+
+    lean: bool
+    offsets: Numbers  # by node
+    topics: Ids
+    most: int  # all topics are below
+
+
 class Overlay(NamedTuple):
     """The state of one topic's overlay while it is computed."""
 
-    members: Array  # int32, nodes
-    numbers: Array  # uint64, what stands for each in weights
-    ids: Array  # int32, members × view
-    weights: Array  # uint64, beside
-    adopted: Array  # int32, how many of a view are
-    quiet: Array  # int32, rounds since a walk came by
-    heard: Array  # uint8, whether one came by in this round
-    period: Array  # int32, rounds between two walks
-    due: Array  # int32, the round of the next
-    seen: Array  # int64, the last walk that has each member in its set
-    found: Array  # int32, the set of the present walk
-    in_links: Array  # int32, how many views hold each member
-    before: Array  # int32, the view that is about to change
-    waiting: Array  # int32, members that lost their last in-link, in the order they did
-    tally: Array  # int64, see above
+    members: Ids  # nodes
+    numbers: Words  # what stands for each in weights
+    ids: Ids  # members × view
+    weights: Words  # beside
+    adopted: Ids  # how many of a view are
+    quiet: Ids  # rounds since a walk came by
+    heard: Octets  # whether one came by in this round
+    period: Ids  # rounds between two walks
+    due: Ids  # the round of the next
+    seen: Numbers  # the last walk that has each member in its set
+    found: Ids  # the set of the present walk
+    in_links: Ids  # how many views hold each member
+    before: Ids  # the view that is about to change
+    waiting: Ids  # members that lost their last in-link, in the order they did
+    tally: Numbers  # see above
+    lean: bool  # whether weights do
+    interests: Interests
+    shared: npt.NDArray[np.uint16]  # topics that two members share; empty where none are counted
 
 
 @part
-def place_in(some: Array, count: int, member: int) -> int:
+def place_in(some: Ids, count: int, member: int) -> int:
     """Where a member is among the first so many, or −1."""
     for place in range(count):
         if some[place] == member:
@@ -97,11 +111,11 @@ def offer(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
 
 
 @part
-def adopt(overlay: Overlay, row: int, member: int, weight: Bits, part_of_view: int) -> bool:
+def adopt(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
     """Take a lonely member into a view, in the place of the heaviest that is not adopted."""
     view = overlay.ids.shape[1]
     have = i64(overlay.adopted[row])
-    if have >= max(1, view // part_of_view):
+    if not adopts(have, view, True):
         return False
     for slot in range(view - 1, have, -1):
         overlay.ids[row, slot] = overlay.ids[row, slot - 1]
@@ -112,9 +126,7 @@ def adopt(overlay: Overlay, row: int, member: int, weight: Bits, part_of_view: i
 
 
 @compiled
-def fill(
-    overlay: Overlay, row: int, have: int, key: Any, interests: Interests, scale: Scale
-) -> None:
+def fill(overlay: Overlay, row: int, have: int, key: Bits) -> None:
     """Fill a view that holds `have` with random others, all sets equally likely, and sort it."""
     count, view = len(overlay.members), overlay.ids.shape[1]
     own = own_key(overlay.numbers[row])
@@ -126,7 +138,7 @@ def fill(
         for slot in range(have):
             known |= overlay.ids[row, slot] == other
         if not known:
-            weight = weigh(own, overlay.numbers, row, other, interests, scale)
+            weight = weigh(overlay, own, row, other)
             put(overlay, row, other, weight, min(have, i64(overlay.adopted[row])), have)
             have += 1
 
@@ -140,8 +152,8 @@ def remember(overlay: Overlay, row: int) -> None:
 
 @compiled
 def notify(overlay: Overlay, row: int) -> None:
-    """Tell whom a view dropped and took in since it was written down. Who lost the last in-link
-    that it knew of joins the queue of those that ask for another at once."""
+    """Tell the members that a view dropped and took in since it was written down. A member that
+    lost the last in-link it knew of joins the queue of those that ask for another at once."""
     for slot in range(overlay.ids.shape[1]):
         member = i64(overlay.before[slot])
         if slot_in(overlay, row, member) < 0:
@@ -168,7 +180,7 @@ def count_in_links(overlay: Overlay) -> None:
 
 
 @part
-def new_overlay(members: Array, view: int, ttl: int) -> Overlay:
+def new_overlay(members: Ids, view: int, ttl: int, interests: Interests) -> Overlay:
     count = len(members)
     return Overlay(
         members,
@@ -186,63 +198,51 @@ def new_overlay(members: Array, view: int, ttl: int) -> Overlay:
         np.empty(view, np.int32),
         np.empty(count, np.int32),
         np.zeros(TALLIES, np.int64),
+        interests.lean,
+        interests,
+        count_shared(members, interests),
     )
 
 
 @part
-def snapshot(overlay: Overlay, links: Array, start: int) -> None:
-    """Write down who is linked to whom, as nodes."""
+def snapshot(overlay: Overlay, links: Ids, start: int) -> None:
+    """Write down the links, as nodes."""
     view = overlay.ids.shape[1]
     for row in range(len(overlay.members)):
         for slot in range(view):
             links[start + row * view + slot] = overlay.members[overlay.ids[row, slot]]
 
 
-# --- stan_weights ------------------------------------------------------------------------------
+# --- weights --------------------------------------------------------------------------------------
 #
-# Weights in kernels: twins of `weft.rules.stan.weight` and `lean_weight`, and their keys.
-#
-# A lean weight needs to know how many topics two members share. That is counted from the sorted
-# topics of both nodes: for a topic of moderate size once for every pair, into a table, and for a
-# large one whenever a pair is weighed, after a look at whether the pair could matter at all.
+# Twins of `weft.rules.stan.weight` and `lean_weight`, and their keys. A lean weight needs to know
+# how many topics two members share. That is counted from the sorted topics of both nodes: for a
+# topic of moderate size once for every pair, into a table, and for a large one whenever a pair is
+# weighed, after a look at whether the pair could matter at all.
 
 
 TABLE_MEMBERS = 2048
 """guess: so many members' pairs are counted beforehand, into 8 MB at most."""
 
-_WEIGHT = np.uint64(absorbed(0, stream_of("stan.weight")))
+_WEIGHT = u64(absorbed(0, stream_of("stan.weight")))
 _UNIT = 2.0**-53
 _FIXED = 2.0**58
-_LAST = np.uint64(2**64 - 1)
+_LAST = u64(2**64 - 1)
+
+shared(adopts)
 
 
 class Keys(NamedTuple):
     """The draws of one topic in one run. Identities and leaving are the same in all topics."""
 
-    identity: Any
-    churn: Any
-    first: Any
-    order: Any
-    step: Any
-    loss: Any
-    adopt: Any
-    refill: Any
-
-
-class Interests(NamedTuple):
-    """The topics of every node, sorted; only looked at where weights lean."""
-
-    lean: bool
-    offsets: Array  # int64, by node
-    topics: Array  # int32
-    most: int  # all topics are below
-
-
-class Scale(NamedTuple):
-    """How many topics members of an overlay share: a table of pairs, or empty."""
-
-    members: Array
-    shared: Array  # uint16
+    identity: Bits
+    churn: Bits
+    first: Bits
+    order: Bits
+    step: Bits
+    loss: Bits
+    adopt: Bits
+    refill: Bits
 
 
 def base_keys(seed: int) -> Keys:
@@ -280,7 +280,7 @@ def shared_topics(interests: Interests, one: int, other: int) -> int:
 
 
 @compiled
-def scale_of(members: Array, interests: Interests) -> Scale:
+def count_shared(members: Ids, interests: Interests) -> npt.NDArray[np.uint16]:
     """The table of shared topics of an overlay, if weights lean and it is not too large."""
     count = len(members)
     rows = count if interests.lean and count <= TABLE_MEMBERS else 0
@@ -296,7 +296,7 @@ def scale_of(members: Array, interests: Interests) -> Scale:
             for at in range(interests.offsets[node], interests.offsets[node + 1]):
                 both += marks[interests.topics[at]] == row
             shared[row, other] = shared[other, row] = min(both, 65535)
-    return Scale(members, shared)
+    return shared
 
 
 @part
@@ -306,17 +306,16 @@ def own_key(number: Bits) -> Bits:
 
 
 @part
-def weigh(
-    own: Bits, numbers: Array, row: int, other: int, interests: Interests, scale: Scale
-) -> Bits:
+def weigh(overlay: Overlay, own: Bits, row: int, other: int) -> Bits:
     """The weight that the member at `row` gives another."""
-    plain = absorb(own, numbers[other])
-    if not interests.lean:
+    plain = absorb(own, overlay.numbers[other])
+    if not overlay.lean:
         return plain
-    if len(scale.shared):
-        shared = i64(scale.shared[row, other])
+    if len(overlay.shared):
+        both = i64(overlay.shared[row, other])
     else:
-        shared = shared_topics(interests, i64(scale.members[row]), i64(scale.members[other]))
-    if shared < 1:
+        one, two = i64(overlay.members[row]), i64(overlay.members[other])
+        both = shared_topics(overlay.interests, one, two)
+    if both < 1:
         return _LAST
-    return u64(-math.log1p(-(i64(plain >> u64(11)) * _UNIT)) / shared * _FIXED)
+    return u64(-math.log1p(-(i64(plain >> u64(11)) * _UNIT)) / both * _FIXED)

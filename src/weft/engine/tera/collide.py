@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.engine.core.arrays import Numbers
 from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled, i64
-from weft.engine.core.layout import Array, Octets, Words, get_count, get_id
+from weft.engine.core.jit import Bits, compiled, i64
+from weft.engine.core.layout import Rows, get_count, get_id
+from weft.engine.data.workload import Memberships
 from weft.engine.tera.topics import Topics
 from weft.rules import collide as rules
 from weft.rules.draw import stream_of
@@ -26,31 +27,31 @@ from weft.rules.draw import stream_of
 class Estimates:
     """What each asked membership believes its topic's size to be."""
 
-    sizes: npt.NDArray[np.int64]
-    samples: npt.NDArray[np.int64]  # 0 where the group was counted
+    sizes: Numbers
+    samples: Numbers  # 0 where the group was counted
     messages: int
 
-    def to_advertise(self, repeats: int) -> npt.NDArray[np.int64]:
+    def to_advertise(self, repeats: int) -> Numbers:
         """The sizes in the form that access point tables want them; counted ones as they are."""
         known, back = np.unique(self.sizes, return_inverse=True)
         scaled = np.array([rules.to_advertise(int(size), repeats) for size in known], np.int64)
         return np.where(self.samples > 0, scaled[back], self.sizes)
 
 
+class Sampling(NamedTuple):
+    """How samples are taken."""
+
+    repeats: int  # until so many samples were repeats
+    steps: int  # of each walk
+    base: Bits
+
+
 @compiled
 def _sample(
-    words: Words,
-    octets: Octets,
-    offsets: Array,
-    topic_of: Array,
-    asking: Array,
-    repeats: int,
-    steps: int,
-    base: Any,
-    view_size: int,
-    samples: Array,
+    rows: Rows, held: Memberships, sampling: Sampling, asking: Numbers, samples: Numbers
 ) -> int:
     """Samples that each asking membership needs; returns messages: steps and replies."""
+    offsets, words, octets = held.offsets, rows.words, rows.octets
     largest = 0
     for topic in range(len(offsets) - 1):
         largest = max(largest, offsets[topic + 1] - offsets[topic])
@@ -58,18 +59,18 @@ def _sample(
     messages = 0
     for item in range(len(asking)):
         member = i64(asking[item])
-        first = offsets[topic_of[member]]
+        first = offsets[held.topic_of[member]]
         samples[item] = 0
-        if get_count(octets, member) < view_size - 1:
+        if get_count(octets, member) < rows.view_size - 1:
             continue
-        key = absorb(base, member)
+        key = absorb(sampling.base, member)
         repeated = drawn = 0
-        while repeated < repeats:
+        while repeated < sampling.repeats:
             walk = absorb(key, drawn)
             at = member
-            for step in range(steps):
+            for step in range(sampling.steps):
                 at = get_id(words, at, below(absorb(walk, step), get_count(octets, at)))
-            messages += steps + i64(at != member)
+            messages += sampling.steps + i64(at != member)
             drawn += 1
             if marks[at - first] == item:
                 repeated += 1
@@ -88,22 +89,12 @@ def _textbook(samples: int, repeats: int) -> int:
     return max(1, round(rules.textbook(samples, repeats)))
 
 
-def estimate(topics: Topics, asking: Array, repeats: int, steps: int, tick: int) -> Estimates:
+def estimate(topics: Topics, asking: Numbers, repeats: int, steps: int, tick: int) -> Estimates:
     """Memberships learn their topics' sizes: counted while they fit a view, else by walks."""
     samples = np.zeros(len(asking), np.int64)
     memberships, rows = topics.memberships, topics.rows
-    messages = _sample(
-        rows.words,
-        rows.octets,
-        memberships.offsets,
-        memberships.topic_of,
-        asking,
-        repeats,
-        steps,
-        base_key(topics.seed, stream_of("engine.collide", str(tick))),
-        rows.view_size,
-        samples,
-    )
+    base = base_key(topics.seed, stream_of("engine.collide", str(tick)))
+    messages = _sample(rows, memberships, Sampling(repeats, steps, base), asking, samples)
     sizes = np.array([_most_likely(int(s), repeats) if s else 0 for s in samples], np.int64)
     counted = samples == 0
     sizes[counted] = 1 + rows.counts()[asking[counted]].astype(np.int64)
@@ -111,7 +102,7 @@ def estimate(topics: Topics, asking: Array, repeats: int, steps: int, tick: int)
 
 
 def ideal_estimates(
-    topics: Topics, asking: Array, repeats: int, tick: int, textbook: bool
+    topics: Topics, asking: Numbers, repeats: int, tick: int, textbook: bool
 ) -> Estimates:
     """The same from perfectly uniform samples and without counting, for any size of group:
     what is wrong with these estimates is wrong with the formula."""
@@ -125,7 +116,9 @@ def ideal_estimates(
 
 
 @compiled
-def _sample_ideally(sizes: Array, asking: Array, repeats: int, base: Any, samples: Array) -> None:
+def _sample_ideally(
+    sizes: Numbers, asking: Numbers, repeats: int, base: Bits, samples: Numbers
+) -> None:
     marks = np.full(sizes.max(), -1, np.int64)
     for item in range(len(asking)):
         key = absorb(base, asking[item])

@@ -5,61 +5,33 @@ floods are all simulated and counted. Events do not change overlays or tables, s
 what is sent in a cycle is the maintenance plus what each event causes. `measure` therefore
 publishes a bounded number of events per cycle, and `Costs.per_notification` puts maintenance
 and events together for any rate of publishing.
+
+`LargeWorld` measures the same at 10⁷ and 10⁸ peers with few subscribers among them. At this size
+only the views fit into memory (128 bytes a peer). The rest is kept for those peers that have it:
+topic overlays for the subscribers, under numbers of their own. A table belongs to every peer; what
+it holds in the long run is drawn when a walk asks for it (`access_points.settled_point`), and is
+the same whenever it is asked. Walks make all their steps within one cycle.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.engine.tera.cyclon import Overlay
-from weft.engine.tera.events import Events, Totals, random_peers
-from weft.engine.tera.flood import flood_general
-from weft.engine.tera.world import World
+from weft.engine.core.arrays import Ids, Numbers
+from weft.engine.core.draws import random_peers
+from weft.engine.data.workload import memberships, spread
+from weft.engine.tera.access_points import NOT_FOUND, adverts
+from weft.engine.tera.cyclon import Overlay, random_overlay
+from weft.engine.tera.events import Events, Totals
+from weft.engine.tera.flood import Flood, flood_general
+from weft.engine.tera.lookup import Ground, Lookups
+from weft.engine.tera.topics import Topics, random_topics
+from weft.engine.tera.world import Counts, Settings, World
+from weft.rules.tera import steps_of_each
 
-# --- counts ------------------------------------------------------------------------------------
-#
-# How many messages of each kind were sent, and in which overlay.
-
-
-@dataclass
-class Counts:
-    """Messages, by what they are for. One request and its reply are two messages."""
-
-    exchange_general: int = 0  # view exchanges in the general overlay
-    exchange_topic: int = 0  # view exchanges in topic overlays
-    exchange_forced: int = 0  # view exchanges forced by merging partitions
-    advert: int = 0  # advertisements, the whole list in one message
-    advert_entries: int = 0  # the same, had each topic been a message of its own
-    lookup: int = 0  # steps of walks, and answers
-    route: int = 0  # events on their way to an access point
-    dissemination: int = 0  # events inside topic overlays
-    join: int = 0  # walks of newcomers and what they are given
-    size: int = 0  # size estimation
-
-    def maintenance(self) -> int:
-        """What is sent whether or not anything is published; size estimation apart."""
-        exchanges = self.exchange_general + self.exchange_topic + self.exchange_forced
-        return exchanges + self.advert + self.join
-
-    def for_events(self) -> int:
-        return self.lookup + self.route + self.dissemination
-
-    def total(self) -> int:
-        return self.maintenance() + self.for_events()
-
-    def minus(self, earlier: Counts) -> Counts:
-        """What was sent since an earlier reading."""
-        return Counts(
-            **{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)}
-        )
-
-    def copy(self) -> Counts:
-        return Counts(**self.as_dict())
-
-    def as_dict(self) -> dict[str, int]:
-        return {f.name: int(getattr(self, f.name)) for f in fields(self)}
+_SPREAD_OVER = 10**6
 
 
 @dataclass(frozen=True)
@@ -112,8 +84,8 @@ def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -
         wanted = np.arange(topics)
         if events_per_cycle != topics:
             wanted = random_peers(events_per_cycle, topics, world.seed, "costs.what", world.cycle)
-        who = random_peers(events_per_cycle, peers, world.seed, "costs.who", world.cycle)
-        events.publish(wanted, who)
+        publishers = random_peers(events_per_cycle, peers, world.seed, "costs.who", world.cycle)
+        events.publish(wanted, publishers)
         events.advance()
     upkeep = world.counts.minus(start)
     while not events.is_over:
@@ -142,3 +114,79 @@ def flood_costs(overlay: Overlay, floods: int) -> tuple[float, float]:
         messages += flood.messages
         reached += flood.notified
     return messages / floods, reached / floods / overlay.peers
+
+
+# --- very many peers ------------------------------------------------------------------------------
+
+
+@dataclass
+class LargeWorld:
+    """A general overlay too large for tables, and the topics of some of its peers."""
+
+    peers: int
+    sizes: Numbers
+    table_size: int
+    visits: int
+    seed: int
+    settings: Settings = field(default_factory=Settings)
+    overlay: Overlay = field(init=False)
+    topics: Topics = field(init=False)
+    subscribers: Numbers = field(init=False)  # their numbers among all peers, ascending
+
+    def __post_init__(self) -> None:
+        # Subscribers are drawn among some of the peers, evenly spaced over all of them: with so
+        # few subscribers it makes no difference, and needs no table of all peers.
+        some = spread(self.sizes, min(self.peers, _SPREAD_OVER), self.seed)
+        found, compact = np.unique(some.members, return_inverse=True)
+        self.subscribers = found.astype(np.int64) * (self.peers // some.peers)
+        held = memberships(len(found), some.offsets, compact.astype(np.int32))
+        self.topics = random_topics(held, self.seed)
+        self.overlay = random_overlay(self.peers, self.seed)
+
+    def measure(self, cycles: int, events_per_cycle: int) -> Costs:
+        """As `measure`; the baseline's flood is counted, not run."""
+        upkeep, events, totals = Counts(), Counts(), Totals()
+        flood = Flood(self.topics.rows, self.topics.memberships.offsets)
+        each = np.full(len(self.subscribers), self.settings.advertise_to, np.int32)
+        phase = adverts(self.settings.advertise_every, each, self.seed).plan.phase
+        for cycle in range(1, cycles + 1):
+            upkeep.exchange_general += self.overlay.run(1)
+            upkeep.exchange_topic += self.topics.run(1)
+            upkeep.advert += self._adverts(phase, cycle)
+            self._publish(cycle, events_per_cycle, events, totals, flood)
+        while not flood.is_over:
+            flood.advance()
+        events.dissemination = flood.messages
+        messages, reached = flood_costs(self.overlay, 0)
+        return Costs(cycles, upkeep, events, totals, flood.notified, messages, reached)
+
+    def _adverts(self, phase: Ids, cycle: int) -> int:
+        """Messages to D neighbours by each subscriber whose turn it is."""
+        due = self.subscribers[(cycle + phase) % self.settings.advertise_every == 0]
+        known = self.overlay.rows.counts()[due]
+        return int(np.minimum(known, self.settings.advertise_to).sum(dtype=np.int64))
+
+    def _publish(
+        self, cycle: int, count: int, events: Counts, totals: Totals, flood: Flood
+    ) -> None:
+        held = self.topics.memberships
+        wanted = np.arange(count) % held.topics
+        publishers = random_peers(count, self.peers, self.seed, "large.who", cycle)
+        totals.published += count
+        totals.wanted += int(held.sizes()[wanted].sum())
+        # A publisher among the few subscribers is one in ten thousand or less: all look up.
+        totals.lookups += count
+        steps = steps_of_each(self.visits, self.settings.walks)
+        lookups = Lookups(publishers, wanted, self.seed, self.settings.walks, steps, cycle)
+        ground = Ground(self.overlay.rows, held, None, settled_size=self.table_size)
+        while not lookups.is_over:
+            lookups.advance(ground)
+        events.lookup += lookups.messages
+        found = lookups.found[lookups.found != NOT_FOUND]
+        totals.lost += count - len(found)
+        events.route += len(found)
+        for membership in found:
+            topic = int(held.topic_of[membership])
+            totals.expected += int(held.sizes()[topic])
+            flood.start(topic, int(membership))
+        flood.advance()

@@ -1,11 +1,19 @@
-"""A cycle of Cyclon over an overlay of any size: every peer asks its oldest neighbour once.
+"""Cyclon over rows: view exchanges, joins, and cycles in which every peer asks once.
 
-Two kernels with one outcome. `cycle_any` runs `ask_oldest` for each peer in turn. `cycle_fast`
-does the same for views of 20 and shuffles of 8, some five times faster, by four measures:
+An exchange is the compiled twin of `weft.rules.cyclon`, in the order of the protocol's messages:
+  1. the asker ages its view and takes the oldest neighbour, the asked peer, out;
+  2. it sends a random subset of what is left, and last an entry for itself, aged 0;
+  3. the asked peer picks a random subset of its view, answers with it and merges the request;
+  4. the asker merges the answer; if a slot is left empty, the asked peer comes back, aged 0.
+
+`ask_oldest` knows every case: views that are not full, duplicates, any view size and shuffle
+length. Two kernels run a whole cycle, with one outcome. `cycle_any` runs `ask_oldest` for each
+peer in turn. `cycle_fast` does the same for views of 20 and shuffles of 8, some five times
+faster, by four measures:
 
 - It looks ahead. The row of the peer whose turn comes in 32 turns is fetched, and 16 turns
   before its turn the neighbour it will ask is guessed from it and fetched too.
-- It plans in blocks. What an exchange picks at random depends on who acts when, not on
+- It plans in blocks. What an exchange picks at random depends on the order of turns, not on
   views, so the picks of 64 turns are drawn together, in vectors.
 - It trusts its guess. The exchange starts on the neighbour guessed 16 turns ago and checks in
   passing that it is still the oldest, so nothing waits for the answer.
@@ -21,17 +29,25 @@ number for draws (topic overlays); else a row's number is its index (the general
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from weft.engine.core import draws
-from weft.engine.core.draws import Bits, absorb, base_key, packed_slot, packed_slots, subset_mask
-from weft.engine.core.jit import compiled, i32, i64, part, u64
+from weft.engine.core.arrays import Ids, Numbers, Octets, Words
+from weft.engine.core.draws import (
+    absorb,
+    base_key,
+    below,
+    domain_bits,
+    next_in_order,
+    packed_slot,
+    packed_slots,
+    scrambled,
+    subset_mask,
+)
+from weft.engine.core.jit import ONE, Bits, compiled, i32, i64, part, shared, u64
 from weft.engine.core.layout import (
-    Array,
-    Octets,
     Rows,
-    Words,
     ages_at,
     get_age,
     get_count,
@@ -39,19 +55,27 @@ from weft.engine.core.layout import (
     prefetch_row,
     random_rows,
     set_age,
+    set_count,
     set_id,
+    slot_of,
     words_at,
 )
 from weft.engine.core.vector import (
     LANES,
+    age_lanes,
+    lanes_equal,
     oldest_lane,
     shares_any_of_7_and,
     shares_any_of_8,
     taken_on_trust,
+    trailing_zeros,
 )
-from weft.engine.tera.exchange import NOBODY, age_and_find_oldest, ask_oldest
 from weft.rules.draw import stream_of
+from weft.rules.tera import surviving
 
+NOBODY = -1
+WALK_STEPS = 5
+"""paper (Cyclon): about the mean path length."""
 FAST_VIEW = LANES
 FAST_SHUFFLE = 8
 _LAST = FAST_VIEW - 1
@@ -66,66 +90,292 @@ _BLOCK = 64
 _ORDER_AHEAD = 1024
 _RING = 32  # guesses under way, a power of two
 
+shared(surviving)
+
+
+class Cycle(NamedTuple):
+    """What an overlay's exchanges of one cycle share."""
+
+    keys: Words  # base keys: asking, answering, order of turns; for topics a row of three each
+    tick: int
+    shuffle_length: int
+
+
+class Letters(NamedTuple):
+    """Room for an exchange's two messages, as rows (id, age)."""
+
+    request: Numbers
+    reply: Numbers
+
+
+class Span(NamedTuple):
+    """The rows first … first+peers−1 of an overlay."""
+
+    first: int
+    peers: int
+
+
+def overlay_keys(seed: int, topic: str = "") -> Words:
+    """Base keys of an overlay's draws: asking, answering, and the order of turns."""
+    return np.array(
+        [
+            base_key(seed, stream_of("cyclon.ask", topic)),
+            base_key(seed, stream_of("cyclon.answer", topic)),
+            base_key(seed, stream_of("engine.order", topic)),
+        ],
+        np.uint64,
+    )
+
+
+# --- one exchange ---------------------------------------------------------------------------------
+
 
 @part
-def _number(numbers: Array | None, row: int) -> int:
+def blank_letters() -> Letters:
+    return Letters(np.empty((64, 2), np.int64), np.empty((64, 2), np.int64))
+
+
+@part
+def age_and_find_oldest(octets: Octets, row: int) -> int:
+    """Every neighbour one cycle older; returns the slot of the oldest, the first of several."""
+    return i64(age_lanes(octets, ages_at(row), get_count(octets, row)))
+
+
+@part
+def take_out(rows: Rows, row: int, slot: int) -> None:
+    """Remove a slot; the last one moves into its place."""
+    last = get_count(rows.octets, row) - 1
+    set_id(rows.words, row, slot, get_id(rows.words, row, last))
+    set_age(rows.octets, row, slot, get_age(rows.octets, row, last))
+    set_age(rows.octets, row, last, 0)
+    set_count(rows.octets, row, last)
+
+
+@part
+def add(rows: Rows, row: int, peer: int, age: int) -> bool:
+    """Take a peer in where there is room; says whether the view changed."""
+    count = get_count(rows.octets, row)
+    if peer == row or count >= rows.view_size or slot_of(rows, row, peer) >= 0:
+        return False
+    set_id(rows.words, row, count, peer)
+    set_age(rows.octets, row, count, age)
+    set_count(rows.octets, row, count + 1)
+    return True
+
+
+@part
+def _copy_out(rows: Rows, row: int, mask: Bits, sent: Numbers) -> int:
+    """Write (id, age) of the slots in `mask`, ascending, to `sent`; returns how many."""
+    count = 0
+    while mask != u64(0):
+        slot = i64(trailing_zeros(mask))
+        mask &= mask - ONE
+        sent[count, 0] = get_id(rows.words, row, slot)
+        sent[count, 1] = get_age(rows.octets, row, slot)
+        count += 1
+    return count
+
+
+@part
+def _merge(rows: Rows, row: int, sent_mask: Bits, got: Numbers, total: int) -> None:
+    """Take received entries in: empty slots first, then the slots of what was sent away.
+
+    Duplicates are judged against the view as it was, so all are found before any is placed.
+    """
+    count = get_count(rows.octets, row)
+    used = (i64(1) << count) - 1
+    for item in range(total):
+        known = lanes_equal(rows.words, words_at(row), i32(got[item, 0])) & used
+        if known != 0 or got[item, 0] == row:
+            got[item, 0] = NOBODY
+    for item in range(total):
+        if got[item, 0] == NOBODY:
+            continue
+        if count < rows.view_size:
+            slot = count
+            count += 1
+        elif sent_mask != u64(0):
+            slot = i64(trailing_zeros(sent_mask))
+            sent_mask &= sent_mask - ONE
+        else:
+            break
+        set_id(rows.words, row, slot, got[item, 0])
+        set_age(rows.octets, row, slot, got[item, 1])
+    set_count(rows.octets, row, count)
+
+
+@part
+def _swap_views(
+    rows: Rows, asker: int, asked: int, number: int, cycle: Cycle, letters: Letters
+) -> None:
+    """Steps 2 to 4; the asked peer has left the asker's view."""
+    ask_key = absorb(absorb(cycle.keys[0], number), cycle.tick)
+    answer_key = absorb(absorb(cycle.keys[1], number), cycle.tick)
+    request, reply = letters.request, letters.reply
+    ask_mask = subset_mask(ask_key, get_count(rows.octets, asker), cycle.shuffle_length - 1)
+    asking = _copy_out(rows, asker, ask_mask, request)
+    request[asking, 0] = asker
+    request[asking, 1] = 0
+    answer_mask = subset_mask(answer_key, get_count(rows.octets, asked), cycle.shuffle_length)
+    answering = _copy_out(rows, asked, answer_mask, reply)
+    _merge(rows, asked, answer_mask, request, asking + 1)
+    _merge(rows, asker, ask_mask, reply, answering)
+    add(rows, asker, asked, 0)
+
+
+@compiled
+def ask_oldest(
+    rows: Rows,
+    asker: int,
+    slot: int,
+    number: int,
+    cycle: Cycle,
+    alive: Octets | None,
+    letters: Letters,
+) -> int:
+    """One peer's turn, once its view is aged and the oldest neighbour's slot is known.
+
+    Returns the asked peer, NOBODY with an empty view, or −2−asked if the asked peer is gone and
+    did not answer; it has left the view either way. `number` is the asker's coordinate in draws.
+    """
+    if get_count(rows.octets, asker) == 0:
+        return NOBODY
+    asked = get_id(rows.words, asker, slot)
+    take_out(rows, asker, slot)
+    if alive is not None and not alive[asked]:
+        return -2 - asked
+    _swap_views(rows, asker, asked, number, cycle, letters)
+    return asked
+
+
+@compiled
+def forced_exchange(
+    rows: Rows, asker: int, asked: int, number: int, cycle: Cycle, letters: Letters
+) -> None:
+    """An exchange with a peer of one's choice (TERA's ForceViewExchange)."""
+    slot = slot_of(rows, asker, asked)
+    if slot >= 0:
+        take_out(rows, asker, slot)
+    _swap_views(rows, asker, asked, number, cycle, letters)
+
+
+# --- joining --------------------------------------------------------------------------------------
+#
+# Newcomers enter an overlay by random walks, as `protocol/cyclon.py` has it. The newcomer asks one
+# member, which answers with itself and a few neighbours and sends a walk to each of its neighbours.
+# The peer at the end of a walk swaps one random entry of its view for the newcomer and gives the
+# newcomer that entry, so in-degrees stay balanced. Walks end early at peers that are gone. All of
+# it happens within the cycle.
+
+
+@compiled
+def _end_walk(rows: Rows, end: int, newcomer: int, key: Bits) -> int:
+    """Take the newcomer in at the end of a walk; returns messages (the gift, if any)."""
+    if end == newcomer or slot_of(rows, end, newcomer) >= 0:
+        return 0
+    if add(rows, end, newcomer, 0):
+        add(rows, newcomer, end, 0)
+        return 1
+    slot = below(absorb(key, WALK_STEPS), get_count(rows.octets, end))
+    given, age = get_id(rows.words, end, slot), get_age(rows.octets, end, slot)
+    set_id(rows.words, end, slot, newcomer)
+    set_age(rows.octets, end, slot, 0)
+    add(rows, newcomer, given, age)
+    return 1
+
+
+@compiled
+def join(
+    rows: Rows, newcomer: int, member: int, alive: Octets, shuffle_length: int, base: Bits
+) -> int:
+    """Let `newcomer` enter by `member`, which is there; returns the messages it took."""
+    key = absorb(base, newcomer)
+    add(rows, newcomer, member, 0)
+    mask = subset_mask(key, get_count(rows.octets, member), shuffle_length)
+    while mask != u64(0):
+        slot = i64(trailing_zeros(mask))
+        mask &= mask - ONE
+        add(rows, newcomer, get_id(rows.words, member, slot), 0)
+    messages = 2
+    for slot in range(get_count(rows.octets, member)):
+        walk = absorb(key, 1 + slot)
+        at = get_id(rows.words, member, slot)
+        messages += 1
+        for step in range(WALK_STEPS):
+            if not alive[at] or get_count(rows.octets, at) == 0:
+                break
+            onward = below(absorb(walk, step), get_count(rows.octets, at))
+            onward = get_id(rows.words, at, onward)
+            if onward == newcomer:
+                break
+            at = onward
+            messages += 1
+        if alive[at]:
+            messages += _end_walk(rows, at, newcomer, walk)
+    add(rows, member, newcomer, 0)
+    return messages
+
+
+@compiled
+def join_all(
+    rows: Rows,
+    newcomers: Numbers,
+    members: Numbers,
+    alive: Octets,
+    shuffle_length: int,
+    base: Bits,
+) -> int:
+    """Several joins, one after the other."""
+    messages = 0
+    for item in range(len(newcomers)):
+        newcomer, member = i64(newcomers[item]), i64(members[item])
+        messages += join(rows, newcomer, member, alive, shuffle_length, base)
+    return messages
+
+
+# --- a cycle, whatever the views ------------------------------------------------------------------
+
+
+@part
+def _number(numbers: Ids | None, row: int) -> int:
     return row if numbers is None else i64(numbers[u64(row)])
 
 
 @compiled
 def cycle_any(
-    words: Words,
-    octets: Octets,
-    first: int,
-    peers: int,
-    numbers: Array | None,
-    alive: Array | None,
-    handled: Array | None,
-    overlays: Array | None,
-    keys: Array,
-    tick: int,
-    view_size: int,
-    shuffle_length: int,
+    rows: Rows,
+    span: Span,
+    cycle: Cycle,
+    numbers: Ids | None = None,
+    alive: Octets | None = None,
+    handled: Numbers | None = None,
+    overlays: Numbers | None = None,
 ) -> tuple[int, int]:
     """Returns exchanges done and requests that nobody answered.
 
     If given, `handled` counts for each row the messages of exchanges it sent or received, and
     `overlays` holds each row's overlay id: exchanges carry it, and the smaller one survives.
     """
-    ask, answer, order_key = keys[0], keys[1], absorb(keys[2], tick)
-    bits = u64(draws.domain_bits(peers))
-    request = np.empty((64, 2), np.int64)
-    reply = np.empty((64, 2), np.int64)
+    order_key = absorb(cycle.keys[2], cycle.tick)
+    bits = u64(domain_bits(span.peers))
+    letters = blank_letters()
     done = unanswered = 0
     for position in range(i64(1) << i64(bits)):
-        local = i64(draws.scrambled(u64(position), order_key, bits))
-        if local >= peers:
+        local = i64(scrambled(u64(position), order_key, bits))
+        if local >= span.peers:
             continue
-        asker = first + local
+        asker = span.first + local
         if alive is not None and not alive[asker]:
             continue
-        asked = ask_oldest(
-            words,
-            octets,
-            asker,
-            age_and_find_oldest(octets, asker),
-            _number(numbers, asker),
-            ask,
-            answer,
-            tick,
-            view_size,
-            shuffle_length,
-            alive,
-            request,
-            reply,
-        )
+        slot = age_and_find_oldest(rows.octets, asker)
+        asked = ask_oldest(rows, asker, slot, _number(numbers, asker), cycle, alive, letters)
         if asked >= 0:
             done += 1
             if handled is not None:
                 handled[asker] += 2
                 handled[asked] += 2
             if overlays is not None:
-                overlays[asker] = overlays[asked] = min(overlays[asker], overlays[asked])
+                overlays[asker] = overlays[asked] = surviving(overlays[asker], overlays[asked])
         elif asked != NOBODY:
             unanswered += 1
             if handled is not None:
@@ -133,14 +383,13 @@ def cycle_any(
     return done, unanswered
 
 
-# --- the fast kernel ---------------------------------------------------------------------------
+# --- a cycle of full views ------------------------------------------------------------------------
 
 
 @part
-def _plan(
-    acting: Array, ask: Bits, answer: Bits, tick: int, ask_slots: Array, answer_slots: Array
-) -> None:
-    """Draw which slots each of the next _BLOCK turns sends, given who acts in them."""
+def _plan(acting: Numbers, cycle: Cycle, ask_slots: Words, answer_slots: Words) -> None:
+    """Draw which slots each of the next _BLOCK turns sends, given the peers that act in them."""
+    ask, answer, tick = cycle.keys[0], cycle.keys[1], cycle.tick
     for turn in range(_BLOCK):
         number = acting[u64(turn)]
         asking = subset_mask(absorb(absorb(ask, number), tick), _LAST, _ASKING)
@@ -151,13 +400,7 @@ def _plan(
 
 @part
 def _swap(
-    words: Words,
-    octets: Octets,
-    asker: int,
-    asked: int,
-    oldest: int,
-    ask_slots: Bits,
-    answer_slots: Bits,
+    rows: Rows, asker: int, asked: int, oldest: int, ask_slots: Bits, answer_slots: Bits
 ) -> None:
     """Merging where nothing is missing or known: entry by entry, straight across.
 
@@ -165,6 +408,7 @@ def _swap(
     slot of the i-th entry it sent takes answer i+1. The slot of the asked peer's i-th answer
     takes the i-th entry sent, the last of which is the asker itself.
     """
+    words, octets = rows.words, rows.octets
     set_id(words, asker, oldest, get_id(words, asker, _LAST))
     set_age(octets, asker, oldest, get_age(octets, asker, _LAST))
     given = packed_slot(answer_slots, 0)
@@ -184,7 +428,7 @@ def _swap(
 
 
 @part
-def _any_known(words: Words, asker: int, asked: int, sent: Bits, given: Bits) -> bool:
+def _any_known(words: Ids, asker: int, asked: int, sent: Bits, given: Bits) -> bool:
     """Whether either side would get an entry that it has, or that names itself.
 
     The rows are as they were: the asked peer is still in the asker's, where it does no harm
@@ -193,32 +437,29 @@ def _any_known(words: Words, asker: int, asked: int, sent: Bits, given: Bits) ->
     """
     mine, theirs = words_at(asker), words_at(asked)
     last = i32(get_id(words, asker, _LAST))
-    known: bool = shares_any_of_8(words, mine, theirs, given) | shares_any_of_7_and(
-        words, theirs, mine, sent, i32(asker), last
-    )
-    return known
+    taught = shares_any_of_8(words, mine, theirs, given)
+    return bool(taught | shares_any_of_7_and(words, theirs, mine, sent, i32(asker), last))
+
+
+@part
+def fits_fast(rows: Rows, cycle: Cycle) -> bool:
+    """Whether `cycle_fast` knows these views and shuffles."""
+    return rows.view_size == FAST_VIEW and cycle.shuffle_length == FAST_SHUFFLE
 
 
 @compiled
-def cycle_fast(
-    words: Words,
-    octets: Octets,
-    first: int,
-    peers: int,
-    numbers: Array | None,
-    keys: Array,
-    tick: int,
-) -> tuple[int, int]:
+def cycle_fast(rows: Rows, span: Span, cycle: Cycle, numbers: Ids | None = None) -> tuple[int, int]:
     """Returns exchanges done, and how many of them were not the common case."""
-    ask, answer, order_key = keys[0], keys[1], absorb(keys[2], tick)
-    positions = i64(1) << draws.domain_bits(peers)
+    words, octets = rows.words, rows.octets
+    first, peers = span.first, span.peers
+    order_key = absorb(cycle.keys[2], cycle.tick)
+    positions = i64(1) << domain_bits(peers)
     order = np.zeros(_ORDER_AHEAD + 4 * _BLOCK, np.uint64)
     acting = np.empty(_BLOCK, np.int64)
     ask_slots = np.empty(_BLOCK, np.uint64)
     answer_slots = np.empty(_BLOCK, np.uint64)
     guesses = np.zeros(_RING, np.int64)
-    request = np.empty((64, 2), np.int64)
-    reply = np.empty((64, 2), np.int64)
+    letters = blank_letters()
     done = uncommon = position = at = have = 0
     while position < positions or at < have:
         if have - at < _BLOCK + _FETCH_AHEAD and position < positions:
@@ -226,13 +467,13 @@ def cycle_fast(
                 order[u64(kept)] = order[u64(at + kept)]
             have, at = have - at, 0
             end = min(positions, position + _ORDER_AHEAD)
-            have = draws.next_in_order(order, have, position, end, peers, order_key)
+            have = next_in_order(order, have, position, end, peers, order_key)
             order[have : have + _BLOCK + _FETCH_AHEAD] = 0  # looked at, but never acted on
             position = end
             continue
         for turn in range(_BLOCK):  # apart from drawing, which then runs in vectors
             acting[u64(turn)] = _number(numbers, first + i64(order[u64(at + turn)]))
-        _plan(acting, ask, answer, tick, ask_slots, answer_slots)
+        _plan(acting, cycle, ask_slots, answer_slots)
         for turn in range(min(_BLOCK, have - at)):
             prefetch_row(words, first + i64(order[u64(at + turn + _FETCH_AHEAD)]))
             coming = first + i64(order[u64(at + turn + _GUESS_AHEAD)])
@@ -251,31 +492,25 @@ def cycle_fast(
                 & (get_count(octets, asked) == FAST_VIEW)
                 & (not _any_known(words, asker, asked, sent, given))
             ):
-                _swap(words, octets, asker, asked, oldest, sent, given)
+                _swap(rows, asker, asked, oldest, sent, given)
                 continue
             uncommon += 1
-            ask_oldest(
-                words,
-                octets,
-                asker,
-                oldest,
-                _number(numbers, asker),
-                ask,
-                answer,
-                tick,
-                FAST_VIEW,
-                FAST_SHUFFLE,
-                None,
-                request,
-                reply,
-            )
+            number = _number(numbers, asker)
+            ask_oldest(rows, asker, oldest, number, cycle, None, letters)
         took = min(_BLOCK, have - at)
         at += took
         done += took
     return done, uncommon
 
 
-# --- an overlay ----------------------------------------------------------------------------------
+# --- an overlay -----------------------------------------------------------------------------------
+
+
+def run_cycle(rows: Rows, span: Span, cycle: Cycle) -> int:
+    """One cycle without failures, by the faster kernel that fits; returns exchanges done."""
+    fast = span.peers > FAST_VIEW and fits_fast(rows, cycle)
+    done, _ = cycle_fast(rows, span, cycle) if fast else cycle_any(rows, span, cycle)
+    return int(done)
 
 
 @dataclass
@@ -288,15 +523,20 @@ class Overlay:
     shuffle_length: int
     cycle: int = 0
 
-    def run(self, cycles: int = 1) -> int:
-        """Run cycles; returns the messages sent: a request and a reply for each exchange."""
-        keys = overlay_keys(self.seed)
+    def run(self, cycles: int = 1, handled: Numbers | None = None) -> int:
+        """Run cycles; returns the messages sent: a request and a reply for each exchange.
+
+        If given, `handled` counts the messages that each peer sent or received.
+        """
+        keys, span = overlay_keys(self.seed), Span(0, self.peers)
         exchanges = 0
         for _ in range(cycles):
             self.cycle += 1
-            exchanges += run_cycle(
-                self.rows, 0, self.peers, None, keys, self.cycle, self.shuffle_length
-            )
+            cycle = Cycle(keys, self.cycle, self.shuffle_length)
+            if handled is None:
+                exchanges += run_cycle(self.rows, span, cycle)
+            else:
+                exchanges += cycle_any(self.rows, span, cycle, handled=handled)[0]
         return 2 * exchanges
 
 
@@ -305,45 +545,3 @@ def random_overlay(
 ) -> Overlay:
     """An overlay that starts from random views."""
     return Overlay(random_rows(peers, view_size, seed), peers, seed, shuffle_length)
-
-
-def overlay_keys(seed: int, topic: str = "") -> Array:
-    """Base keys of an overlay's draws: asking, answering, and the order of turns."""
-    return np.array(
-        [
-            base_key(seed, stream_of("cyclon.ask", topic)),
-            base_key(seed, stream_of("cyclon.answer", topic)),
-            base_key(seed, stream_of("engine.order", topic)),
-        ],
-        np.uint64,
-    )
-
-
-def run_cycle(
-    rows: Rows,
-    first: int,
-    peers: int,
-    numbers: Array | None,
-    keys: Array,
-    tick: int,
-    shuffle_length: int,
-) -> int:
-    """One cycle without failures, by the faster kernel that fits; returns exchanges done."""
-    if peers > FAST_VIEW and (rows.view_size, shuffle_length) == (FAST_VIEW, FAST_SHUFFLE):
-        done, _ = cycle_fast(rows.words, rows.octets, first, peers, numbers, keys, tick)
-        return int(done)
-    done, _ = cycle_any(
-        rows.words,
-        rows.octets,
-        first,
-        peers,
-        numbers,
-        None,
-        None,
-        None,
-        keys,
-        tick,
-        rows.view_size,
-        shuffle_length,
-    )
-    return int(done)

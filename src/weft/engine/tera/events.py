@@ -1,6 +1,6 @@
 """Events from publisher to subscribers: outer-cluster routing, then a flood inside the topic.
 
-A publisher that subscribes to the topic diffuses the event itself. Any other takes an access
+A publisher that subscribes to the topic diffuses the event itself. Every other one takes an access
 point from its own table or looks one up by walks, and sends it the event; an event whose lookup
 finds nobody is lost, and counted (TERA, Section 3, "Event Management").
 
@@ -12,24 +12,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from weft import trace
-from weft.engine.core.draws import absorb, base_key, below
+from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.jit import compiled
-from weft.engine.core.layout import Array
 from weft.engine.data.workload import Memberships, membership_of, topic_name
+from weft.engine.tera.access_points import NOT_FOUND, Tables, find
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.lookup import Lookups
-from weft.engine.tera.tables import NOT_FOUND, find
 from weft.engine.tera.world import World
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
 from weft.protocol import delivery
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.wire import Event, Payload
-from weft.rules.draw import stream_of
 from weft.rules.tera import steps_of_each
 
 
@@ -50,37 +48,37 @@ class Events:
 
     world: World
     trace: EventTrace | None = None  # where to write what happens to events
+    forwarded: Numbers | None = None  # counts copies sent, per membership
+    fanout: Ids | None = None  # members send to so many random neighbours; None: to all
     flood: Flood = field(init=False)
     totals: Totals = field(default_factory=Totals)
-    visits_found: list[Array] = field(default_factory=list)
+    visits_found: list[Numbers] = field(default_factory=list)
     _lookups: list[Lookups] = field(default_factory=list)
     # (due cycle, membership, event, publisher)
     _on_the_way: deque[tuple[int, int, int, int]] = field(default_factory=deque)
-    _looked_up: dict[int, Array] = field(default_factory=dict)  # the events of a batch of lookups
+    _looked_up: dict[int, Numbers] = field(default_factory=dict)  # the events of a batch of lookups
     _batches: int = 0
 
     def __post_init__(self) -> None:
         topics = self.world.topics
-        self.flood = Flood(topics.rows, self.world.memberships.offsets, handled=topics.handled)
+        self.flood = Flood(
+            topics.rows,
+            self.world.memberships.offsets,
+            handled=topics.handled,
+            forwarded=self.forwarded,
+            fanout=self.fanout,
+            seed=self.world.seed,
+        )
 
     @property
     def is_over(self) -> bool:
         return not self._lookups and not self._on_the_way and self.flood.is_over
 
-    def publish(self, topics: Array, publishers: Array) -> None:
+    def publish(self, topics: Numbers, publishers: Numbers) -> None:
         """Publish one event per topic named, by the publisher beside it."""
         world = self.world
         held = world.memberships
-        start = _where_to_start(
-            topics,
-            publishers,
-            held.of_peer_offsets,
-            held.of_peer,
-            held.topic_of,
-            world.tables.topics,
-            world.tables.points,
-            world.tables.counts,
-        )
+        start = _where_to_start(topics, publishers, held, world.tables)
         events = self.totals.published + np.arange(len(topics))
         self.totals.published += len(topics)
         self.totals.wanted += int(held.sizes()[topics].sum())
@@ -139,7 +137,7 @@ class Events:
         if len(self._on_the_way) > 1 and due < self._on_the_way[-2][0]:
             self._on_the_way = deque(sorted(self._on_the_way))
 
-    def _look_up(self, topics: Array, publishers: Array, events: Array) -> None:
+    def _look_up(self, topics: Numbers, publishers: Numbers, events: Numbers) -> None:
         settings = self.world.settings
         self.totals.lookups += len(topics)
         self._batches += 1
@@ -152,37 +150,16 @@ class Events:
 
 @compiled
 def _where_to_start(
-    wanted: Array,
-    publishers: Array,
-    of_peer_offsets: Array,
-    of_peer: Array,
-    topic_of: Array,
-    topics: Array,
-    points: Array,
-    counts: Array,
-) -> Array:
+    wanted: Numbers, publishers: Numbers, held: Memberships, tables: Tables
+) -> Numbers:
     """For each event: the publisher's own membership, and what its table has; −1 for none."""
     found = np.full((len(wanted), 2), -1, np.int64)
     for item in range(len(wanted)):
         peer, topic = publishers[item], wanted[item]
-        found[item, 0] = membership_of(of_peer_offsets, of_peer, topic_of, peer, topic)
-        slot = find(topics, counts, peer, topic)
+        found[item, 0] = membership_of(held, peer, topic)
+        slot = find(tables, peer, topic)
         if slot != NOT_FOUND:
-            found[item, 1] = points[peer, slot]
-    return found
-
-
-@compiled
-def _draw_peers(found: Array, peers: int, key: Any) -> None:
-    for item in range(len(found)):
-        found[item] = below(absorb(key, item), peers)
-
-
-def random_peers(count: int, peers: int, seed: int, purpose: str, tick: int) -> Array:
-    """Peers drawn uniformly, with repetition."""
-    found = np.empty(count, np.int64)
-    key = base_key(seed, stream_of(purpose, str(tick)))
-    _draw_peers(found, peers, key)
+            found[item, 1] = tables.points[peer, slot]
     return found
 
 
@@ -219,7 +196,7 @@ class EventTrace:
         for peer, topic in zip(memberships.members, memberships.topic_of, strict=True):
             self._write(0, int(peer), delivery.JOIN, {"topic": topic_name(int(topic))})
 
-    def published(self, cycle: int, topics: Array, publishers: Array) -> None:
+    def published(self, cycle: int, topics: Numbers, publishers: Numbers) -> None:
         for topic, publisher in zip(topics, publishers, strict=True):
             event = Event(peer_of(int(publisher)), 1, len(self._published) + 1, cycle * 1000, b"")
             self._published.append((Topic(topic_name(int(topic))), event))

@@ -10,26 +10,32 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from weft.engine.core.arrays import Numbers, Words
 from weft.engine.core.draws import base_key
-from weft.engine.core.jit import compiled
+from weft.engine.core.jit import Bits, compiled
 from weft.engine.core.layout import (
     ROW_BYTES,
-    Array,
-    Octets,
     Rows,
-    Words,
     empty_rows,
     fill_randomly,
     get_count,
     get_id,
 )
-from weft.engine.data.workload import Memberships, Sizes, spread, topic_name, uniform_sizes
-from weft.engine.tera.cyclon import FAST_SHUFFLE, FAST_VIEW, cycle_any, cycle_fast, overlay_keys
-from weft.engine.tera.exchange import take_out
+from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.tera.cyclon import (
+    FAST_SHUFFLE,
+    FAST_VIEW,
+    Cycle,
+    Span,
+    cycle_any,
+    cycle_fast,
+    fits_fast,
+    overlay_keys,
+    take_out,
+)
 from weft.rules.draw import stream_of
 
 _FAST_FROM = 256
@@ -44,9 +50,9 @@ class Topics:
     rows: Rows
     seed: int
     shuffle_length: int
-    keys: Array = field(init=False)
-    handled: Array | None = None  # counts messages per membership
-    overlays: Array | None = None  # overlay ids per membership, where topics may be in parts
+    keys: Words = field(init=False)
+    handled: Numbers | None = None  # counts messages per membership
+    overlays: Numbers | None = None  # overlay ids per membership, where topics may be in parts
     cycle: int = 0
 
     def __post_init__(self) -> None:
@@ -68,26 +74,20 @@ class Topics:
                 exchanges += sum(run.result() for run in runs)
         return 2 * exchanges
 
-    def isolate(self, memberships: Array) -> None:
-        """Set members apart: they know nobody and nobody knows them."""
-        _isolate(self.rows.words, self.rows.octets, memberships.astype(np.int64))
+    def isolate(self, memberships: Numbers, overlays: Numbers) -> None:
+        """Set members apart: they know nobody and nobody knows them. `overlays` names the part of
+        its topic that each membership is in from now on."""
+        self.overlays = overlays
+        _isolate(self.rows, memberships)
+
+    def cycle_at(self, tick: int) -> Cycle:
+        """What exchanges of one cycle share, with a row of keys for each topic."""
+        return Cycle(self.keys, tick, self.shuffle_length)
 
     def _run_part(self, first: int, end: int) -> int:
-        done: int = cycle_topics(
-            self.rows.words,
-            self.rows.octets,
-            self.memberships.offsets,
-            first,
-            end,
-            self.memberships.members,
-            self.keys,
-            self.cycle,
-            self.rows.view_size,
-            self.shuffle_length,
-            self.handled,
-            self.overlays,
-        )
-        return done
+        cycle = self.cycle_at(self.cycle)
+        part = (first, end)
+        return _run_topics(self.rows, self.memberships, part, cycle, self.handled, self.overlays)
 
     def _parts(self, threads: int) -> list[tuple[int, int]]:
         """Ranges of topics with about equally many memberships."""
@@ -102,77 +102,55 @@ def random_topics(
     seed: int,
     view_size: int = FAST_VIEW,
     shuffle_length: int = FAST_SHUFFLE,
+    handled: Numbers | None = None,
 ) -> Topics:
     """Topic overlays that start from random views."""
     rows = empty_rows(memberships.total, view_size)
     base = base_key(seed, stream_of("engine.first_topic_views"))
-    _fill_topics(rows.words, rows.octets, memberships.offsets, view_size, base)
-    return Topics(memberships, rows, seed, shuffle_length)
-
-
-def subscribe_randomly(peers: int, topics: int, subscriptions: int, seed: int) -> Topics:
-    """Uniform popularity, random members, random first views."""
-    sizes = uniform_sizes(topics, subscriptions, peers, seed)
-    return random_topics(spread(sizes, peers, seed), seed)
+    _fill_topics(rows, memberships.offsets, base)
+    return Topics(memberships, rows, seed, shuffle_length, handled)
 
 
 @compiled
-def _fill_topics(words: Words, octets: Octets, offsets: Sizes, view_size: int, base: Any) -> None:
+def _fill_topics(rows: Rows, offsets: Numbers, base: Bits) -> None:
     for topic in range(len(offsets) - 1):
         first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
-        fill_randomly(words, octets, first, size, min(view_size, size - 1), base)
+        fill_randomly(rows, first, size, min(rows.view_size, size - 1), base)
 
 
 @compiled
-def _isolate(words: Words, octets: Octets, apart: Array) -> None:
-    marked = np.zeros(len(octets) // ROW_BYTES, np.uint8)
+def _isolate(rows: Rows, apart: Numbers) -> None:
+    marked = np.zeros(len(rows.octets) // ROW_BYTES, np.uint8)
     for item in range(len(apart)):
         marked[apart[item]] = 1
     for row in range(len(marked)):
-        for slot in range(get_count(octets, row) - 1, -1, -1):
-            if marked[row] or marked[get_id(words, row, slot)]:
-                take_out(words, octets, row, slot)
+        for slot in range(get_count(rows.octets, row) - 1, -1, -1):
+            if marked[row] or marked[get_id(rows.words, row, slot)]:
+                take_out(rows, row, slot)
 
 
 @compiled
-def cycle_topics(
-    words: Words,
-    octets: Octets,
-    offsets: Sizes,
-    first_topic: int,
-    end_topic: int,
-    members: Array,
-    keys: Array,
-    tick: int,
-    view_size: int,
-    shuffle_length: int,
-    handled: Array | None,
-    overlays: Array | None,
+def _run_topics(
+    rows: Rows,
+    held: Memberships,
+    topics: tuple[int, int],
+    cycle: Cycle,
+    handled: Numbers | None,
+    overlays: Numbers | None,
 ) -> int:
-    """A cycle of the topics first_topic … end_topic−1; returns exchanges done.
+    """A cycle of the topics from the first number up to the second; returns exchanges done.
 
     `handled` and `overlays`, if given, are per membership, as in `cycle_any`.
     """
     total = 0
-    for topic in range(first_topic, end_topic):
-        first, size = offsets[topic], offsets[topic + 1] - offsets[topic]
-        fits = view_size == FAST_VIEW and shuffle_length == FAST_SHUFFLE
+    fits = fits_fast(rows, cycle)
+    for topic in range(topics[0], topics[1]):
+        first, size = held.offsets[topic], held.offsets[topic + 1] - held.offsets[topic]
+        span = Span(first, size)
+        inside = Cycle(cycle.keys[topic], cycle.tick, cycle.shuffle_length)
         if handled is None and overlays is None and fits and size >= _FAST_FROM:
-            done, _ = cycle_fast(words, octets, first, size, members, keys[topic], tick)
+            done, _ = cycle_fast(rows, span, inside, held.members)
         else:
-            done, _ = cycle_any(
-                words,
-                octets,
-                first,
-                size,
-                members,
-                None,
-                handled,
-                overlays,
-                keys[topic],
-                tick,
-                view_size,
-                shuffle_length,
-            )
+            done, _ = cycle_any(rows, span, inside, held.members, None, handled, overlays)
         total += done
     return total

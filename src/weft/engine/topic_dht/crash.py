@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import Bits, absorb, base_key, below
-from weft.engine.core.jit import compiled, i64, u64
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Ids, Octets
+from weft.engine.core.draws import absorb, base_key, below, keyed
+from weft.engine.core.jit import Bits, compiled, i64, u64
 from weft.engine.topic_dht.roles import (
     ABSENT,
     FORWARDS,
@@ -44,26 +43,19 @@ SILENT_PERIODS = 3
 class Children(NamedTuple):
     """What children remember, by membership."""
 
-    live: Array  # uint8
-    known: Array  # int32: forwarders, the parent first
-    counts: Array  # int32: how many of them
-    updated: Array  # uint8: the paper's recupdate
-    silent: Array  # int32: periods without finding anybody
+    live: Octets
+    known: Ids  # forwarders, the parent first
+    counts: Ids  # how many of them
+    updated: Octets  # the paper's recupdate
+    silent: Ids  # periods without finding anybody
 
 
-def survivors(peers: int, percent: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Who is left, by peer, when so many of a hundred crash."""
-    keys = np.empty(peers, np.uint64)
-    _draw_each(keys, base_key(seed, stream_of("engine.topic_dht.crash")))
+def survivors(peers: int, percent: int, seed: int) -> Octets:
+    """Which peers are left when so many of a hundred crash."""
+    keys = keyed(np.arange(peers), base_key(seed, stream_of("engine.topic_dht.crash")))
     live = np.ones(peers, np.uint8)
     live[np.argsort(keys, kind="stable")[: peers * percent // 100]] = 0
     return live
-
-
-@compiled
-def _draw_each(keys: Array, key: Bits) -> None:
-    for item in range(len(keys)):
-        keys[item] = absorb(key, item)
 
 
 @dataclass
@@ -71,7 +63,7 @@ class Crash:
     """Roles after a crash; `lost` children have a dead parent right after it."""
 
     roles: Roles
-    live: npt.NDArray[np.uint8]  # by peer
+    live: Octets  # by peer
     seed: int
     crashed_forwarders: int = field(init=False)
     lost: int = field(init=False)
@@ -95,13 +87,12 @@ class Crash:
 
     def misplaced(self) -> int:
         """Live members that are not where Lemma 4.2 has them."""
-        found: int = _misplaced(self.roles.state, self._children)
-        return found
+        return _misplaced(self.roles.state, self._children)
 
     def run_period(self) -> None:
         self.period += 1
         base = base_key(self.seed, stream_of("engine.topic_dht.router"))
-        key = np.uint64(absorb(base, self.period))
+        key = u64(absorb(base, self.period))
         _run_period(self.roles.state, self._children, self.roles.k, key)
 
     def periods_until_right(self, most: int) -> int | None:
@@ -124,7 +115,7 @@ def remember(state: State, children: Children, one: int) -> None:
     at = lower(state.spots, state.places, low, high, place)
     left, right, count = at - 1, at + 1, 1
     while count <= ALTERNATIVES and (left >= low or right < high):
-        # The next sibling range: whose prefix with the parent is longest on either side.
+        # The next sibling range: the one whose prefix with the parent is longest on either side.
         deep = -1
         if left >= low:
             deep = common_prefix(place, state.places[state.spots[left]])
@@ -171,7 +162,7 @@ def _remember_all(state: State, children: Children) -> None:
 
 @compiled
 def _remove_dead(state: State, children: Children) -> None:
-    """The dead are out of all sets; children whose parent is dead hang on nobody."""
+    """The dead are out of all sets; children of a dead parent have none."""
     for one in range(len(state.parent)):
         if not children.live[one] and state.parent[one] >= 0:
             detach(state, one)

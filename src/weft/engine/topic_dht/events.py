@@ -6,32 +6,325 @@
 
 In the full schemes every subscriber takes part by its place, in the others only forwarders do and
 each hands an event to its children when it gets it first. A child that publishes hands the event
-to its parent, from where it goes on. A round is a hop. Whoever takes part is a subscriber: members
+to its parent, from where it goes on. A round is a hop. All that take part are subscribers: members
 are all there is in a topic's arrays, so that parasites cannot occur here is no finding; whether
 they occur is asked of the machines themselves, in the simulator.
+
+Both ways to spread an event are compiled twins of `weft.rules.treecast`.
+
+*Trees*: members are numbered by their place, so all that share a prefix are a range, and the half
+that a level's links lead to is the other side of a range's cut. Links are not stored: which members
+of a half a member keeps follows from its key, and is computed when it sends. Every member knows all
+others here, so links are complete; where dead members lie in a tree's way, `mended` says whether a
+member that would send to one takes another live member of that half instead.
+
+*Gossip*: by push, a member that gets an event first in one round tells some of its view in the
+next, neither the one it has it from nor the publisher. By push-pull, it tells few, and in the
+rounds after that every member calls one of its view, and whichever of the two lacks the event gets
+it. Views are uniform samples, drawn anew for each event: with Algorithm 2 a view changes between
+two events that are some periods apart, and Lemma 5.1 is about views drawn anew each time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import base_key
-from weft.engine.core.layout import Array
-from weft.engine.topic_dht import gossip, tree
+from weft.engine.core.arrays import Array, Ids, Numbers, Octets, Words
+from weft.engine.core.draws import absorb, base_key, below, keyed, subset_mask
+from weft.engine.core.jit import ONE, Bits, compiled, i64, part, u64
+from weft.engine.core.vector import trailing_zeros
 from weft.engine.topic_dht.roles import FORWARDS, Roles
-from weft.rules import treecast
-from weft.rules.draw import absorb, below, stream_of
+from weft.engine.topic_dht.space import BITS, bit_of, common_prefix
+from weft.rules import draw, treecast
+from weft.rules.draw import stream_of
+from weft.rules.roles import is_closer
 
 Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 LINKS = 4
 """measured (rules/treecast.py): links per level."""
+LINKS_MAX = 32
+"""More links than this per level are not kept."""
 VIEW = 20
 """guess, as in the machines' settings: members of a view."""
+VIEW_MAX = 60
+"""A view is a bit mask while partners are drawn."""
+_ROOTS, _VIEWS = 1_000, 1_001
+"""Items of an event's key beside the numbers of its trees."""
+
+
+class Crowd(NamedTuple):
+    """The members that an event spreads among, and what happened to them."""
+
+    places: Words  # sorted
+    keys: Words  # from which each draws its links
+    live: Octets
+    sent: Numbers  # copies of the event, added up
+    hops: Ids  # the fewest that one of its copies took; −1: none came
+    calls: Numbers  # made in rounds of pulling
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+@part
+def random_place(own: Bits, level: int, randomness: Bits) -> Bits:
+    """A random place of the half across the bit of a level."""
+    below = u64(BITS - 1 - level)
+    tail = (randomness >> u64(1)) >> u64(level)  # in two steps: a shift by 64 is undefined
+    return ((own ^ bit_of(level)) >> below) << below | tail
+
+
+@part
+def cut_at(places: Words, low: int, high: int, depth: int) -> int:
+    """Where a range goes over from 0 to 1 in the bit after a prefix."""
+    bit = bit_of(depth)
+    while low < high:
+        middle = (low + high) // 2
+        if (places[middle] & bit) != u64(0):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@part
+def taken_in(taken: Numbers, count: int, low: int, high: int) -> int:
+    inside = 0
+    for at in range(count):
+        inside += low <= taken[at] and taken[at] < high
+    return inside
+
+
+@compiled
+def closest_left(
+    places: Words, low: int, high: int, place: Bits, taken: Numbers, count: int
+) -> int:
+    """The member of a range closest to a place, those that are taken excepted; one must be left."""
+    while high - low > 1:
+        depth = common_prefix(places[low], places[high - 1])
+        middle = cut_at(places, low, high, depth)
+        near, end = (middle, high) if (place & bit_of(depth)) != u64(0) else (low, middle)
+        if end - near > taken_in(taken, count, near, end):
+            low, high = near, end
+        elif near == low:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def keep_links(
+    crowd: Crowd, one: int, level: int, low: int, high: int, most: int, links: Numbers
+) -> int:
+    """The links of a member to a half, in `links`; returns how many."""
+    places = crowd.places
+    key = absorb(crowd.keys[one], level)
+    count = min(most, high - low)
+    for at in range(count):
+        place = random_place(places[one], level, absorb(key, at))
+        links[at] = closest_left(places, low, high, place, links, at)
+    return count
+
+
+@part
+def delegate(
+    crowd: Crowd, one: int, level: int, links: Numbers, count: int, key: Bits, mended: bool
+) -> int:
+    """Which of its links a member sends to: the closest to a random place of the half. If dead
+    ones are noticed, the closest live one, or −1."""
+    place = random_place(crowd.places[one], level, absorb(key, level))
+    chosen = -1
+    for at in range(count):
+        link = links[at]
+        if mended and not crowd.live[link]:
+            continue
+        if chosen < 0 or is_closer(place, crowd.places[link], crowd.places[chosen]):
+            chosen = i64(link)
+    return chosen
+
+
+@part
+def live_in(crowd: Crowd, low: int, high: int, key: Bits) -> int:
+    """A live member of a range where all links are dead: the first from a drawn one on."""
+    start = low + i64(key % u64(high - low))
+    for step in range(high - low):
+        one = low + (start - low + step) % (high - low)
+        if crowd.live[one]:
+            return one
+    return -1
+
+
+@compiled
+def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -> int:
+    """One event through the tree of one root; returns the messages.
+
+    `event` is the event's key: a member draws its delegates by it and by its own number.
+    """
+    count = len(crowd.places)
+    todo = np.empty((count, 4), np.int32)  # member, its range, its hops
+    links = np.empty(LINKS_MAX, np.int64)
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = root, 0, count, 0
+    crowd.hops[root] = 0
+    have, messages = 1, 0
+    while have:
+        have -= 1
+        one, low, high = i64(todo[have, 0]), i64(todo[have, 1]), i64(todo[have, 2])
+        if not crowd.live[one]:
+            continue
+        hop = i64(todo[have, 3]) + 1
+        key = absorb(event, one)
+        while high - low > 1:
+            level = common_prefix(crowd.places[low], crowd.places[high - 1])
+            middle = cut_at(crowd.places, low, high, level)
+            begin, end = (middle, high) if one < middle else (low, middle)
+            kept = keep_links(crowd, one, level, begin, end, most, links)
+            to = delegate(crowd, one, level, links, kept, key, mended)
+            if to < 0:
+                to = live_in(crowd, begin, end, absorb(key, level))
+            if to >= 0:
+                messages += 1
+                crowd.sent[one] += 1
+                if crowd.hops[to] < 0 or hop < crowd.hops[to]:
+                    crowd.hops[to] = hop
+                todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = to, begin, end, hop
+                have += 1
+            if one < middle:
+                high = middle
+            else:
+                low = middle
+    return messages
+
+
+def roots_of(places: Words, first: int, count: int, key: int) -> list[int]:
+    """Roots for one event: the first, and further members, each the closest of those that are left
+    to a random place."""
+    rest = np.delete(np.arange(len(places)), first)
+    found = [first]
+    while len(rest) and len(found) < count:
+        place = u64(draw.absorb(key, len(found) - 1))
+        nearest = int(np.argmin(places[rest] ^ place))
+        found.append(int(rest[nearest]))
+        rest = np.delete(rest, nearest)
+    return found
+
+
+# --- gossip ---------------------------------------------------------------------------------------
+
+
+@compiled
+def draw_view(view: Numbers, one: int, members: int, most: int, key: Bits) -> int:
+    """The view of a member: so many others, or all; returns how many."""
+    if members - 1 <= most:
+        for at in range(members - 1):
+            view[at] = at + (at >= one)
+        return members - 1
+    have = attempt = 0
+    while have < most:
+        other = below(absorb(key, attempt), members - 1)
+        other += other >= one
+        attempt += 1
+        known = False
+        for at in range(have):
+            known = known or view[at] == other
+        if not known:
+            view[have] = other
+            have += 1
+    return most
+
+
+@compiled
+def partners(
+    view: Numbers, count: int, wanted: int, key: Bits, without: int, nor: int, chosen: Numbers
+) -> int:
+    """So many of a view, two excepted, in `chosen`; returns how many."""
+    others = 0
+    for at in range(count):
+        if view[at] != without and view[at] != nor:
+            view[others] = view[at]
+            others += 1
+    mask = subset_mask(key, others, wanted)
+    have = 0
+    while mask != u64(0):
+        chosen[have] = view[i64(trailing_zeros(mask))]
+        have += 1
+        mask &= mask - ONE
+    return have
+
+
+@part
+def hand(crowd: Crowd, one: int, to: int, step: int) -> bool:
+    """A copy goes to a member; whether it is its first."""
+    crowd.sent[one] += 1
+    if crowd.hops[to] >= 0 or not crowd.live[to]:
+        return False
+    crowd.hops[to] = step
+    return True
+
+
+@compiled
+def push(
+    crowd: Crowd, publisher: int, fanout: int, view_size: int, views: Bits, event: Bits
+) -> tuple[int, int]:
+    """An event by push; returns the copies sent and the last round in which it came to anybody.
+
+    `views` is the key of this event's views, `event` the key by which members choose of them.
+    """
+    members = len(crowd.live)
+    queue, source = np.empty(members, np.int32), np.empty(members, np.int32)
+    view, chosen = np.empty(VIEW_MAX, np.int64), np.empty(VIEW_MAX, np.int64)
+    queue[0], source[0] = publisher, -1
+    crowd.hops[publisher] = 0
+    done, have, copies, last = 0, 1, 0, 0
+    while done < have:
+        one, came_from = i64(queue[done]), i64(source[done])
+        done += 1
+        step = i64(crowd.hops[one]) + 1
+        count = draw_view(view, one, members, view_size, absorb(views, one))
+        count = partners(view, count, fanout, absorb(event, one), came_from, publisher, chosen)
+        for at in range(count):
+            to = chosen[at]
+            copies += 1
+            if hand(crowd, one, to, step):
+                queue[have], source[have] = to, one
+                have += 1
+                last = max(last, step)
+    return copies, last
+
+
+@compiled
+def pull(crowd: Crowd, rounds: int, first: int, view_size: int, views: Bits, event: Bits) -> int:
+    """Rounds in which every live member calls one of its view, after the round `first`; returns
+    the copies sent."""
+    members = len(crowd.live)
+    view = np.empty(VIEW_MAX, np.int64)
+    had = np.empty(members, np.uint8)
+    copies = 0
+    for turn in range(rounds):
+        step = first + turn + 1
+        for one in range(members):
+            had[one] = crowd.hops[one] >= 0
+        for one in range(members):
+            if not crowd.live[one]:
+                continue
+            count = draw_view(view, one, members, view_size, absorb(views, one))
+            if count == 0:
+                continue
+            to = view[below(absorb(absorb(event, one), turn), count)]
+            crowd.calls[one] += 1
+            if not crowd.live[to] or had[one] == had[to]:
+                continue
+            giver, taker = (one, to) if had[one] else (to, one)
+            copies += 1
+            hand(crowd, giver, taker, step)
+    return copies
+
+
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -40,7 +333,7 @@ class Outcome:
 
     members: int  # N_t, dead ones included
     payloads: int  # copies of the event between members
-    handovers: int  # of these, to whom it was handed to be spread
+    handovers: int  # of these, to members that were to spread it
     calls: int  # in rounds of pulling, with or without a copy
     rounds: int  # until the last one that got it had it
     missed: int  # live members that never got it
@@ -48,7 +341,7 @@ class Outcome:
 
 @dataclass
 class Events:
-    """Events in the topics of some roles, and who did the work."""
+    """Events in the topics of some roles, and the work that each member did."""
 
     roles: Roles
     scheme: Scheme
@@ -57,17 +350,17 @@ class Events:
     links: int = LINKS
     view: int = VIEW
     mended: bool = False  # whether dead links are noticed and others taken
-    live: npt.NDArray[np.uint8] | None = None  # by peer; None: everybody
-    sent: npt.NDArray[np.int64] = field(init=False)  # payloads, by membership
-    received: npt.NDArray[np.int64] = field(init=False)  # events, by membership
+    live: Octets | None = None  # by peer; None: everybody
+    sent: Numbers = field(init=False)  # payloads, by membership
+    received: Numbers = field(init=False)  # events, by membership
     _ranked: Array = field(init=False)
-    _live: npt.NDArray[np.uint8] = field(init=False)
+    _live: Octets = field(init=False)
     _number: int = 0
 
     def __post_init__(self) -> None:
         held, state = self.roles.held, self.roles.state
-        if self.links > tree.LINKS_MAX or self.view > gossip.VIEW_MAX:
-            raise ValueError(f"at most {tree.LINKS_MAX} links and {gossip.VIEW_MAX} in a view")
+        if self.links > LINKS_MAX or self.view > VIEW_MAX:
+            raise ValueError(f"at most {LINKS_MAX} links and {VIEW_MAX} in a view")
         self.sent = np.zeros(held.total, np.int64)
         self.received = np.zeros(held.total, np.int64)
         self._ranked = np.lexsort((state.places, held.topic_of))
@@ -90,8 +383,8 @@ class Events:
         held = self.roles.held
         members = np.arange(held.offsets[topic], held.offsets[topic + 1])
         members = members[self._live[members] == 1]
-        key = absorb(int(base_key(self.seed, stream_of("engine.topic_dht.publisher"))), topic)
-        return int(members[below(absorb(key, self._number), len(members))])
+        key = draw.absorb(int(base_key(self.seed, stream_of("engine.topic_dht.publisher"))), topic)
+        return int(members[draw.below(draw.absorb(key, self._number), len(members))])
 
     def publish(
         self, topic: int, publisher: int, roots: int = 1, crash_roots: bool = False
@@ -104,11 +397,13 @@ class Events:
         if not self.is_full and self.roles.parent[publisher] != FORWARDS:
             entry = int(self.roles.parent[publisher])
         first = int(np.flatnonzero(crowd == entry)[0])
-        key = absorb(int(base_key(self.seed, stream_of("engine.topic_dht.event"))), self._number)
+        base = int(base_key(self.seed, stream_of("engine.topic_dht.event")))
+        key = draw.absorb(base, self._number)
         live = self._live
         others, calls = 0, 0
         if self.scheme.endswith("treecast"):
-            chosen = self._roots(crowd, first, roots, key)
+            places = self.roles.state.places[crowd]
+            chosen = roots_of(places, first, roots, draw.absorb(key, _ROOTS))
             others = len(chosen) - 1
             if crash_roots:
                 live = live.copy()
@@ -135,7 +430,7 @@ class Events:
         )
 
     def _arrivals(
-        self, topic: int, publisher: int, crowd: Array, hops: Array, live: Array
+        self, topic: int, publisher: int, crowd: Array, hops: Array, live: Octets
     ) -> tuple[Array, int]:
         """Forwarders hand the event to their children: after how many hops each live member has
         it (−1: it has not), and how many copies that took."""
@@ -157,39 +452,29 @@ class Events:
         arrived[live[start:end] == 0] = -1
         return arrived, copies
 
+    def _crowd(self, crowd: Array, live: Octets) -> Crowd:
+        """These memberships, before an event."""
+        count = len(crowd)
+        return Crowd(
+            self.roles.state.places[crowd],
+            keyed(crowd, base_key(self.seed, stream_of("engine.topic_dht.links"))),
+            live[crowd],
+            np.zeros(count, np.int64),
+            np.full(count, -1, np.int32),
+            np.zeros(count, np.int64),
+        )
+
     # --- trees ------------------------------------------------------------------------------------
 
-    def _roots(self, crowd: Array, first: int, roots: int, key: int) -> list[int]:
-        """The first root's own place in the crowd and those of further ones, as the rule has it."""
-        places = self.roles.state.places[crowd]
-        rest = np.delete(np.arange(len(crowd)), first)
-        found = [first]
-        while len(rest) and len(found) < roots:
-            place = np.uint64(absorb(absorb(key, _ROOTS), len(found) - 1))
-            nearest = int(np.argmin(places[rest] ^ place))
-            found.append(int(rest[nearest]))
-            rest = np.delete(rest, nearest)
-        return found
-
     def _by_trees(
-        self, crowd: Array, roots: list[int], live: Array, key: int
+        self, crowd: Array, roots: list[int], live: Octets, key: int
     ) -> tuple[Array, Array, int]:
-        base = base_key(self.seed, stream_of("engine.topic_dht.links"))
-        some = tree.Crowd(
-            self.roles.state.places[crowd],
-            _keyed(crowd, base),
-            live[crowd],
-            np.zeros(len(crowd), np.int64),
-            np.zeros(len(crowd), np.int64),
-            np.full(len(crowd), -1, np.int32),
-            np.zeros(len(crowd), np.int32),
-        )
+        some = self._crowd(crowd, live)
         payloads, best = 0, np.full(len(crowd), -1, np.int64)
         for number, root in enumerate(roots):
             some.hops[:] = -1
-            event = np.uint64(absorb(key, number))
-            done, _ = tree.spread_tree(some, root, self.links, event, self.mended)
-            payloads += done
+            event = u64(draw.absorb(key, number))
+            payloads += spread_tree(some, root, self.links, event, self.mended)
             later = int(number > 0)  # a further root is told by the first
             came = (some.hops >= 0) & (some.live == 1)
             hops = np.where(came, some.hops + later, -1)
@@ -201,37 +486,14 @@ class Events:
 
     def _by_gossip(self, crowd: Array, first: int, key: int) -> tuple[Array, Array, int, int]:
         count = len(crowd)
-        some = gossip.Crowd(
-            self._live[crowd],
-            np.zeros(count, np.int64),
-            np.zeros(count, np.int64),
-            np.full(count, -1, np.int32),
-            np.zeros(count, np.int64),
-        )
-        views, event = np.uint64(absorb(key, _VIEWS)), np.uint64(absorb(key, 0))
+        some = self._crowd(crowd, self._live)
+        views, event = u64(draw.absorb(key, _VIEWS)), u64(draw.absorb(key, 0))
         fanout = treecast.fanout(count, self.mode)
-        copies, last = gossip.push(some, first, fanout, self.view, views, event)
+        copies, last = push(some, first, fanout, self.view, views, event)
         calls = 0
         if self.mode == "push-pull" and count > 1:
             rounds = treecast.pull_rounds(count)
-            later = np.uint64(absorb(key, 1))
-            more, _ = gossip.pull(some, rounds, last, self.view, views, later)
-            copies += more
+            later = u64(draw.absorb(key, 1))
+            copies += pull(some, rounds, last, self.view, views, later)
             calls = int(some.calls.sum())
         return some.hops.astype(np.int64), some.sent, copies, calls
-
-
-_ROOTS, _VIEWS = 1_000, 1_001
-"""Items of an event's key beside the numbers of its trees."""
-
-
-def _keyed(crowd: Array, base: np.uint64) -> npt.NDArray[np.uint64]:
-    keys = np.empty(len(crowd), np.uint64)
-    tree.fill_keys(keys, crowd, base)
-    return keys
-
-
-def jain(values: npt.NDArray[np.float64]) -> float:
-    """Jain's index: 1 if all are equal, 1/n if one has everything."""
-    squares = float((values**2).sum())
-    return float(values.sum()) ** 2 / (len(values) * squares) if squares else 1.0

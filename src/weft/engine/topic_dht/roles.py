@@ -3,8 +3,8 @@
 Peers subscribe one after the other, each to several of its topics at once; an operation is over
 before the next begins. That is the setting of Lemma 4.2, and what is left of the operations in it
 is what they do to the sets: a new forwarder takes over the children that are closer to it, one that
-stops sends its children, and itself, to whoever is closest, and one with more than k children has
-one of them split until it has not.
+stops sends its children, and itself, to the forwarder closest to each, and one with more than k
+children has one of them split until it has not.
 
 A membership is named by its index, as everywhere in the engine. The forwarders of a topic are a
 sorted stretch of `spots`; the children of a forwarder are a chain of memberships.
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import Bits, absorb, base_key
-from weft.engine.core.jit import compiled, i64, part
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Ids, Numbers, Words, offsets_of
+from weft.engine.core.draws import base_key, keyed
+from weft.engine.core.jit import compiled, i64, part, shared
 from weft.engine.data.workload import Memberships
-from weft.engine.topic_dht.space import Places, affected, closest, is_closer, lower
+from weft.engine.topic_dht.space import affected, closest, lower
 from weft.rules.draw import stream_of
+from weft.rules.roles import Load, is_closer, is_unfair, relieves
 
 FORWARDS, ABSENT = -1, -2
-"""Instead of a parent: a forwarder, and who is not subscribed (yet, or any more)."""
+"""Instead of a parent: of a forwarder, and of a member that is not subscribed (any more)."""
 FORWARD, SPLIT, REPLACE, JOIN = 0, 1, 2, 3
 CHOICES = ("forward", "split", "replace", "join")
 """Names of the choices, as in the rule."""
@@ -39,40 +39,40 @@ over from a parent that did more than its share."""
 class State(NamedTuple):
     """All roles, for kernels."""
 
-    offsets: Array  # int64: where each topic's memberships begin
-    members: Array  # int32: peers, by membership
-    topic_of: Array  # int32
-    places: Places  # by membership
-    parent: Array  # int32: a membership, or FORWARDS, or ABSENT
-    children: Array  # int32: how many
-    first: Array  # int32: the first child, or −1
-    after: Array  # int32: the next child of the same parent, or −1
-    before: Array  # int32: the one before, or −1
-    spots: Array  # int32: forwarders, sorted by place, from each topic's offset on
-    forwarders: Array  # int64: how many each topic has
-    locations: Array  # int32: |L_p|, by peer
-    topics: Array  # int32: |T_p|
-    work: Array  # int32: subscribers served, by peer: itself and its children where it forwards
-    done: Array  # int64: operations by kind
+    offsets: Numbers  # where each topic's memberships begin
+    members: Ids  # peers, by membership
+    topic_of: Ids
+    places: Words  # by membership
+    parent: Ids  # a membership, or FORWARDS, or ABSENT
+    children: Ids  # how many
+    first: Ids  # the first child, or −1
+    after: Ids  # the next child of the same parent, or −1
+    before: Ids  # the one before, or −1
+    spots: Ids  # forwarders, sorted by place, from each topic's offset on
+    forwarders: Numbers  # how many each topic has
+    locations: Ids  # |L_p|, by peer
+    topics: Ids  # |T_p|
+    work: Ids  # subscribers served, by peer: itself and its children where it forwards
+    done: Numbers  # operations by kind
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Who forwards what, and who hangs on whom."""
+    """The forwarders and children of all topics."""
 
     held: Memberships
     k: int
     state: State
 
     @property
-    def parent(self) -> npt.NDArray[np.int32]:
+    def parent(self) -> Ids:
         return self.state.parent
 
     @property
-    def locations(self) -> npt.NDArray[np.int32]:
+    def locations(self) -> Ids:
         return self.state.locations
 
-    def forwarders_of(self, topic: int) -> npt.NDArray[np.int32]:
+    def forwarders_of(self, topic: int) -> Ids:
         """Memberships, sorted by place."""
         first = int(self.state.offsets[topic])
         return self.state.spots[first : first + int(self.state.forwarders[topic])]
@@ -83,12 +83,12 @@ class Roles:
         return {name: int(self.state.done[kind]) for kind, name in enumerate(names)}
 
 
-def empty_roles(held: Memberships, places: Places, k: int) -> Roles:
+def empty_roles(held: Memberships, places: Words, k: int) -> Roles:
     """Nobody has subscribed yet; `places` are the peers'."""
     if k < 1:
         raise ValueError("k is at least 1")
 
-    def whole(size: int, value: int) -> npt.NDArray[np.int32]:
+    def whole(size: int, value: int) -> Ids:
         return np.full(size, value, np.int32)
 
     state = State(
@@ -111,35 +111,27 @@ def empty_roles(held: Memberships, places: Places, k: int) -> Roles:
     return Roles(held, k, state)
 
 
-def subscribed(held: Memberships, places: Places, k: int, seed: int) -> Roles:
+def subscribed(held: Memberships, places: Words, k: int, seed: int) -> Roles:
     """Everybody has subscribed to all it wants, in an order drawn by the seed."""
     roles = empty_roles(held, places, k)
     subscribe(roles, order_of(held.peers, seed))
     return roles
 
 
-def order_of(peers: int, seed: int) -> npt.NDArray[np.int64]:
-    keys = np.empty(peers, np.uint64)
-    _draw_each(keys, base_key(seed, stream_of("engine.topic_dht.order")))
+def order_of(peers: int, seed: int) -> Numbers:
+    keys = keyed(np.arange(peers), base_key(seed, stream_of("engine.topic_dht.order")))
     return np.argsort(keys, kind="stable")
 
 
-@compiled
-def _draw_each(keys: Array, key: Bits) -> None:
-    for item in range(len(keys)):
-        keys[item] = absorb(key, item)
-
-
-def subscribe(roles: Roles, peers: npt.NDArray[np.int64]) -> None:
+def subscribe(roles: Roles, peers: Numbers) -> None:
     """These peers subscribe, one after the other, each to all of its topics at once."""
     first, held = roles.held.of_peer_offsets, roles.held.of_peer
     subscribe_in_turn(roles, [held[first[peer] : first[peer + 1]] for peer in peers])
 
 
-def subscribe_in_turn(roles: Roles, batches: Sequence[Array]) -> None:
+def subscribe_in_turn(roles: Roles, batches: Sequence[Ids]) -> None:
     """One batch after the other; those of one peer's memberships that it subscribes to at once."""
-    sizes = [len(batch) for batch in batches]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(np.array([len(batch) for batch in batches], np.int64))
     flat = np.concatenate([np.zeros(0, np.int32), *batches]).astype(np.int32)
     _subscribe(roles.state, offsets, flat, roles.k)
 
@@ -147,21 +139,23 @@ def subscribe_in_turn(roles: Roles, batches: Sequence[Array]) -> None:
 # --- decisions ------------------------------------------------------------------------------------
 
 
-@part
-def is_unfair(other: int, other_topics: int, mine: int, my_topics: int) -> bool:
-    """The fairness test, from |L_q|, |T_q|, |L_p| and |T_p|."""
-    return (other - 1) * my_topics > (mine + 1) * other_topics
+shared(is_unfair, relieves)
 
 
 @part
-def relieves(mine: int, my_topics: int, work: int, topics: int, children: int) -> bool:
-    """Whether a child takes its parent's place, from the work and topics of both."""
-    taken = children + 1
-    return (work - taken) * my_topics > (mine + taken) * topics
+def load_of(state: State, one: int) -> Load:
+    """What the peer of a membership says of itself in its topic, as `Load` has it."""
+    peer = state.members[one]
+    return Load(
+        i64(state.locations[peer]),
+        i64(state.topics[peer]),
+        i64(state.children[one]),
+        i64(state.work[peer]),
+    )
 
 
 @compiled
-def choose_roles(found: Array, mine: int, my_topics: int, choices: Array) -> None:
+def choose_roles(found: Numbers, mine: int, my_topics: int, choices: Numbers) -> None:
     """What to do in each topic. `found` has a row for each: |L_q|, |T_q| and |C_q| of the closest
     forwarder; |T_q| is 0 where there is nobody."""
     count = len(found)
@@ -177,14 +171,16 @@ def choose_roles(found: Array, mine: int, my_topics: int, choices: Array) -> Non
         choices[most] = SPLIT
         mine += 1
     for at in range(count):
-        if choices[at] == JOIN and is_unfair(found[at, 0], found[at, 1], mine, my_topics):
-            choices[at] = REPLACE
-            mine += 1
+        if choices[at] == JOIN:
+            theirs = Load(i64(found[at, 0]), i64(found[at, 1]), i64(found[at, 2]), 0)
+            if is_unfair(theirs, Load(mine, my_topics, 0, 0)):
+                choices[at] = REPLACE
+                mine += 1
 
 
 @compiled
 def split_target(state: State, forwarder: int) -> int:
-    """Which child shall split: whose share of the children is closest to a half."""
+    """Which child shall split: the one whose share of the children is closest to a half."""
     own, chosen, least = state.places[forwarder], -1, i64(0)
     child = i64(state.first[forwarder])
     while child >= 0:
@@ -272,7 +268,7 @@ def become_forwarder(state: State, one: int) -> None:
 
 @compiled
 def give_up(state: State, one: int) -> None:
-    """Give a location up: the children go to who is closest, if there is anybody."""
+    """Give a location up: the children go to the closest forwarder, if there is any."""
     topic = state.topic_of[one]
     low = state.offsets[topic]
     high = low + state.forwarders[topic]
@@ -325,12 +321,8 @@ def shed(state: State, topic: int, k: int) -> None:
 def _carry_out(state: State, one: int, choice: int, k: int) -> None:
     topic = state.topic_of[one]
     near = closest_of(state, one)
-    peer = state.members[one]
-    if choice == REPLACE:  # the assumption is checked again at entry
-        other = state.members[near]
-        mine, its = state.locations[peer], state.locations[other]
-        if not is_unfair(its, state.topics[other], mine, state.topics[peer]):
-            choice = JOIN
+    if choice == REPLACE and not is_unfair(load_of(state, near), load_of(state, one)):
+        choice = JOIN  # the assumption is checked again at entry
     state.done[choice] += 1
     if choice == JOIN:
         attach(state, one, near)
@@ -341,11 +333,11 @@ def _carry_out(state: State, one: int, choice: int, k: int) -> None:
     if choice == REPLACE:
         step_aside(state, near)
     if choice != FORWARD:
-        shed(state, topic, k)  # who splits may get children from several around it
+        shed(state, topic, k)  # one that splits may get children from several around it
 
 
 @compiled
-def _subscribe(state: State, offsets: Array, batches: Array, k: int) -> None:
+def _subscribe(state: State, offsets: Numbers, batches: Ids, k: int) -> None:
     most = 0
     for batch in range(len(offsets) - 1):
         most = max(most, offsets[batch + 1] - offsets[batch])
@@ -372,20 +364,19 @@ def _subscribe(state: State, offsets: Array, batches: Array, k: int) -> None:
                     _carry_out(state, i64(batches[begin + at]), choices[at], k)
 
 
-# --- topic_dht_relief --------------------------------------------------------------------------
+# --- relief ---------------------------------------------------------------------------------------
 #
-# Children that take over from parents that do more than their share, over arrays.
-#
-# With the machines a child hears of its parent's load once in a period, and asks for its place if
-# the rule says so (`weft.rules.roles.relieves`). Here a period is a pass over all forwarders, in
-# each of which the first child that the rule allows takes over.
+# Children take over from parents that do more than their share. With the machines a child hears of
+# its parent's load once in a period, and asks for its place if the rule says so
+# (`weft.rules.roles.relieves`). Here a period is a pass over all forwarders, in each of which the
+# first child that the rule allows takes over.
 
 
 PERIODS_MAX = 20
 """guess: passes after which it is left as it is; three or four are usual."""
 
 
-def settled(held: Memberships, places: Places, k: int, seed: int) -> Roles:
+def settled(held: Memberships, places: Words, k: int, seed: int) -> Roles:
     """Everybody has subscribed, and no child would take over from its parent any more."""
     roles = subscribed(held, places, k, seed)
     relieve(roles)
@@ -403,13 +394,10 @@ def relieve(roles: Roles, periods: int = PERIODS_MAX) -> int:
 @compiled
 def heir_of(state: State, forwarder: int) -> int:
     """The first child that the rule allows to take over, or −1."""
-    peer = state.members[forwarder]
-    work, topics = i64(state.work[peer]), i64(state.topics[peer])
+    parent = load_of(state, forwarder)
     child = i64(state.first[forwarder])
     while child >= 0:
-        other = state.members[child]
-        mine, my_topics = i64(state.work[other]), i64(state.topics[other])
-        if relieves(mine, my_topics, work, topics, i64(state.children[forwarder])):
+        if relieves(load_of(state, child), parent):
             return child
         child = i64(state.after[child])
     return -1

@@ -1,8 +1,9 @@
 """Where peers lie in the topic-aware DHT, over arrays: closest by XOR, prefixes, ranges.
 
 Inside a topic everybody shares the topic's hash, so a location is the peer's own: here the first
-64 of its 256 bits. As long as no two peers have the same 64 bits (`places_of` sees to it), who is
-closer and how long a prefix is come out as with all of them (`weft.rules.prefix`, `rules.roles`).
+64 of its 256 bits. As long as no two peers have the same 64 bits (`places_of` sees to it), which
+one is closer and how long a prefix is come out as with all of them (`weft.rules.prefix`,
+`rules.roles`).
 
 Forwarders of a topic are a sorted stretch of an array, in which all locations with a common prefix
 lie side by side: a prefix is a range, and one more bit cuts it in two (`cut`).
@@ -10,41 +11,31 @@ lie side by side: a prefix is a range, and one more bit cuts it in two (`cut`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from weft.engine.core.draws import Bits, absorb, base_key
-from weft.engine.core.jit import compiled, i64, part, u64
-from weft.engine.core.layout import Array
+from weft.engine.core.arrays import Ids, Numbers, Words
+from weft.engine.core.draws import base_key, keyed
+from weft.engine.core.jit import ONE, Bits, compiled, i64, part, shared, u64
 from weft.rules.draw import stream_of
-
-Places = npt.NDArray[np.uint64]
+from weft.rules.roles import is_closer
 
 BITS = 64
-_ONE = np.uint64(1)
+
+shared(is_closer)
 
 
-def places_of(peers: int, seed: int) -> Places:
+def places_of(peers: int, seed: int) -> Words:
     """A random place for each peer, as a hash would give it."""
-    places = np.empty(peers, np.uint64)
-    _fill(places, base_key(seed, stream_of("engine.topic_dht.place")))
+    places = keyed(np.arange(peers), base_key(seed, stream_of("engine.topic_dht.place")))
     if len(np.unique(places)) < peers:
         raise ValueError("two peers have the same place; take another seed")
     return places
 
 
-@compiled
-def _fill(places: Places, key: Any) -> None:
-    for peer in range(len(places)):
-        places[peer] = absorb(key, peer)
-
-
 @part
 def bit_of(depth: int) -> Bits:
     """The bit that follows a prefix of so many bits."""
-    return _ONE << u64(BITS - 1 - depth)
+    return ONE << u64(BITS - 1 - depth)
 
 
 @part
@@ -58,13 +49,8 @@ def common_prefix(one: Bits, other: Bits) -> int:
 
 
 @part
-def is_closer(place: Bits, one: Bits, other: Bits) -> bool:
-    return bool((one ^ place) < (other ^ place))
-
-
-@part
-def cut(spots: Array, places: Places, low: int, high: int, depth: int) -> int:
-    """Where a range of members, who share `depth` bits, goes over from 0 to 1 in the next bit."""
+def cut(spots: Ids, places: Words, low: int, high: int, depth: int) -> int:
+    """Where a range of members that share `depth` bits goes over from 0 to 1 in the next bit."""
     bit = bit_of(depth)
     while low < high:
         middle = (low + high) // 2
@@ -76,14 +62,14 @@ def cut(spots: Array, places: Places, low: int, high: int, depth: int) -> int:
 
 
 @part
-def shared_depth(spots: Array, places: Places, low: int, high: int) -> int:
+def shared_depth(spots: Ids, places: Words, low: int, high: int) -> int:
     """How many bits all members of a range share: the first and the last differ soonest."""
     return common_prefix(places[spots[low]], places[spots[high - 1]])
 
 
 @compiled
-def closest(spots: Array, places: Places, low: int, high: int, place: Bits) -> int:
-    """Who of a range is closest to a place: its index in `spots`, or −1 if there is nobody."""
+def closest(spots: Ids, places: Words, low: int, high: int, place: Bits) -> int:
+    """The member of a range closest to a place: its index in `spots`, or −1 if there is none."""
     if low == high:
         return -1
     while high - low > 1:
@@ -97,7 +83,7 @@ def closest(spots: Array, places: Places, low: int, high: int, place: Bits) -> i
 
 
 @compiled
-def lower(spots: Array, places: Places, low: int, high: int, place: Bits) -> int:
+def lower(spots: Ids, places: Words, low: int, high: int, place: Bits) -> int:
     """The first of a range that does not lie before a place."""
     while low < high:
         middle = (low + high) // 2
@@ -109,7 +95,7 @@ def lower(spots: Array, places: Places, low: int, high: int, place: Bits) -> int
 
 
 @compiled
-def affected(spots: Array, places: Places, low: int, high: int, at: int) -> tuple[int, int, int]:
+def affected(spots: Ids, places: Words, low: int, high: int, at: int) -> tuple[int, int, int]:
     """The members of a range that share the longest prefix with the one at an index, as in
     `rules.roles.affected`: all of first … end − 1 but the one itself; and the prefix's length."""
     place = places[spots[at]]
@@ -133,10 +119,10 @@ def affected(spots: Array, places: Places, low: int, high: int, at: int) -> tupl
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def table_sizes(first: Places, second: Places, bucket: int) -> npt.NDArray[np.int64]:
+def table_sizes(first: Words, second: Words, bucket: int) -> Numbers:
     """How many entries the table of each location has once every bucket is as full as it gets.
 
-    A location is two words: the topic's and the peer's. A bucket holds up to so many of those who
+    A location is two words: the topic's and the peer's. A bucket holds up to so many of those that
     share exactly so many leading bits.
     """
     order = np.lexsort((second, first))
@@ -146,14 +132,14 @@ def table_sizes(first: Places, second: Places, bucket: int) -> npt.NDArray[np.in
 
 
 @part
-def _prefix_of_pair(first: Places, second: Places, one: int, other: int) -> int:
+def _prefix_of_pair(first: Words, second: Words, one: int, other: int) -> int:
     if first[one] != first[other]:
         return common_prefix(first[one], first[other])
     return BITS + common_prefix(second[one], second[other])
 
 
 @compiled
-def _table_sizes(first: Places, second: Places, bucket: int) -> npt.NDArray[np.int64]:
+def _table_sizes(first: Words, second: Words, bucket: int) -> Numbers:
     """Of sorted locations: down the tree of prefixes, each fork adds the other side to both."""
     count = len(first)
     sizes = np.zeros(count, np.int64)

@@ -14,6 +14,7 @@ from weft.lab.figures import colour, panels, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
+from weft.rules.fairness import jain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,15 +46,15 @@ def fairness(rows: DataFrame) -> DataFrame:
     share = F.col("sent") / F.col("received")
     location_share = F.col("locations") / F.col("topics_held")
 
-    def jain(name: str) -> Column:
-        return F.pow(F.sum(name), 2) / F.count(name) / F.sum(F.col(name) * F.col(name))
+    def evenness(name: str) -> Column:
+        return jain(F.sum(name), F.sum(F.col(name) * F.col(name)), F.count(name))
 
     shares = rows.transform(named_by_links).withColumns(
         {"share": share, "location_share": location_share}
     )
     return shares.groupBy("way", "seed").agg(
-        jain("share").alias("jain"),
-        jain("location_share").alias("jain_roles"),
+        evenness("share").alias("jain"),
+        evenness("location_share").alias("jain_roles"),
         F.avg("share").alias("mean"),
         F.max("share").alias("most"),
         (F.sum("sent") / F.sum("received")).alias("copies"),

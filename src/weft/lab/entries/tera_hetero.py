@@ -12,6 +12,7 @@ from weft.lab.figures import colour, marker, panels, plain_log, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked, together
+from weft.rules.fairness import jain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +60,7 @@ def fairness(rows: DataFrame) -> DataFrame:
     return peers.groupBy("choice", "seed").agg(
         F.corr("capacity_rank", "load_rank").alias("ranks"),
         F.corr("capacity_rank", "forwarded_rank").alias("sent"),
-        (F.pow(F.sum("busy"), 2) / F.count("busy") / squares).alias("jain"),
+        jain(F.sum("busy"), squares, F.count("busy")).alias("jain"),
         weakest.alias("weakest"),
         (weakest / F.avg("busy")).alias("weakest_share"),
         F.first("delivery").alias("delivery"),

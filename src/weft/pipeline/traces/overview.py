@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from weft.pipeline.schemas import FIGURE, selected
 from weft.protocol import delivery
+from weft.rules.fairness import jain
 from weft.trace import GROUPS
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -140,12 +141,11 @@ def _shared(*names: str) -> Callable[[DataFrame], DataFrame]:
             "place", F.row_number().over(Window.orderBy("x"))
         )
         number, whole = F.count(F.lit(1)), F.nullif(F.sum("x"), F.lit(0.0))
-        jain = whole * whole / (number * F.sum(F.col("x") * F.col("x")))
         gini = 2 * F.sum(F.col("place") * F.col("x")) / (number * whole) - (number + 1) / number
         return ordered.select(
             F.avg("x").alias("load_mean"),
             F.max("x").alias("load_max"),
-            jain.alias("load_jain"),
+            jain(whole, F.sum(F.col("x") * F.col("x")), number).alias("load_jain"),
             gini.alias("load_gini"),
         )
 

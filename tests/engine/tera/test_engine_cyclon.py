@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from benchmarks.graph import Shape, indegrees, random_shape, shape
+from scipy.stats import ks_2samp
 
 from weft.engine.core.layout import ROW_BYTES, empty_rows, random_rows
-from weft.engine.core.stats import Shape, indegrees, ks_distance, random_shape, shape
+from weft.engine.data.workload import spread, uniform_sizes
 from weft.engine.tera.cyclon import Overlay, random_overlay
-from weft.engine.tera.topics import subscribe_randomly
+from weft.engine.tera.topics import random_topics
 
 
 def views_are_sound(overlay: Overlay) -> None:
@@ -69,7 +71,7 @@ def test_first_views_are_random() -> None:
     assert degrees.sum() == 40_000
     # in-degrees of random views are binomial: deviation sqrt(20)
     assert degrees.std() == pytest.approx(np.sqrt(20), rel=0.1)
-    assert ks_distance(degrees, indegrees(random_rows(2_000, 20, 10), 2_000)) < 0.06
+    assert ks_2samp(degrees, indegrees(random_rows(2_000, 20, 10), 2_000)).statistic < 0.06
 
 
 def test_a_seed_decides_the_run() -> None:
@@ -94,7 +96,8 @@ def test_threads_do_not_change_a_result() -> None:
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_topics_shared_out_over_threads_stay_the_same(threads: int) -> None:
-    alone, shared = (subscribe_randomly(1_000, 40, 9_000, 3) for _ in range(2))
+    held = spread(uniform_sizes(40, 9_000, 1_000, 3), 1_000, 3)
+    alone, shared = (random_topics(held, 3) for _ in range(2))
     assert alone.run(10) == shared.run(10, threads=threads)
     assert np.array_equal(alone.rows.octets, shared.rows.octets)
 

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from weft.engine.data import grid as module
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw, draw_grid
 from weft.engine.data.workload import Memberships
 from weft.rules.draw import absorb, stream_of
@@ -121,8 +120,3 @@ def test_a_grid_is_refused_where_it_makes_no_sense() -> None:
         PowerLaw(2.0, 0.0, 1.0)
     with pytest.raises(ValueError, match="at least one"):
         Grid(nodes=0)
-
-
-def test_draws_do_not_depend_on_how_many_are_drawn() -> None:
-    few, many = module._uniforms(5, module._key(1, "x")), module._uniforms(9, module._key(1, "x"))
-    assert few.tolist() == many[:5].tolist()

@@ -1,11 +1,11 @@
-"""The order of turns: everybody once, and at random."""
+"""Draws of the engine: the order of turns (everybody once, and at random), and many at once."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from weft.engine.core.draws import absorb, base_key, domain_bits, scrambled
+from weft.engine.core.draws import absorb, base_key, domain_bits, scrambled, uniforms
 from weft.rules.draw import stream_of
 
 ORDERS = 4_000
@@ -49,7 +49,7 @@ def test_either_of_two_is_as_likely_to_be_first(orders: np.ndarray) -> None:
             assert abs(share - 0.5) < 4.5 * 0.5 / np.sqrt(ORDERS)
 
 
-def test_whoever_acted_does_not_tell_who_is_next(orders: np.ndarray) -> None:
+def test_a_turn_does_not_tell_which_is_next(orders: np.ndarray) -> None:
     pairs = np.zeros((20, 20), np.int64)
     np.add.at(pairs, (orders[:, :-1].ravel(), orders[:, 1:].ravel()), 1)
     counts = pairs[~np.eye(20, dtype=bool)]
@@ -59,3 +59,8 @@ def test_whoever_acted_does_not_tell_who_is_next(orders: np.ndarray) -> None:
 
 def test_cycles_have_orders_of_their_own() -> None:
     assert not np.array_equal(order(100, 1), order(100, 2))
+
+
+def test_draws_do_not_depend_on_how_many_are_drawn() -> None:
+    few, many = uniforms(5, base_key(1, 7)), uniforms(9, base_key(1, 7))
+    assert few.tolist() == many[:5].tolist()

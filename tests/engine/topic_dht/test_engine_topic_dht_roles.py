@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topic_dht_reference import BITS, Network
 
+from weft.engine.core.arrays import jain, offsets_of
 from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
-from weft.engine.topic_dht.events import jain
 from weft.engine.topic_dht.roles import (
     ABSENT,
     CHOICES,
@@ -20,7 +20,6 @@ from weft.engine.topic_dht.roles import (
     heir_of,
     order_of,
     relieve,
-    relieves,
     subscribe,
     subscribed,
 )
@@ -33,7 +32,7 @@ crowds = st.sets(places64 | st.integers(0, 15), min_size=1, max_size=30)
 
 
 def held_of(groups: list[set[int]], peers: int) -> Memberships:
-    offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
+    offsets = offsets_of(np.array([len(group) for group in groups]))
     members = np.array([peer for group in groups for peer in sorted(group)], np.int32)
     return memberships(peers, offsets, members)
 
@@ -72,13 +71,6 @@ def test_which_role_where(found: list[roles.Load | None], locations: int, more: 
     choose_roles(rows, mine.locations, mine.topics, choices)
     expected = roles.choose_roles(dict(enumerate(found)), mine)
     assert [CHOICES[each] for each in choices] == [expected[at] for at in range(len(found))]
-
-
-@given(*[st.integers(0, 40)] * 5)
-def test_who_takes_over(mine: int, my_topics: int, work: int, topics: int, children: int) -> None:
-    parent = roles.Load(1, topics, children, work)
-    expected = roles.relieves(roles.Load(0, my_topics, 0, mine), parent)
-    assert relieves(mine, my_topics, work, topics, children) == expected
 
 
 @given(crowds, st.integers(1, 4))

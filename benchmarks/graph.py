@@ -7,17 +7,15 @@ knows the other), as in Cyclon's own evaluation, over sampled peers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.draws import absorb, base_key, below
-from weft.engine.core.jit import compiled
-from weft.engine.core.layout import Array, Rows, random_rows
+from weft.engine.core.jit import Bits, compiled
+from weft.engine.core.layout import Rows, get_count, get_id, random_rows
 from weft.rules.draw import stream_of
-
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,51 +28,55 @@ class Shape:
     path_length: float
 
 
+class Links(NamedTuple):
+    """A graph's links both ways, without repeats: peer p has neighbours offsets[p] … [p+1]."""
+
+    offsets: Numbers
+    neighbours: Ids
+
+
 @compiled
-def _count_in_links(words: Array, octets: Array, peers: int, degrees: Array) -> None:
+def _count_in_links(rows: Rows, peers: int, degrees: Ids) -> None:
     for row in range(peers):
-        for slot in range(octets[row * 128 + 100]):
-            degrees[words[row * 32 + slot]] += 1
+        for slot in range(get_count(rows.octets, row)):
+            degrees[get_id(rows.words, row, slot)] += 1
 
 
-def indegrees(rows: Rows, peers: int) -> npt.NDArray[np.int32]:
+def indegrees(rows: Rows, peers: int) -> Ids:
     """How many views hold each peer."""
     degrees = np.zeros(peers, np.int32)
-    _count_in_links(rows.words, rows.octets, peers, degrees)
+    _count_in_links(rows, peers, degrees)
     return degrees
 
 
-def undirected(rows: Rows, peers: int) -> tuple[Counts, npt.NDArray[np.int32]]:
-    """The graph's links both ways, without repeats, as (offsets, neighbours), ascending."""
+def undirected(rows: Rows, peers: int) -> Links:
     used = np.arange(rows.view_size)[None, :] < rows.counts()[:peers, None]
     known = rows.ids()[:peers, : rows.view_size][used].astype(np.int64)
     knows = np.repeat(np.arange(peers, dtype=np.int64), rows.counts()[:peers])
     links = np.unique(np.concatenate([knows * peers + known, known * peers + knows]))
     offsets = np.searchsorted(links, np.arange(peers + 1, dtype=np.int64) * peers)
-    return offsets, (links % peers).astype(np.int32)
+    return Links(offsets, (links % peers).astype(np.int32))
 
 
 @compiled
-def _clustering_of(peer: int, offsets: Array, neighbours: Array, marks: Array) -> float:
+def _clustering_of(peer: int, links: Links, marks: Numbers) -> float:
     """The share of pairs of neighbours that are neighbours of each other."""
-    first, end = offsets[peer], offsets[peer + 1]
+    first, end = links.offsets[peer], links.offsets[peer + 1]
     degree = end - first
     if degree < 2:
         return 0.0
     for at in range(first, end):
-        marks[neighbours[at]] = peer + 1
+        marks[links.neighbours[at]] = peer + 1
     linked = 0
     for at in range(first, end):
-        other = neighbours[at]
-        for further in range(offsets[other], offsets[other + 1]):
-            linked += marks[neighbours[further]] == peer + 1
+        other = links.neighbours[at]
+        for further in range(links.offsets[other], links.offsets[other + 1]):
+            linked += marks[links.neighbours[further]] == peer + 1
     return float(linked / (degree * (degree - 1)))
 
 
 @compiled
-def _mean_distance_from(
-    start: int, offsets: Array, neighbours: Array, distance: Array, queue: Array
-) -> float:
+def _mean_distance_from(start: int, links: Links, distance: Ids, queue: Ids) -> float:
     """The mean number of hops to all peers that can be reached, by breadth-first search."""
     distance[:] = -1
     distance[start] = 0
@@ -83,8 +85,8 @@ def _mean_distance_from(
     while done < found:
         peer = queue[done]
         done += 1
-        for at in range(offsets[peer], offsets[peer + 1]):
-            other = neighbours[at]
+        for at in range(links.offsets[peer], links.offsets[peer + 1]):
+            other = links.neighbours[at]
             if distance[other] < 0:
                 distance[other] = distance[peer] + 1
                 total += distance[other]
@@ -94,20 +96,19 @@ def _mean_distance_from(
 
 
 @compiled
-def _sampled(
-    offsets: Array, neighbours: Array, peers: int, key: Any, samples: int, searches: int
-) -> tuple[float, float]:
+def _sampled(links: Links, key: Bits, samples: int, searches: int) -> tuple[float, float]:
+    peers = len(links.offsets) - 1
     marks = np.zeros(peers, np.int64)
     clustering = 0.0
     for item in range(samples):
         peer = item if samples == peers else below(absorb(key, item), peers)
-        clustering += _clustering_of(peer, offsets, neighbours, marks)
+        clustering += _clustering_of(peer, links, marks)
     distance = np.empty(peers, np.int32)
     queue = np.empty(peers, np.int32)
     length = 0.0
     for item in range(searches):
         start = below(absorb(key, samples + item), peers)
-        length += _mean_distance_from(start, offsets, neighbours, distance, queue)
+        length += _mean_distance_from(start, links, distance, queue)
     return clustering / samples, length / searches
 
 
@@ -115,9 +116,8 @@ def shape(rows: Rows, peers: int, seed: int, samples: int = 20_000, searches: in
     """The figures of an overlay; clustering of all its peers, or of so many of them."""
     samples = min(samples, peers)
     degrees = indegrees(rows, peers)
-    offsets, neighbours = undirected(rows, peers)
     key = base_key(seed, stream_of("engine.stats"))
-    clustering, length = _sampled(offsets, neighbours, peers, key, samples, searches)
+    clustering, length = _sampled(undirected(rows, peers), key, samples, searches)
     return Shape(float(degrees.mean()), float(degrees.std()), clustering, length)
 
 
@@ -130,11 +130,3 @@ def exponent(sizes: list[float], costs: list[float]) -> float:
     """The slope of log cost against log size: 1 is linear growth."""
     slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
     return float(slope)
-
-
-def ks_distance(one: Array, other: Array) -> float:
-    """Kolmogorov–Smirnov: the largest gap between two samples' distribution functions."""
-    values = np.unique(np.concatenate([one, other]))
-    first = np.searchsorted(np.sort(one), values, side="right") / len(one)
-    second = np.searchsorted(np.sort(other), values, side="right") / len(other)
-    return float(np.abs(first - second).max())

@@ -5,21 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.data.workload import spread
-from weft.engine.tera.collide import estimate, ideal_estimates
-from weft.engine.tera.costs import measure
-from weft.engine.tera.cyclon import random_overlay
-from weft.engine.tera.events import Events, random_peers
-from weft.engine.tera.flood import Flood, flood_general
-from weft.engine.tera.lookup import Ground, Lookups
-from weft.engine.tera.tables import (
+from weft.engine.core.draws import random_peers
+from weft.engine.data.workload import spread, uniform_sizes
+from weft.engine.tera.access_points import (
     NOT_FOUND,
     empty_tables,
-    settled_base,
+    settled,
     settled_point,
     settled_tables,
 )
-from weft.engine.tera.topics import random_topics, subscribe_randomly
+from weft.engine.tera.collide import estimate, ideal_estimates
+from weft.engine.tera.costs import measure
+from weft.engine.tera.cyclon import random_overlay
+from weft.engine.tera.events import Events
+from weft.engine.tera.flood import Flood, flood_general
+from weft.engine.tera.lookup import Ground, Lookups
+from weft.engine.tera.topics import random_topics
 from weft.engine.tera.world import Settings, build
 from weft.rules import collide
 from weft.rules.sizing import Deployment, lookup_success, per_notification, tera_costs
@@ -69,14 +70,12 @@ def test_access_points_are_uniform_over_subscribers(
 
 def test_topics_that_nobody_advertises_vanish() -> None:
     held = spread(np.full(30, 20), 300, 2)
-    world = build(Settings(table_size=10, exchange_in_topics=False, settled=True), held, 2)
-    silent = held.offsets[1]
-    before = world.tables.times_held(30)[0]
-    # The members of topic 0 stop advertising it: its memberships leave the lists.
-    keep = held.of_peer >= silent
+    # The members of topic 0 do not advertise it: its memberships are not in the lists.
+    keep = held.of_peer >= held.offsets[1]
     offsets = np.concatenate([[0], np.cumsum(keep)])[held.of_peer_offsets]
-    object.__setattr__(held, "of_peer", held.of_peer[keep])
-    object.__setattr__(held, "of_peer_offsets", offsets)
+    silent = held._replace(of_peer=held.of_peer[keep], of_peer_offsets=offsets)
+    world = build(Settings(table_size=10, exchange_in_topics=False, settled=True), silent, 2)
+    before = world.tables.times_held(30)[0]
     world.run(1_500)
     assert before > 50
     assert world.tables.times_held(30)[0] < before / 20
@@ -90,7 +89,7 @@ def test_settled_tables_can_be_asked_for_without_being_kept() -> None:
         for topic in range(25):
             slot = np.flatnonzero(tables.topics[peer, :7] == topic)
             wanted = tables.points[peer, slot[0]] if len(slot) else NOT_FOUND
-            found = settled_point(deck, held.offsets, settled_base(3), 7, peer, topic)
+            found = settled_point(deck, held.offsets, settled(3, 7), peer, topic)
             assert found == wanted
     assert (deck == np.arange(25)).all()
     assert (tables.counts == 7).all()
@@ -160,7 +159,7 @@ def test_a_flood_reaches_everybody_and_costs_every_link_once() -> None:
 
 
 def test_floods_stay_in_their_topics() -> None:
-    topics = subscribe_randomly(500, 20, 3_000, 8)
+    topics = random_topics(spread(uniform_sizes(20, 3_000, 500, 8), 500, 8), 8)
     held = topics.memberships
     flood = Flood(topics.rows, held.offsets, keep_seen=True)
     events = [flood.start(topic, int(held.offsets[topic])) for topic in range(20)]
@@ -215,9 +214,9 @@ def test_parts_of_a_topic_meet_and_become_one() -> None:
     held = spread(np.array([60, 30]), 200, 12)
     world = build(Settings(advertise_every=1, advertise_to=20, table_size=4), held, 12)
     half = np.arange(held.offsets[0], held.offsets[0] + 30)
-    world.topics.overlays = np.zeros(held.total, np.int64)
-    world.topics.overlays[half] = 5
-    world.topics.isolate(np.arange(held.offsets[0], held.offsets[1]))
+    overlays = np.zeros(held.total, np.int64)
+    overlays[half] = 5
+    world.topics.isolate(np.arange(held.offsets[0], held.offsets[1]), overlays)
     for part in (half, np.arange(held.offsets[0] + 30, held.offsets[1])):
         for row in part:  # a ring within each part
             other = part[(list(part).index(row) + 1) % len(part)]
@@ -226,7 +225,7 @@ def test_parts_of_a_topic_meet_and_become_one() -> None:
     world.run(40)
     assert world.met[0] > 0
     assert world.met[1] == 0  # the other topic was never in parts
-    assert (world.topics.overlays[: held.offsets[1]] == 0).all()
+    assert (overlays[: held.offsets[1]] == 0).all()
     flood = Flood(world.topics.rows, held.offsets)
     event = flood.start(0, int(half[0]))
     while not flood.is_over:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.data.grid import Grid, PowerLaw, draw_grid, shuffled
-from weft.engine.data.powerlaw import (
-    Values,
-    correlations,
-    distance_of,
-    exponent_of,
-    fit,
-    most_popular,
-    zeta,
-)
+from weft.engine.core.arrays import Array
+from weft.engine.data.correlation import correlations, most_popular, shuffled
+from weft.engine.data.grid import Grid, PowerLaw, draw_grid
+from weft.engine.data.powerlaw import distance_of, exponent_of, fit, zeta
 from weft.engine.data.workload import Memberships, memberships, spread
 
 
-def counted(data: Values) -> tuple[Values, Values]:
+def counted(data: Array) -> tuple[Array, Array]:
     values, counts = np.unique(data, return_counts=True)
     return values, counts
 
 
-def power_law(exponent: float, least: int, size: int, seed: int) -> Values:
+def power_law(exponent: float, least: int, size: int, seed: int) -> Array:
     """Whole numbers by the law itself: the inverse of its exact distribution up to a far end."""
     values = np.arange(least, 2_000_000, dtype=np.float64)
     shares = np.cumsum(values**-exponent)

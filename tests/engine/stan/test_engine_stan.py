@@ -9,8 +9,8 @@ from scipy import sparse
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import memberships
 from weft.engine.stan import overlays as stan
-from weft.engine.stan.fitness import clustering, diameter, fewest, fitness
-from weft.engine.stan.overlays import IDEAL, Config, Overlays
+from weft.engine.stan.fitness import clustering, diameter, fitness
+from weft.engine.stan.overlays import IDEAL, Config, Overlays, fewest
 from weft.rules.stan import PATIENCE, view_size
 
 

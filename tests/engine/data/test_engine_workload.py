@@ -62,7 +62,7 @@ def test_memberships_are_found_from_either_side() -> None:
     held = spread(np.array([3, 7, 2]), 10, 1)
     for peer in range(10):
         for topic in range(3):
-            found = membership_of(held.of_peer_offsets, held.of_peer, held.topic_of, peer, topic)
+            found = membership_of(held, peer, topic)
             rows = range(held.offsets[topic], held.offsets[topic + 1])
             wanted = [row for row in rows if held.members[row] == peer]
             assert found == (wanted[0] if wanted else -1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.graph import indegrees
 
 from weft.engine.core.layout import random_rows
-from weft.engine.core.stats import indegrees
 from weft.engine.data.workload import spread
-from weft.engine.tera.churn import ChurnWorld, Rates, build
-from weft.engine.tera.exchange import join
-from weft.engine.tera.world import Settings
+from weft.engine.tera.cyclon import join
+from weft.engine.tera.world import ChurnWorld, Rates, Settings, build_churning
 from weft.rules.sizing import stale_share
 
 CYCLES = 60
@@ -18,7 +17,7 @@ CYCLES = 60
 
 def run(rates: Rates, seed: int = 1, peers: int = 600, topics: int = 12) -> ChurnWorld:
     held = spread(np.full(topics, 100), peers, seed)
-    world = build(Settings(table_size=6, visits=20), rates, held, CYCLES, seed)
+    world = build_churning(Settings(table_size=6, visits=20), rates, held, CYCLES, seed)
     for _ in range(CYCLES):
         world.step()
     return world
@@ -69,9 +68,7 @@ def test_newcomers_are_known_as_well_as_others() -> None:
     alive = np.ones(peers + newcomers, np.uint8)
     for item in range(newcomers):
         member = (item * 37) % peers
-        messages = join(
-            rows.words, rows.octets, peers + item, member, alive, 20, 8, np.uint64(item)
-        )
+        messages = join(rows, peers + item, member, alive, 8, np.uint64(item))
         assert messages > 20
     known = indegrees(rows, peers + newcomers)
     assert known[peers:].mean() == pytest.approx(20, abs=3)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.engine.core.arrays import jain
 from weft.engine.data.workload import spread, zipf_sizes
-from weft.engine.topic_dht import gossip, tree
 from weft.engine.topic_dht.crash import ALTERNATIVES, Crash, survivors
-from weft.engine.topic_dht.events import SCHEMES, Events, jain
+from weft.engine.topic_dht.events import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
 from weft.engine.topic_dht.space import places_of
 from weft.rules import treecast
@@ -21,17 +21,15 @@ bits64 = st.integers(0, 2**64 - 1)
 crowds = st.sets(bits64 | st.integers(0, 31), min_size=1, max_size=40)
 
 
-def tree_of(places: list[int], keys: list[int], dead: set[int]) -> tree.Crowd:
+def crowd_of(places: list[int], keys: list[int], dead: set[int]) -> Crowd:
     count = len(places)
-    live = np.array([one not in dead for one in range(count)], np.uint8)
-    return tree.Crowd(
+    return Crowd(
         np.array(places, np.uint64),
         np.array(keys, np.uint64),
-        live,
-        np.zeros(count, np.int64),
+        np.array([one not in dead for one in range(count)], np.uint8),
         np.zeros(count, np.int64),
         np.full(count, -1, np.int32),
-        np.full(count, -1, np.int32),
+        np.zeros(count, np.int64),
     )
 
 
@@ -40,8 +38,8 @@ def tree_of(places: list[int], keys: list[int], dead: set[int]) -> tree.Crowd:
 
 def tree_by_the_rules(
     places: list[int], keys: list[int], root: int, most: int, event: int, dead: set[int]
-) -> dict[int, tuple[int, int, int]]:
-    """Hops, charge and messages sent of each member that an event reaches."""
+) -> dict[int, tuple[int, int]]:
+    """Hops and messages sent of each member that an event reaches."""
     found = {}
     todo = [(root, treecast.ROOT_CHARGE, 0)]
     while todo:
@@ -56,7 +54,7 @@ def tree_by_the_rules(
         chosen = treecast.delegates(own, charge, links, absorb(event, one), BITS)
         if one in dead:
             chosen = []
-        found[one] = (hops, charge, len(chosen))
+        found[one] = (hops, len(chosen))
         todo += [(places.index(place), its, hops + 1) for place, its in chosen]
     return found
 
@@ -70,18 +68,16 @@ def test_trees_come_out_as_by_the_rules(
     keys = [absorb(seed, one) for one in range(len(places))]
     numbers = st.integers(0, len(places) - 1)
     root, dead = data.draw(numbers), data.draw(st.sets(numbers, max_size=3))
-    some = tree_of(places, keys, dead)
-    messages, deepest = tree.spread_tree(some, root, most, np.uint64(event), False)
+    some = crowd_of(places, keys, dead)
+    messages = spread_tree(some, root, most, np.uint64(event), False)
     expected = tree_by_the_rules(places, keys, root, most, event, dead)
     found = {
-        one: (int(some.hops[one]), int(some.charges[one]), int(some.sent[one]))
+        one: (int(some.hops[one]), int(some.sent[one]))
         for one in range(len(places))
         if some.hops[one] >= 0
     }
     assert found == expected
-    assert messages == len(expected) - 1 == some.got.sum()
-    alive = [hop for one, (hop, _, _) in expected.items() if one not in dead]
-    assert deepest == max(alive, default=0)
+    assert messages == len(expected) - 1
     if not dead:
         assert messages == len(places) - 1
 
@@ -95,25 +91,14 @@ def test_who_notices_dead_links_reaches_all_that_live(
     numbers = st.integers(0, len(places) - 1)
     root = data.draw(numbers)
     dead = data.draw(st.sets(numbers)) - {root}
-    some = tree_of(places, list(range(len(places))), dead)
-    messages, _ = tree.spread_tree(some, root, 4, np.uint64(event), True)
+    some = crowd_of(places, list(range(len(places))), dead)
+    messages = spread_tree(some, root, 4, np.uint64(event), True)
     reached = {one for one in range(len(places)) if some.hops[one] >= 0}
     assert reached == set(range(len(places))) - dead
     assert messages == len(reached) - 1
 
 
 # --- gossip ---------------------------------------------------------------------------------------
-
-
-def crowd_of(live: list[bool]) -> gossip.Crowd:
-    count = len(live)
-    return gossip.Crowd(
-        np.array(live, np.uint8),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-        np.full(count, -1, np.int32),
-        np.zeros(count, np.int64),
-    )
 
 
 def view_of(one: int, members: int, most: int, key: int) -> list[int]:
@@ -145,8 +130,9 @@ def test_gossip_comes_out_as_by_the_rules(
     count = len(live)
     publisher = data.draw(st.integers(0, count - 1))
     live[publisher] = True
-    some = crowd_of(live)
-    copies, last = gossip.push(some, publisher, fanout, size, np.uint64(views), np.uint64(event))
+    numbers = list(range(count))
+    some = crowd_of(numbers, numbers, {one for one in numbers if not live[one]})
+    copies, last = push(some, publisher, fanout, size, np.uint64(views), np.uint64(event))
     rounds = {publisher: 0}
     queue, sent = [(publisher, -1)], 0
     for one, source in queue:  # grows
@@ -158,9 +144,9 @@ def test_gossip_comes_out_as_by_the_rules(
                 rounds[to] = rounds[one] + 1
                 queue.append((to, one))
     assert {one: int(hop) for one, hop in enumerate(some.hops) if hop >= 0} == rounds
-    assert copies == sent == some.sent.sum() == some.got.sum()
+    assert copies == sent == some.sent.sum()
     assert last == max(rounds.values())
-    more, _ = gossip.pull(some, 3, last, size, np.uint64(views), np.uint64(event))
+    more = pull(some, 3, last, size, np.uint64(views), np.uint64(event))
     have = dict(rounds)
     for turn in range(3):
         before = frozenset(have)
@@ -239,9 +225,9 @@ def test_further_roots_are_drawn_as_by_the_rule(roles: Roles) -> None:
     crowd = events.crowd_of(2)
     places = [int(place) for place in roles.state.places[crowd]]
     key = 12_345
-    chosen = events._roots(crowd, 5, 4, key)
+    chosen = roots_of(roles.state.places[crowd], 5, 4, key)
     rest = places[:5] + places[6:]
-    expected = treecast.other_roots(rest, 3, absorb(key, 1_000), BITS)
+    expected = treecast.other_roots(rest, 3, key, BITS)
     assert [places[one] for one in chosen] == [places[5], *expected]
 
 

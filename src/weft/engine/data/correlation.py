@@ -1,0 +1,149 @@
+"""How topics go together: their correlation, and the same memberships by chance alone.
+
+Pearson's correlation between topics tells how much more often two share a subscriber than by
+chance (StaN 3.2). A topic is a column of zeros and ones over the nodes. With n nodes, s and t
+subscribers and c in common, the correlation of two topics is (n·c − s·t) / √(s(n − s)·t(n − t)).
+
+To compare with chance there is a degree-preserving shuffle. Two memberships (u, s) and (v, t),
+drawn at random, become (u, t) and (v, s), unless one of these is there already. Every user keeps
+its number of topics and every topic its number of subscribers; after some swaps per membership
+all tables with these numbers are equally likely.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.engine.core.arrays import Ids, Numbers, Reals
+from weft.engine.core.draws import absorb, base_key, below
+from weft.engine.core.jit import Bits, compiled, i64, part, u64
+from weft.engine.data.workload import Memberships, memberships
+from weft.rules.draw import stream_of
+
+SWAPS_PER_MEMBERSHIP = 10
+"""guess: usual for bipartite graphs; correlations of our traces stay the same from 5 on."""
+
+_EMPTY = np.int64(-1)
+_GONE = np.int64(-2)
+
+
+# --- correlation ----------------------------------------------------------------------------------
+
+
+def most_popular(held: Memberships, wanted: int) -> Numbers:
+    """The topics with the most subscribers, first the largest; equal ones by number. A topic of
+    none, or of all nodes, varies with nothing and is left out."""
+    sizes = held.sizes()
+    order = np.argsort(-sizes, kind="stable")
+    varied = (sizes[order] > 0) & (sizes[order] < _nodes(held))
+    return np.asarray(order[varied][:wanted], np.int64)
+
+
+def _nodes(held: Memberships) -> int:
+    """How many have a topic."""
+    return int((held.per_peer() > 0).sum())
+
+
+def correlations(held: Memberships, topics: Numbers) -> Reals:
+    """The correlation of every two of these topics."""
+    place = np.full(held.topics, -1, np.int64)
+    place[topics] = np.arange(len(topics))
+    common = np.zeros((len(topics), len(topics)), np.int64)
+    _count_common(held, place, common)
+    nodes = float(_nodes(held))
+    sizes = held.sizes()[topics].astype(np.float64)
+    deviations = np.sqrt(sizes * (nodes - sizes))
+    matrix = (nodes * common - np.outer(sizes, sizes)) / np.outer(deviations, deviations)
+    return np.asarray(matrix, np.float64)
+
+
+@compiled
+def _count_common(held: Memberships, place: Numbers, common: Numbers) -> None:
+    chosen = np.empty(len(common), np.int64)
+    for node in range(held.peers):
+        count = 0
+        for at in range(held.of_peer_offsets[node], held.of_peer_offsets[node + 1]):
+            here = place[held.topic_of[held.of_peer[at]]]
+            if here >= 0:
+                chosen[count] = here
+                count += 1
+        for one in range(count):
+            for other in range(count):
+                common[chosen[one], chosen[other]] += 1
+
+
+# --- shuffle --------------------------------------------------------------------------------------
+
+
+def shuffled(
+    held: Memberships, seed: int, swaps_per_membership: int = SWAPS_PER_MEMBERSHIP
+) -> Memberships:
+    """The same numbers of topics and subscribers, otherwise chance."""
+    members = held.members.copy()
+    room = 1 << max(4, int(4 * held.total).bit_length())
+    table = np.full(room, _EMPTY, np.int64)
+    key = base_key(seed, stream_of("workload.shuffle"))
+    swaps = swaps_per_membership * held.total
+    _swap(members, held, swaps, table, key)
+    return memberships(held.peers, held.offsets, members)
+
+
+@compiled
+def _swap(members: Ids, held: Memberships, swaps: int, table: Numbers, key: Bits) -> None:
+    topic_of, topics = held.topic_of, len(held.offsets) - 1
+    total = len(members)
+    for at in range(total):
+        _put(table, members[at] * i64(topics) + topic_of[at])
+    stale = 0
+    for swap in range(swaps):
+        draw = absorb(key, swap)
+        one = below(draw, total)
+        other = below(absorb(draw, 1), total)
+        user, friend = i64(members[one]), i64(members[other])
+        topic, also = i64(topic_of[one]), i64(topic_of[other])
+        if user == friend or topic == also:
+            continue
+        if _has(table, user * topics + also) or _has(table, friend * topics + topic):
+            continue
+        _remove(table, user * topics + topic)
+        _remove(table, friend * topics + also)
+        _put(table, user * topics + also)
+        _put(table, friend * topics + topic)
+        members[one], members[other] = friend, user
+        stale += 2
+        if stale > len(table) // 4:  # removed entries make searches longer
+            table[:] = _EMPTY
+            for at in range(total):
+                _put(table, members[at] * i64(topics) + topic_of[at])
+            stale = 0
+
+
+@part
+def _place(table: Numbers, item: int) -> int:
+    return i64(absorb(u64(item), 0) & u64(len(table) - 1))
+
+
+@part
+def _has(table: Numbers, item: int) -> bool:
+    at = _place(table, item)
+    while table[at] != _EMPTY:
+        if table[at] == item:
+            return True
+        at = (at + 1) & (len(table) - 1)
+    return False
+
+
+@part
+def _put(table: Numbers, item: int) -> None:
+    at = _place(table, item)
+    while table[at] >= 0:
+        at = (at + 1) & (len(table) - 1)
+    table[at] = item
+
+
+@part
+def _remove(table: Numbers, item: int) -> None:
+    at = _place(table, item)
+    while table[at] != item:
+        at = (at + 1) & (len(table) - 1)
+    table[at] = _GONE
