@@ -171,7 +171,7 @@ def with_machines(shape: Shape, seed: int) -> dict[str, Any]:
         excess = max(excess, abs(spread.copies - spread.members + 1))
         missed += spread.missed
     count = shape["peers"] * _CRASH_PERCENT // 100
-    net.crash(net.dice.some("bench.crash", range(shape["peers"]), count), silent=True)
+    net.crash(*net.dice.some("bench.crash", range(shape["peers"]), count))
     return {
         **{name: shape[name] for name in ("peers", "topics", "subscriptions")},
         "scheme": settings.scheme,
@@ -180,9 +180,9 @@ def with_machines(shape: Shape, seed: int) -> dict[str, Any]:
         **rounds.figures(),
         "missed": missed,
         "stabilise_periods": net.settle(PERIODS_MAX),
-        "parasite_messages": net.world.parasites + len(net.world.record.parasites),
-        "lookups_inside_topics": net.world.inside,
-        "copies": net.world.copies_sent,
+        "parasite_messages": net.parasites,
+        "lookups_inside_topics": net.lookups.inside,
+        "copies": net.copies.all,
         "messages": net.world.handled,
         "cpu_s": round(time.process_time() - begun, 1),
     }

@@ -8,7 +8,7 @@ from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import location
 from weft.protocol.topic_dht.state import Role
 from weft.protocol.topic_dht.topic_dht import TopicDht
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 A = Topic("/a")
 QUIET_MS = 10_000
@@ -20,8 +20,8 @@ class Group:
     def __init__(self, size: int, k: int = 60, seed: int = 1) -> None:
         never = TopicSettings(children_max=k, period_ms=10**9, view_percent=0)
         self.size = size
-        self.run = Run(Settings(seed=seed, peers=size, topics=never))
-        self.run.start()
+        self.run = Run(seed=seed, peers=size, topics=never)
+        self.run.come_up()
         for peer in range(size):
             self.run.subscribe(peer, [Topic(f"/own/{peer}")])
         self.rest()

@@ -35,14 +35,14 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     net = Net(seed, params["peers"], config, conditions(params), contacts=CONTACTS)
     members = net.draw_subscribers(params["subscribers"])
     outsiders = [number for number in range(params["peers"]) if number not in set(members)]
-    net.subscribe(members, "beginning" if history else None)
+    net.subscribe(*members, since="beginning" if history else None)
     net.run_cycles(JOIN_CYCLES)
     count = params["events"]
     net.publish_all([*members[: PUBLISHERS - 1], *outsiders[:1]], count // 2, EVERY_MS)
     crashed = round(params["crash"] * params["peers"])
     doomed = net.dice.some("lab.crash", range(params["peers"]), crashed)
-    net.crash(doomed[::2], silent=True)
-    net.crash(doomed[1::2], silent=False)
+    net.crash(*doomed[::2], silent=True)
+    net.crash(*doomed[1::2])
     alive = net.alive(members)
     publishers = [*alive[: PUBLISHERS - 1], *net.alive(outsiders)[:1]]
     net.publish_all(publishers, count - count // 2, EVERY_MS)
@@ -63,13 +63,13 @@ def conditions(params: Mapping[str, Any]) -> Conditions:
 
 
 def _somebody_lacks(net: Net, alive: list[int]) -> bool:
-    expected = len(net.held(net.alive(range(len(net.nodes)))))
+    expected = len(net.held(net.alive()))
     return any(len(net.stream(number)) < expected for number in alive)
 
 
 def _streams(net: Net, alive: list[int]) -> dict[str, Any]:
     """What the live subscribers hold and were handed, against what any live peer holds."""
-    expected = net.held(net.alive(range(len(net.nodes))))
+    expected = net.held(net.alive())
     streams = {number: net.stream(number) for number in alive}
     handed = {number: net.deliveries(number) for number in alive}
     wanted: set[Cid] = set(expected)

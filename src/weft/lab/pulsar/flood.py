@@ -14,14 +14,17 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from weft.lab.pulsar.world import JOIN_CYCLES, Net, Weighing
+from weft.ids import Contact
+from weft.lab.pulsar.world import JOIN_CYCLES, Net
+from weft.net import codec
 from weft.protocol import messages_dht, messages_pulsar
 from weft.protocol.config import Config
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.publishing import RouteEvent, RouteResult
 from weft.protocol.tera.links import LinkList
-from weft.protocol.wire import Payload
-from weft.sim.network import Conditions, Network
+from weft.protocol.wire import Message, Payload
+from weft.sim.node import Node
+from weft.sim.world import Observer
 
 SETTLE_CYCLES = 20
 """guess: tables of the DHT are young and looked after often before."""
@@ -41,18 +44,31 @@ UPKEEP = (
 DHT = (messages_dht.FindRequest, messages_dht.FindReply)
 
 
+class Scales(Observer):
+    """Counts the bytes of what is sent, by kind, as they would lie on the wire."""
+
+    def __init__(self) -> None:
+        self.bytes_sent: Counter[type] = Counter()
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        self.bytes_sent[type(message)] += len(codec.encode(message))
+
+
 def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     config = Config(routing=params["routing"])
-    world = Weighing(Network(seed, Conditions()))
-    net = Net(seed, params["peers"], config, world=world)
+    scales = Scales()
+    net = Net(seed, params["peers"], config, observers=[scales])
     members = net.draw_subscribers(max(2, round(params["share"] * params["peers"])))
-    net.subscribe(members)
+    net.subscribe(*members)
     net.run_cycles(JOIN_CYCLES + SETTLE_CYCLES)
-    sent, weighed, told = Counter(world.sent), Counter(world.bytes_sent), len(_notes(net))
+    record, kinds = net.world.record, net.world.sent
+    sent, weighed, told = Counter(kinds), Counter(scales.bytes_sent), len(record.deliveries)
     publishers = net.dice.some("lab.publishers", range(params["peers"]), PUBLISHERS)
     every_ms = MEASURED_CYCLES * net.cycle_ms // params["events"]
     net.publish_all(publishers, params["events"], every_ms)
-    sent, weighed = Counter(world.sent) - sent, world.bytes_sent - weighed
+    sent, weighed = Counter(kinds) - sent, scales.bytes_sent - weighed
     inside = {*members, *(n for n in range(params["peers"]) if _is_root(net, n))}
     return {
         "subscribed": len(members),
@@ -60,7 +76,7 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "outside": sum(
             publishers[number % PUBLISHERS] not in inside for number in range(params["events"])
         ),
-        "notifications": len(_notes(net)) - told,
+        "notifications": len(record.deliveries) - told,
         "owed": params["events"] * len(members),
         "payload_messages": _sum(sent, PAYLOAD),
         "payload_bytes": _sum(weighed, PAYLOAD),
@@ -70,10 +86,6 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "dht_bytes": _sum(weighed, DHT),
         "cycles": MEASURED_CYCLES,
     }
-
-
-def _notes(net: Net) -> list[Any]:
-    return net.world.record.deliveries
 
 
 def _is_root(net: Net, number: int) -> bool:

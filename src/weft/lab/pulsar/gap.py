@@ -16,12 +16,14 @@ share heights.) Where messages are lost, a question is asked again until its ans
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from weft.ids import Contact
 from weft.lab.pulsar import peers as real
-from weft.lab.pulsar.world import JOIN_CYCLES, Net, Watching
+from weft.lab.pulsar.world import JOIN_CYCLES, Net
 from weft.protocol.config import Config, History
 from weft.protocol.messages_history import (
     BLOCKS_MAX,
@@ -30,9 +32,11 @@ from weft.protocol.messages_history import (
     PageReply,
     PageRequest,
 )
-from weft.sim.network import Conditions, Latency, Network, Partition
-from weft.sim.node import Node
+from weft.protocol.wire import Message
+from weft.sim.network import Conditions, Latency, Partition
+from weft.sim.node import Node, keyed
 from weft.sim.record import Delivery
+from weft.sim.world import Observer
 
 QUESTIONS, ANSWERS = (BlocksRequest, PageRequest), (BlocksReply, PageReply)
 REPAIR = (*QUESTIONS, *ANSWERS)
@@ -47,29 +51,53 @@ PATIENCE_MS = 400_000
 """guess: with losses it may take several rounds of asking."""
 
 
+class Talk(Observer):
+    """Counts what one peer sends and is sent, by kind, since `begin`."""
+
+    def __init__(self, watched: Contact) -> None:
+        self._watched = watched
+        self.said: Counter[type] = Counter()
+        self.heard: Counter[type] = Counter()
+
+    def begin(self) -> None:
+        self.said.clear()
+        self.heard.clear()
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        if sender.contact == self._watched:
+            self.said[type(message)] += 1
+        elif to == self._watched:
+            self.heard[type(message)] += 1
+
+
 def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     gap = params["gap"]
     if params["how"] == "network":
         return {**real.repair(params["routing"], gap), "heights": gap + 1, **_nothing_allowed()}
-    world = Watching(Network(seed, Conditions(latency=Latency("constant", ONE_WAY_MS))))
-    net = Net(seed, params["peers"], settings(params["routing"]), world=world)
+    conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))
+    talk = Talk(keyed(seed, params["peers"] - 1)[0])
+    net = Net(seed, params["peers"], settings(params["routing"]), conditions, [talk])
+    world = net.world
     members = list(range(params["peers"]))
-    net.subscribe(members, "beginning")
+    net.subscribe(*members, since="beginning")
     net.run_cycles(JOIN_CYCLES)
     publishers, victim = members[: params["publishers"]], net.nodes[members[-1]]
     net.publish_all(publishers, len(publishers), 1_000)
     _cut_off(net, victim, publishers, gap)
     loss_percent = round(100 * params["loss"])  # from now on, so that nobody else lacks anything
     world.network.set_conditions(replace(world.network.conditions, loss_percent=loss_percent))
-    world.watched, healed_ms = victim.contact, world.now_ms
-    net.publish(publishers[0])
+    talk.begin()
+    healed_ms = world.now_ms
+    net.publish_next(publishers[0])
     wanted = gap + 1 + len(publishers)
     repaired = net.run_while(
         lambda: len(net.deliveries(victim.index)) < wanted, ONE_WAY_MS, PATIENCE_MS
     )
     handed = net.deliveries(victim.index)
-    asked = sum(world.said[kind] for kind in QUESTIONS)
-    answered = sum(world.heard[kind] for kind in ANSWERS)
+    asked = sum(talk.said[kind] for kind in QUESTIONS)
+    answered = sum(talk.heard[kind] for kind in ANSWERS)
     heights = _height(handed[-1]) - _height(handed[len(publishers) - 1])
     return {
         "missing": wanted - len(handed),

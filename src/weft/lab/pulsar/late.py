@@ -32,14 +32,14 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         return real.replay(params["routing"], params["events"])
     conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))
     net = Net(seed, MEMBERS, settings(params["routing"]), conditions)
-    net.subscribe(range(MEMBERS), "beginning")
+    net.subscribe(*range(MEMBERS), since="beginning")
     net.run_cycles(JOIN_CYCLES)
     net.publish_all(range(PUBLISHERS), params["events"], FILL_MS)
     net.run_cycles(1)
-    late = net.enter()
+    late = net.come()
     net.run_cycles(ENTER_CYCLES)
     before, asked_ms = net.sent(REPAIR), net.world.now_ms
-    net.subscribe([late.index], "beginning")
+    net.subscribe(late.index, since="beginning")
     net.publish_all(range(PUBLISHERS), LIVE_EVENTS, LIVE_MS)
     total = params["events"] + LIVE_EVENTS
     net.run_while(lambda: len(net.deliveries(late.index)) < total, 1_000, 600_000)

@@ -37,15 +37,15 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     history = History(enabled=True, provide_probability=params["p"])
     net = Net(seed, params["peers"], Config(routing="pulsarcast", history=history))
     members = net.draw_subscribers(params["subscribers"])
-    net.subscribe(members, "beginning")
+    net.subscribe(*members, since="beginning")
     net.run_cycles(JOIN_CYCLES)
     net.publish_all(members, params["events"], EVERY_MS)
     net.run_cycles(PROVIDED_CYCLES)
     events = net.stored(members[0])
     providers = {event.cid: providers_of(net, event.cid) for event in events}
     crashed = round(params["crash"] * len(net.nodes))
-    net.crash(net.dice.some("lab.crash", range(len(net.nodes)), crashed), silent=False)
-    up = {net.nodes[number].contact.peer for number in net.alive(range(len(net.nodes)))}
+    net.crash(*net.dice.some("lab.crash", range(len(net.nodes)), crashed))
+    up = {net.nodes[number].contact.peer for number in net.alive()}
     named = {event.cid: up.intersection(providers_of(net, event.cid)) for event in events}
     found = _found(net, members, list(providers), up)
     live = len(net.alive(members))
@@ -77,7 +77,7 @@ def providers_of(net: Net, cid: Cid) -> set[PeerId]:
 def _found(net: Net, members: list[int], cids: list[Cid], up: set[PeerId]) -> dict[Cid, bool]:
     """Ask the DHT for each event, from a peer outside the topic (or the last one inside)."""
     inside = set(members)
-    alive = net.alive(range(len(net.nodes)))
+    alive = net.alive()
     asker = net.nodes[next((one for one in alive if one not in inside), alive[-1])]
     blocks = {node.contact.peer: node.store for node in net.nodes}
     found: dict[Cid, bool] = {}

@@ -42,14 +42,14 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     config = settings(params["history"])
     net = Net(seed, params["peers"], config, Conditions(latency=Latency("constant", ONE_WAY_MS)))
     members = net.draw_subscribers(params["subscribers"])
-    net.subscribe(members, "beginning" if params["history"] else None)
+    net.subscribe(*members, since="beginning" if params["history"] else None)
     net.run_cycles(2 * JOIN_CYCLES)
     doomed = _doomed(net, params["crash"])
     lasting = [number for number in members if number not in set(doomed)]
     publishers = net.dice.some("lab.publishers", lasting, PUBLISHERS)
     net.publish_all(publishers, BEFORE_EVENTS, EVERY_MS)
     crash_ms = net.world.now_ms
-    net.crash(doomed, params["silent"])
+    net.crash(*doomed, silent=params["silent"])
     most_ms = allowed_ms(config, params["silent"], len(doomed))
     net.publish_all(publishers, (most_ms + AFTER_MS) // EVERY_MS, EVERY_MS)
     net.run_cycles(JOIN_CYCLES)

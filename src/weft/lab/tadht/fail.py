@@ -111,7 +111,7 @@ def stabilise(params: Params, seed: int) -> Columns:
     net = _settled(params, seed, settings)
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
-    net.crash(net.dice.some("tadht-fail.crash", range(params["peers"]), count), silent=True)
+    net.crash(*net.dice.some("tadht-fail.crash", range(params["peers"]), count))
     left, lost = _forwarders(net), _misplaced(net)
     periods = net.settle(2 * PERIODS_MAX)
     return {
@@ -123,23 +123,21 @@ def stabilise(params: Params, seed: int) -> Columns:
         "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
         "missed_by_trees": 0,
         "missed": 0,
-        "parasites": net.world.parasites + len(net.world.record.parasites),
+        "parasites": net.parasites,
     }
 
 
 def _forwarders(net: Net) -> int:
-    machines = net.machines().values()
     return sum(
         role.forwarder is not None
-        for routing in machines
-        for role in routing.topics.roles.by_topic.values()
+        for machine in net.machines().values()
+        for role in machine.roles.by_topic.values()
     )
 
 
 def _misplaced(net: Net) -> int:
     """Live children that are not at their closest live forwarder."""
-    machines = {peer: routing.topics for peer, routing in net.machines().items()}
-    seats = seats_of(machines, net.world.wanted)
+    seats = seats_of(net.machines(), net.wanted)
     return sum(
         len(check_topic(topic, some, net.settings.k).parents) for topic, some in seats.items()
     )
@@ -154,7 +152,7 @@ def roots(params: Params, seed: int) -> Columns:
         topic = topic_of(event % params["topics"])
         members = net.subscribers(topic)
         publisher = net.dice.pick("tadht-fail.publisher", members, event)
-        before = len(net.world.roots_of)
+        before = len(net.copies.roots_of)
         publication = net.publish(publisher, topic)
         dead = _crash_roots(net, before)
         crashed.append(len(dead))
@@ -169,15 +167,15 @@ def roots(params: Params, seed: int) -> Columns:
         "periods": 0,
         "missed_by_trees": by_trees,
         "missed": finally_,
-        "parasites": net.world.parasites + len(net.world.record.parasites),
+        "parasites": net.parasites,
     }
 
 
 def _crash_roots(net: Net, before: int) -> list[int]:
     """The roots that the latest event is on its way to go down now; none in a topic too small."""
-    found = list(net.world.roots_of.values())[before:]
+    found = list(net.copies.roots_of.values())[before:]
     numbers = [net.world.record.index_of(peer) for peers in found for peer in peers]
-    net.crash(numbers, silent=True)
+    net.crash(*numbers)
     return numbers
 
 

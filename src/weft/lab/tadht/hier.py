@@ -69,7 +69,7 @@ def run(params: Params, seed: int) -> Columns:
             name: [one[name] for one in judged]
             for name in ("expected", "missing", "extra", "twice", "misnamed")
         },
-        "parasites": net.world.parasites + len(net.world.record.parasites),
+        "parasites": net.parasites,
     }
 
 

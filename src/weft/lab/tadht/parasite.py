@@ -71,16 +71,16 @@ def run(params: Params, seed: int) -> Columns:
             for name in ("members", "copies", "rounds", "missed")
         },
         "settled_periods": -1 if settled is None else settled,
-        "lookups": net.world.inside,
-        "lookups_parasite": net.world.parasites,
-        "copies_all": net.world.copies_sent,
+        "lookups": net.lookups.inside,
+        "lookups_parasite": net.lookups.parasites,
+        "copies_all": net.copies.all,
         "copies_parasite": len(net.world.record.parasites),
     }
 
 
 def _crash(net: Net) -> None:
     count = len(net.nodes) * _CRASH_PERCENT // 100
-    net.crash(net.dice.some("lab.crash", range(len(net.nodes)), count), silent=True)
+    net.crash(*net.dice.some("lab.crash", range(len(net.nodes)), count))
 
 
 def _churn(net: Net, event: int, topics: int) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from weft.engine.experiments.common import Columns, Params, Point, Size
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
-from weft.protocol.topic_dht.settings import Settings as TopicSettings
+from weft.protocol.topic_dht.settings import Settings
 from weft.protocol.topic_dht.space import location, position
 from weft.rules.draw import absorb
 from weft.rules.prefix import BITS
 from weft.rules.roles import closest_forwarder
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 SEEDS = {"quick": 2, "full": 4}
 _TOPIC, _OTHER = Topic("/t"), Topic("/other")
@@ -37,7 +37,7 @@ def run(params: Params, seed: int) -> Columns:
     """Rows: one per drawing peer, and one for the paper's way."""
     net = _network(params, seed)
     forwarders, children = _roles(net, params["members"])
-    before = net.world.outside
+    before = net.lookups.outside
     rows = []
     for role, askers in (("forwarder", forwarders[:2]), ("child", children[:2])):
         for asker in askers:
@@ -51,19 +51,19 @@ def run(params: Params, seed: int) -> Columns:
         "freedom": [row[2] for row in rows],
         "forwarders": len(forwarders),
         "children": len(children),
-        "left_the_topic": net.world.outside - before,
-        "lookups": net.world.inside,
-        "lookups_parasite": net.world.parasites,
+        "left_the_topic": net.lookups.outside - before,
+        "lookups": net.lookups.inside,
+        "lookups_parasite": net.lookups.parasites,
     }
 
 
 def _network(params: Params, seed: int) -> Run:
     """Everybody forwards something else already, so that the topic has children, too."""
-    topics = TopicSettings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
+    topics = Settings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
     few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
-    net = Run(Settings(seed=seed, peers=peers, topics=topics, dht=few))
-    net.start()
+    net = Run(seed, peers, topics, dht=few)
+    net.come_up()
     for peer in range(peers):
         own = peer % 2 == 0 and peer < members
         net.subscribe(peer, [Topic(f"/own/{peer}") if own else _OTHER])

@@ -10,25 +10,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from weft.engine.data.workload import Memberships, topic_name
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.messages_topic_dht import Cast
-from weft.protocol.peer import Peer
-from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Settings
-from weft.protocol.wire import Event, Message
+from weft.protocol.wire import Message
 from weft.rules.treecast import ROOT_CHARGE
-from weft.sim.checkers.topic_dht import Found, check
-from weft.sim.dice import Dice
-from weft.sim.network import Conditions, Network
-from weft.sim.node import Node, contact_of
+from weft.sim.network import Conditions
+from weft.sim.node import Node
 from weft.sim.record import EventKey, event_key
-from weft.sim.topic_dht import Watched
+from weft.sim.topic_dht import RoleNet
+from weft.sim.world import Observer
 
 START_MS = 10
 """guess: between the starts of two peers."""
@@ -47,35 +42,29 @@ class Spread:
     missed: int  # of those subscribers that are still up
 
 
-class Counting(Watched):
-    """Also counts copies of events, and notes the roots that events are handed to."""
+class Copies(Observer):
+    """Counts copies of events, and notes the roots that events are handed to."""
 
-    def __init__(self, network: Network) -> None:
-        super().__init__(network)
-        self.copies_of: Counter[EventKey] = Counter()
+    def __init__(self) -> None:
+        self.of: Counter[EventKey] = Counter()
         self.roots_of: dict[EventKey, list[PeerId]] = defaultdict(list)
-        self.copies_sent = 0
+        self.all = 0
 
-    def _send(self, node: Node, to: Contact, message: Message) -> None:
-        if isinstance(message, m.PAYLOAD_KINDS):
-            for event in events_in(message):
-                self.copies_sent += 1
-                which = event_key(message.topic, event)
-                self.copies_of[which] += 1
-                if isinstance(message, Cast) and message.charge == ROOT_CHARGE and message.tree:
-                    self.roots_of[which].append(to.peer)
-        super()._send(node, to, message)
-
-
-def events_in(message: Message) -> list[Event]:
-    if isinstance(message, Repair):
-        return list(message.events)
-    event = getattr(message, "event", None)
-    return [event] if isinstance(event, Event) else []
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        if not isinstance(message, m.PAYLOAD_KINDS):
+            return
+        for event in m.events_in(message):
+            self.all += 1
+            which = event_key(message.topic, event)
+            self.of[which] += 1
+            if isinstance(message, Cast) and message.charge == ROOT_CHARGE and message.tree:
+                self.roots_of[which].append(to.peer)
 
 
-class Net:
-    """See the module's text."""
+class Net(RoleNet):
+    """Whole peers that route by the topic-aware DHT, all up already."""
 
     def __init__(
         self,
@@ -85,43 +74,24 @@ class Net:
         conditions: Conditions | None = None,
         hierarchies: Iterable[str] = (),
     ) -> None:
-        self.seed = seed
-        self.settings = settings
-        self.dice = Dice(seed)
-        self.world = Counting(Network(seed, conditions or Conditions()))
-        self.config = Config(
-            routing="topic-dht", topic_dht=settings, hierarchies=tuple(hierarchies)
-        )
-        for index in range(peers):
-            contact = contact_of(seed, index)
-            node = self.world.add(contact, partial(Peer, contact, seed, self.config))
-            known = self.nodes[self.dice.pick("lab.join", range(index), index)] if index else node
-            self.world.start(node, [known.contact] if index else [])
-            self.run(START_MS)
+        self.copies = Copies()
+        config = Config(routing="topic-dht", topic_dht=settings, hierarchies=tuple(hierarchies))
+        super().__init__(seed, config, conditions, [self.copies])
+        for number in range(peers):
+            known = [self.dice.pick("lab.join", range(number), number)] if number else []
+            self.enter(known, START_MS)
         self.run(2 * settings.period_ms)
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self.world.nodes
-
-    def alive(self) -> list[int]:
-        return [node.index for node in self.nodes if node.machine is not None]
-
-    def run(self, duration_ms: int) -> None:
-        self.world.run_until(self.world.now_ms + duration_ms)
 
     # --- users ------------------------------------------------------------------------------------
 
     def subscribe(self, number: int, topics: Iterable[Topic]) -> None:
-        node = self.nodes[number]
         for topic in topics:
-            self.world.wanted.setdefault(node.contact.peer, {})[topic] = None
-            self.world.subscribe(node, topic)
+            self.note_wanted(number, [topic])
+            self.world.subscribe(self.nodes[number], topic)
 
     def unsubscribe(self, number: int, topic: Topic) -> None:
-        node = self.nodes[number]
-        self.world.wanted.get(node.contact.peer, {}).pop(topic, None)
-        self.world.unsubscribe(node, topic)
+        self.note_unwanted(number, [topic])
+        self.world.unsubscribe(self.nodes[number], topic)
 
     def subscribe_all(self, held: Memberships) -> None:
         """Everybody subscribes to all it wants, one peer after the other."""
@@ -135,7 +105,7 @@ class Net:
         return [
             number
             for number in self.alive()
-            if topic in self.world.wanted.get(self.nodes[number].contact.peer, ())
+            if topic in self.wanted.get(self.nodes[number].contact.peer, ())
         ]
 
     def publish(self, number: int, topic: Topic) -> int:
@@ -145,33 +115,12 @@ class Net:
         self.world.publish(self.nodes[number], topic, payload)
         return publication
 
-    def crash(self, numbers: Iterable[int], silent: bool) -> None:
-        for number in numbers:
-            self.world.wanted.pop(self.nodes[number].contact.peer, None)
-            self.world.crash(self.nodes[number], silent)
-
     # --- judging ----------------------------------------------------------------------------------
 
-    def machines(self) -> dict[PeerId, TopicRouting]:
-        found = {}
-        for node in self.nodes:
-            routing = node.machine.routing if isinstance(node.machine, Peer) else None
-            if isinstance(routing, TopicRouting):
-                found[node.contact.peer] = routing
-        return found
-
-    def check(self) -> Found:
-        """Lemma 4.2 and the bound on children."""
-        machines = {peer: routing.topics for peer, routing in self.machines().items()}
-        return check(machines, self.world.wanted, self.settings.k)
-
-    def settle(self, periods_max: int = 20) -> int | None:
-        """How many periods it takes until the check finds nothing."""
-        for period in range(periods_max + 1):
-            if not self.check().all:
-                return period
-            self.run(self.settings.period_ms)
-        return None
+    @property
+    def parasites(self) -> int:
+        """Copies and lookups inside topics that reached peers that are not subscribed."""
+        return self.lookups.parasites + len(self.world.record.parasites)
 
     def spread_of(self, before: int, members: Sequence[int], topic: Topic) -> Spread:
         """What became of the event that publication number `before` began; it must have been the
@@ -185,7 +134,7 @@ class Net:
         ]
         reached = {one.peer for one in got}
         up = frozenset(self.alive())
-        copies = self.world.copies_of[event_key(topic, got[0].event)] if got else 0
+        copies = self.copies.of[event_key(topic, got[0].event)] if got else 0
         return Spread(
             len(members),
             copies,

@@ -113,9 +113,15 @@ def check(
 
 def check_world(world: World, config: Config) -> list[str]:
     """All live peers of a world that route by the topic-aware DHT, and what their users want."""
-    machines, wanted = {}, {}
+    wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
+    return check(topic_dhts(world), wanted, config.topic_dht.k).all
+
+
+def topic_dhts(world: World) -> dict[PeerId, TopicDht]:
+    """Of all live peers that route by the topic-aware DHT."""
+    found = {}
     for node in world.nodes:
-        if isinstance(node.machine, Peer) and isinstance(node.machine.routing, TopicRouting):
-            machines[node.contact.peer] = node.machine.routing.topics
-            wanted[node.contact.peer] = list(node.stays)
-    return check(machines, wanted, config.topic_dht.k).all
+        routing = node.machine.routing if isinstance(node.machine, Peer) else None
+        if isinstance(routing, TopicRouting):
+            found[node.contact.peer] = routing.topics
+    return found

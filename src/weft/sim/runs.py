@@ -1,15 +1,48 @@
-"""Where a run's time goes: by room of the house, and the dearest functions."""
+"""How runs are played for the command line: many over processes, or one under the profiler.
+
+A run needs nothing but its settings, so processes share nothing. A profile says where a run's time
+went: by room of the package, and in the dearest functions.
+"""
 
 from __future__ import annotations
 
 import cProfile
 import io
 import pstats
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import get_context
 from typing import TypeVar
+
+from weft.sim.scenario import Result, Settings, run
 
 T = TypeVar("T")
 _ROOMS = ("sim", "protocol", "rules", "documents")
+
+
+# --- many runs --------------------------------------------------------------------------------
+
+
+def run_many(settings: Sequence[Settings], processes: int = 2) -> Iterator[Result]:
+    """Results in the order of the settings, each as soon as it and all before it are there.
+
+    A caller that stops iterating (at an interrupt, say) keeps what has come; the workers end.
+    """
+    if processes <= 1 or len(settings) <= 1:
+        yield from map(run, settings)
+        return
+    with get_context("spawn").Pool(min(processes, len(settings)), _ignore_interrupts) as pool:
+        yield from pool.imap(run, settings)
+        pool.close()  # ending idle workers by force can hang (seen once, in the pool's own locks)
+        pool.join()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the parent decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# --- one run, profiled ------------------------------------------------------------------------
 
 
 def profiled(work: Callable[[], T], functions: int = 25) -> tuple[T, str]:
@@ -24,7 +57,7 @@ def profiled(work: Callable[[], T], functions: int = 25) -> tuple[T, str]:
 
 
 def room_shares(stats: pstats.Stats) -> dict[str, float]:
-    """Each room's share of all time; a built-in's time counts for whoever called it."""
+    """Each room's share of all time; a built-in's time counts for its callers."""
     spent_s = dict.fromkeys((*_ROOMS, "other"), 0.0)
     entries: dict[tuple[str, int, str], tuple[int, int, float, float, dict[object, object]]]
     entries = stats.stats  # type: ignore[attr-defined]
