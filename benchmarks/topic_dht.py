@@ -28,8 +28,7 @@ from weft.engine.topic_dht.events import SCHEMES, Events, jain
 from weft.engine.topic_dht.roles import Roles, settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
-from weft.lab.tadht import fail
-from weft.lab.tadht.world import Net, topic_of
+from weft.lab.tadht import Net, lose_roots, topic_of
 from weft.protocol.topic_dht.settings import Settings
 
 PERIODS_MAX = 30
@@ -193,7 +192,7 @@ def crash_roots(shape: Shape, seed: int) -> dict[str, Any]:
     lost = by_trees = events = crashed = parasites = 0
     for scheme in ("full-treecast", "forward-treecast"):
         params = {**shape, "scheme": scheme, "roots": _ROOTS, "loss_percent": 0}
-        found = fail.roots(params, seed)
+        found = lose_roots(params, seed)
         lost += sum(one > 0 for one in found["missed"])
         by_trees += sum(one > 0 for one in found["missed_by_trees"])
         crashed += sum(found["crashed"])

@@ -15,7 +15,7 @@ from weft.engine.topic_dht.roles import (
     subscribe_in_turn,
     subscribed,
 )
-from weft.lab.tadht.world import Net, topic_of
+from weft.lab.tadht import Net, topic_of
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import location, position
 from weft.sim.topic_dht import Run

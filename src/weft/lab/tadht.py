@@ -1,7 +1,7 @@
-"""A network of peers that route by the topic-aware DHT, in virtual time, and what is sent in it.
+"""Peers that route by the topic-aware DHT, in virtual time, and what is sent among them.
 
-Peers come up one after the other, each by one that is there already. Who subscribes to what is
-drawn as for the engine. An event's *copies* are all messages that carry it from one peer to
+Peers come up one after the other, each by one that is there already. Subscriptions are drawn as for
+the engine. An event's *copies* are all messages that carry it from one peer to
 another, from `Cast` and `Payload` to repairs; parasites are counted where they are received.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.experiments.common import Columns, Params, workload
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol.config import Config
@@ -30,6 +31,9 @@ START_MS = 10
 SUBSCRIBE_MS = 50
 """guess: between the subscriptions of two peers."""
 PAYLOAD_BYTES = 32
+_TREES_MS = 1_000
+"""So long after a publication the trees alone have brought what they bring: ten hops of at most
+40 ms, and nobody has noticed yet that a peer is gone."""
 
 
 @dataclass(frozen=True)
@@ -145,3 +149,52 @@ class Net(RoleNet):
 
 def topic_of(number: int) -> Topic:
     return Topic(topic_name(number))
+
+
+# --- crashed roots, for an experiment and a benchmark ------------------------------------------
+
+
+def settled_net(params: Params, seed: int, settings: Settings) -> Net:
+    """A network whose peers have subscribed as the parameters say, and have found their roles."""
+    conditions = Conditions(loss_percent=params["loss_percent"])
+    net = Net(seed, params["peers"], settings, conditions)
+    net.subscribe_all(workload(params, seed))
+    net.run(2 * settings.period_ms)
+    net.settle()
+    return net
+
+
+def lose_roots(params: Params, seed: int) -> Columns:
+    """One row per event: its publisher hands it to f other roots, which go down at that moment."""
+    settings = Settings(scheme=params["scheme"], roots=params["roots"])
+    net = settled_net(params, seed, settings)
+    by_trees, finally_, crashed = [], [], []
+    for event in range(params["events"]):
+        topic = topic_of(event % params["topics"])
+        members = net.subscribers(topic)
+        publisher = net.dice.pick("tadht-fail.publisher", members, event)
+        before = len(net.copies.roots_of)
+        publication = net.publish(publisher, topic)
+        dead = _crash_roots(net, before)
+        crashed.append(len(dead))
+        net.run(_TREES_MS)
+        by_trees.append(net.spread_of(publication, members, topic).missed)
+        net.run(3 * settings.period_ms)
+        finally_.append(net.spread_of(publication, members, topic).missed)
+    return {
+        "k": settings.k,
+        "crashed": crashed,
+        "lost": 0,
+        "periods": 0,
+        "missed_by_trees": by_trees,
+        "missed": finally_,
+        "parasites": net.parasites,
+    }
+
+
+def _crash_roots(net: Net, before: int) -> list[int]:
+    """The roots that the latest event is on its way to go down now; none in a topic too small."""
+    found = list(net.copies.roots_of.values())[before:]
+    numbers = [net.world.record.index_of(peer) for peers in found for peer in peers]
+    net.crash(*numbers)
+    return numbers
