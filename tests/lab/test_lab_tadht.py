@@ -67,7 +67,7 @@ def test_lines_are_fitted_to_rounds(spark: SparkSession) -> None:
 
     # The most are 2·log₂ N − 1: at N = 1024 that is 1 over 1.5·log₂ N + 3.
     events = [event(4, 3), event(4, 1), event(1024, 19), event(1024, 17)]
-    rows = frame(spark, tadht_rounds.COLUMNS, events)
+    rows = frame(spark, tadht_messages.COLUMNS, events)
     found = rows.transform(tadht_rounds.longest).transform(tadht_rounds.fitted)
     only(found, over=1.0, most_a=2.0, most_b=-1.0, mean_a=2.0, mean_b=-2.0)
 

@@ -10,7 +10,7 @@ from weft.ids import Topic
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
 from weft.protocol.topic_dht.space import location
 from weft.rules.roles import location_view_bound
-from weft.sim.checkers.topic_dht import Seat, check_topic
+from weft.sim.checkers.dht import Seat, check_topic
 from weft.sim.network import Conditions
 from weft.sim.node import contact_of
 from weft.sim.topic_dht import Run

@@ -38,7 +38,7 @@ class Report:
     peers: int
     alive: int
     lookups: int = 0
-    exact: int = 0  # the k closest, all of them and nobody else
+    exact: int = 0  # the k closest, all of them and no other
     recall: float = 0.0  # of the k closest, found
     dead: int = 0  # found, but not up
     requests: float = 0.0

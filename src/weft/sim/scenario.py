@@ -20,7 +20,7 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Dissemination, History, Routing
 from weft.protocol.topic_dht import settings as topic_dht_settings
 from weft.sim.builder import SimNet
-from weft.sim.checkers import deliveries, history, state, topic_dht
+from weft.sim.checkers import deliveries, dht, history, state
 from weft.sim.checkers.state import PeerState, states_of
 from weft.sim.faults import (
     NO_FAULTS,
@@ -333,7 +333,7 @@ class Scenario:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
         if promise.roles:
-            violations += topic_dht.check_world(self.world, self.config)
+            violations += dht.check_world(self.world, self.config)
         return violations
 
     def _judge_hierarchy(self) -> list[str]:

@@ -28,7 +28,7 @@ from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
 from weft.sim.builder import SimNet
-from weft.sim.checkers.topic_dht import Found, check, topic_dhts
+from weft.sim.checkers.dht import Found, check, topic_dhts
 from weft.sim.network import Conditions
 from weft.sim.node import Node
 from weft.sim.world import Observer

@@ -13,7 +13,7 @@ from weft.protocol.topic_dht.membership import Membership
 from weft.protocol.topic_dht.routed import TopicRouting
 from weft.protocol.topic_dht.settings import Scheme, Settings
 from weft.protocol.wire import Message, Payload
-from weft.sim.checkers.topic_dht import check_world
+from weft.sim.checkers.dht import check_world
 from weft.sim.network import Conditions, Latency
 from weft.sim.node import Node
 from weft.sim.world import Observer

@@ -34,7 +34,7 @@ from weft.lab.tadht import Net, lose_roots, settled_net
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.settings import Settings
-from weft.sim.checkers.topic_dht import check_topic, seats_of
+from weft.sim.checkers.dht import check_topic, seats_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -112,7 +112,7 @@ def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:
 
 
 def check_bounds(states: Iterable[PeerState], config: Config, at_ms: int) -> list[str]:
-    """No table is larger than its setting allows; no view holds its owner or anybody twice."""
+    """No table is larger than its setting allows; no view holds its owner or a peer twice."""
     violations = []
     for state in states:
         where = f"peer {state.peer} at {at_ms} ms"
