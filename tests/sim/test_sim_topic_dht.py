@@ -1,18 +1,13 @@
-"""Crashes, losses and the checkers of the topic-aware DHT."""
+"""Crashes and losses in the topic-aware DHT."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from weft.ids import Topic
 from weft.protocol.topic_dht.settings import Settings as TopicSettings
-from weft.protocol.topic_dht.space import location
 from weft.rules.roles import location_view_bound
-from weft.sim.checkers.dht import Seat, check_topic
 from weft.sim.network import Conditions
-from weft.sim.node import contact_of
 from weft.sim.topic_dht import Run
 
 TOPICS = [Topic(f"/t{number}") for number in range(4)]
@@ -68,45 +63,3 @@ def test_the_same_seed_gives_the_same_run() -> None:
     one, other = crowd(5, 20), crowd(5, 20)
     assert one.world.handled == other.world.handled
     assert dict(one.world.sent) == dict(other.world.sent)
-
-
-# --- the checkers ---------------------------------------------------------------------------------
-
-A = TOPICS[0]
-PEERS = [contact_of(1, index).peer for index in range(4)]
-CHILD, *OTHERS = PEERS
-NEAR, MIDDLE, FAR = sorted(OTHERS, key=lambda p: location(A, p) ^ location(A, CHILD))
-RIGHT = [
-    Seat(CHILD, True, parent=NEAR),
-    Seat(NEAR, True, forwards=True, children=(CHILD,)),
-    Seat(FAR, True, forwards=True),
-]
-
-
-def changed(index: int, **changes: object) -> list[Seat]:
-    return [
-        replace(seat, **changes) if number == index else seat  # type: ignore[arg-type]
-        for number, seat in enumerate(RIGHT)
-    ]
-
-
-def test_the_checker_finds_nothing_where_all_is_right() -> None:
-    assert check_topic(A, RIGHT, 1).all == []
-
-
-@pytest.mark.parametrize(
-    ("seats", "kind"),
-    [
-        (changed(0, parent=None), "roles"),
-        (changed(0, subscribed=False), "roles"),
-        (changed(2, subscribed=False), "roles"),
-        (changed(0, forwards=True), "roles"),
-        (changed(0, parent=FAR), "parents"),
-        (changed(1, forwards=False), "parents"),
-        (changed(1, children=()), "records"),
-        (changed(2, children=(CHILD,)), "records"),
-        (changed(2, children=(CHILD, MIDDLE)), "bounds"),
-    ],
-)
-def test_the_checker_finds_each_fault(seats: list[Seat], kind: str) -> None:
-    assert getattr(check_topic(A, seats, 1), kind)

@@ -23,6 +23,7 @@ import weft
 from weft.documents.dag import position
 from weft.ids import Cid, Topic
 from weft.lab.figures import colour, marker
+from weft.lab.registry import Columns
 from weft.net.identity import Identity
 from weft.protocol.config import Config, Cyclon, Routing
 from weft.protocol.peer import Peer
@@ -214,13 +215,13 @@ async def publish(members: list[Member], count: int) -> None:
 # --- a gap ----------------------------------------------------------------------------------------
 
 
-def repair(routing: Routing, gap: int) -> dict[str, Any]:
+def repair(routing: Routing, gap: int) -> Columns:
     """A subscriber goes away, misses so many events, and comes back with its store."""
     with tempfile.TemporaryDirectory(prefix="weft-lab-") as folder:
         return asyncio.run(_repair(routing, gap, Path(folder)))
 
 
-async def _repair(routing: Routing, gap: int, folder: Path) -> dict[str, Any]:
+async def _repair(routing: Routing, gap: int, folder: Path) -> Columns:
     async with AsyncExitStack() as stack:
         members = await _members(stack, routing, folder)
         join, key, store = [members[0].peer.address], Identity.generate(), folder / "away.db"
@@ -244,13 +245,13 @@ async def _repair(routing: Routing, gap: int, folder: Path) -> dict[str, Any]:
 # --- a latecomer ----------------------------------------------------------------------------------
 
 
-def replay(routing: Routing, events: int) -> dict[str, Any]:
+def replay(routing: Routing, events: int) -> Columns:
     """A peer reads so many events of the past, every one verified, stored and handed over."""
     with tempfile.TemporaryDirectory(prefix="weft-lab-") as folder:
         return asyncio.run(_replay(routing, events, Path(folder)))
 
 
-async def _replay(routing: Routing, events: int, folder: Path) -> dict[str, Any]:
+async def _replay(routing: Routing, events: int, folder: Path) -> Columns:
     async with AsyncExitStack() as stack:
         members = await _members(stack, routing, folder)
         await publish(members, events)

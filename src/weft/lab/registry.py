@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Size: TypeAlias = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 Params: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = dict[str, Any]
+"""What a simulation returns: arrays of one length, or single values that hold for every row."""
 
 
 class Simulation(Protocol):

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.engine.data.workload import Memberships, topic_name
-from weft.engine.experiments.common import Columns, Params, workload
+from weft.engine.experiments.common import workload
 from weft.ids import Contact, PeerId, Topic
+from weft.lab.registry import Columns, Params
 from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.messages_topic_dht import Cast
@@ -33,7 +34,7 @@ SUBSCRIBE_MS = 50
 PAYLOAD_BYTES = 32
 _TREES_MS = 1_000
 """So long after a publication the trees alone have brought what they bring: ten hops of at most
-40 ms, and nobody has noticed yet that a peer is gone."""
+40 ms, and no peer has noticed yet that another is gone."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Net(RoleNet):
         self.world.unsubscribe(self.nodes[number], topic)
 
     def subscribe_all(self, held: Memberships) -> None:
-        """Everybody subscribes to all it wants, one peer after the other."""
+        """Every peer subscribes to all it wants, one after the other."""
         order = sorted(range(held.peers), key=lambda one: self.dice.bits("lab.order", one))
         for number in order:
             mine = held.of_peer[held.of_peer_offsets[number] : held.of_peer_offsets[number + 1]]

@@ -2,13 +2,12 @@
 
 Subscribers ask for the stream from its beginning. Some of them, and one peer outside, publish in
 turn. In the midst of it a share of the peers crashes for good, publishers among them, every other
-one without anybody being told; then others publish on. Messages are lost from the first to
-the last one. In the end everybody alive must hold whatever anybody alive holds, in one order.
+one without telling its neighbours; then others publish on. Messages are lost from the first to
+the last one. In the end every live peer must hold what any live peer holds, in one order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from weft.ids import Cid
 from weft.lab import pulsar
 from weft.lab.figures import GREY, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
@@ -34,6 +33,7 @@ from weft.protocol.config import Config, History
 from weft.sim.network import Conditions, Latency
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
 
@@ -72,7 +72,7 @@ def seconds(params: Params) -> float:
 # --- simulation -------------------------------------------------------------------------------
 
 CONTACTS = 1
-"""The least: who comes up knows one peer that may not be in itself yet."""
+"""The least: a newcomer knows one peer, which may not be in itself yet."""
 PUBLISHERS = 4
 """guess: so that events are concurrent; the last of them is not subscribed."""
 EVERY_MS = 150
@@ -83,7 +83,7 @@ PATIENCE_MS = 300_000
 """guess: beyond the time after which a missing event is given up."""
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     history = bool(params["history"])
     config = Config(routing=params["routing"], history=History(enabled=history))
     net = Net(seed, params["peers"], config, conditions(params), contacts=CONTACTS)
@@ -109,7 +109,7 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {**found, **_cost(net, alive, last_ms)}
 
 
-def conditions(params: Mapping[str, Any]) -> Conditions:
+def conditions(params: Params) -> Conditions:
     return Conditions(
         latency=Latency("around", params["latency_ms"], params["jitter_ms"]),
         loss_percent=round(100 * params["loss"]),
@@ -121,7 +121,7 @@ def _somebody_lacks(net: Net, alive: list[int]) -> bool:
     return any(len(net.stream(number)) < expected for number in alive)
 
 
-def _streams(net: Net, alive: list[int]) -> dict[str, Any]:
+def _streams(net: Net, alive: list[int]) -> Columns:
     """What the live subscribers hold and were handed, against what any live peer holds."""
     expected = net.held(net.alive())
     streams = {number: net.stream(number) for number in alive}
@@ -140,7 +140,7 @@ def _streams(net: Net, alive: list[int]) -> dict[str, Any]:
     }
 
 
-def _coverage(net: Net, alive: list[int]) -> dict[str, Any]:
+def _coverage(net: Net, alive: list[int]) -> Columns:
     """Without history nothing stays: how much of what was published was delivered."""
     published = len(net.world.record.publications)
     told = sum(len({one.event.payload for one in net.deliveries(number)}) for number in alive)
@@ -153,7 +153,7 @@ def _coverage(net: Net, alive: list[int]) -> dict[str, Any]:
     }
 
 
-def _cost(net: Net, alive: list[int], last_ms: int) -> dict[str, Any]:
+def _cost(net: Net, alive: list[int], last_ms: int) -> Columns:
     record = net.world.record
     ended_ms = max(one.at_ms for one in record.deliveries)
     return {
@@ -286,7 +286,7 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def _draw_slow(panel: Any, means: Any) -> None:
+def _draw_slow(panel: Axes, means: Any) -> None:
     places = range(len(pulsar.ROUTINGS))
     for shift, history, label in ((-0.2, False, "routing alone"), (0.2, True, "with history")):
         some = means[means["history"] == history].set_index("routing")["coverage"]

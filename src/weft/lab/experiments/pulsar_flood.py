@@ -1,6 +1,6 @@
 """pulsar-flood: what a notification costs over a tree and over the naive flood.
 
-Everybody has joined and settled. Then some peers, subscribed or not, publish at a slow pace, and
+All have joined and settled. Then some peers, subscribed or not, publish at a slow pace, and
 what is sent meanwhile is counted and weighed by kind: events on their way (*payload*), what keeps
 the tree up (*upkeep*: beats, syncs, joins, pings), and the messages of the *DHT*, which the tree
 needs, once for all topics. Exchanges of views keep the general overlay up under every routing and
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from weft.ids import Contact
 from weft.lab.figures import colour, marker, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.net import codec
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -90,7 +90,7 @@ class Scales(Observer):
         self.bytes_sent[type(message)] += len(codec.encode(message))
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     config = Config(routing=params["routing"])
     scales = Scales()
     net = Net(seed, params["peers"], config, observers=[scales])

@@ -1,10 +1,10 @@
 """pulsar-gap: what repairing a gap costs, from one missing event to a thousand.
 
-One subscriber is cut off for a moment (nobody notices) while others publish as many events as the
+One subscriber is cut off for a moment (no peer notices) while others publish as many events as the
 gap is to have. Then the cut heals and one more event is published: its parent is missing. From then
 on the clock runs until the subscriber has been handed everything, and its questions for events of
-the past and the answers to them are counted. (Those of others to it are not: who gets its events
-by way of the subscriber was cut off with it.)
+the past and the answers to them are counted. (Those of others to it are not: a peer that gets its
+events by way of the subscriber was cut off with it.)
 
 What may be needed follows from the settings. An event names its parents, so a short gap is walked
 back height by height: a question and an answer per missing event at the most, once the first was
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,10 @@ from weft.ids import Contact
 from weft.lab import pulsar
 from weft.lab.figures import BLACK, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, History, Routing
 from weft.protocol.messages_history import (
     BLOCKS_MAX,
     BlocksReply,
@@ -92,9 +92,9 @@ QUESTIONS, ANSWERS = (BlocksRequest, PageRequest), (BlocksReply, PageReply)
 REPAIR = (*QUESTIONS, *ANSWERS)
 ONE_WAY_MS = 20
 EVERY_MS = 5
-"""So quick that the cut is over before anybody takes the subscriber for lost."""
+"""So quick that the cut is over before any peer takes the subscriber for lost."""
 HOPS_MAX = 10
-"""measured: more than an event takes to anybody among so few peers."""
+"""measured: more than an event takes to any of so few peers."""
 STORE_MS = 5
 """As the simulator's disks."""
 PATIENCE_MS = 400_000
@@ -122,7 +122,7 @@ class Talk(Observer):
             self.heard[type(message)] += 1
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     gap = params["gap"]
     if params["how"] == "network":
         return {**repair(params["routing"], gap), "heights": gap + 1, **_nothing_allowed()}
@@ -136,7 +136,7 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     publishers, victim = members[: params["publishers"]], net.nodes[members[-1]]
     net.publish_all(publishers, len(publishers), 1_000)
     _cut_off(net, victim, publishers, gap)
-    loss_percent = round(100 * params["loss"])  # from now on, so that nobody else lacks anything
+    loss_percent = round(100 * params["loss"])  # from now on, so that no other peer lacks anything
     world.network.set_conditions(replace(world.network.conditions, loss_percent=loss_percent))
     talk.begin()
     healed_ms = world.now_ms
@@ -171,11 +171,11 @@ def _height(delivery: Delivery) -> int:
     return delivery.descriptor.height
 
 
-def settings(routing: Any) -> Config:
+def settings(routing: Routing) -> Config:
     return Config(routing=routing, history=History(enabled=True))
 
 
-def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
+def allowed(gap: int, heights: int, loss: float) -> Columns:
     """The most messages for a gap, by the settings, and the most time where nothing is lost.
 
     With losses, a question and its answer come through with a chance q, so n of them take n/q on
@@ -196,7 +196,7 @@ def allowed(gap: int, heights: int, loss: float) -> dict[str, Any]:
     }
 
 
-def _nothing_allowed() -> dict[str, Any]:
+def _nothing_allowed() -> Columns:
     return {"messages_allowed": math.nan, "ms_allowed": math.nan}
 
 

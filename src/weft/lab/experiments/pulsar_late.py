@@ -8,7 +8,6 @@ before children, and live events follow: everything once and in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -17,7 +16,7 @@ from weft.lab import pulsar
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.figures import BLACK, panels, table
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.messages_history import BLOCKS_MAX
@@ -65,7 +64,7 @@ LATE_PAGES = 2
 """A page may be cut short where live events come in between, and the last one may be empty."""
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     if params["how"] == "network":
         return replay(params["routing"], params["events"])
     conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))

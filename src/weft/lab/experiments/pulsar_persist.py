@@ -5,14 +5,14 @@ subscriber that takes one in does so with probability p. Then a share of all pee
 and a peer outside the topic asks the DHT for each event. An event has *survived* if a peer that
 provides it is up, and is *found* if the DHT still leads to such a peer.
 
-Who crashed is known, so what to expect is known for each event: not counting its publisher's own
-copy, it has survived with the chance 1 − (1 − p)^L, where L is the number of other subscribers that
-are up. That does not depend on how the crash fell, so nothing but the draws of p is noise.
+The crashed peers are known, so what to expect is known for each event: not counting its publisher's
+own copy, it has survived with the chance 1 − (1 − p)^L, where L is the number of other subscribers
+that are up. That does not depend on how the crash fell, so nothing but the draws of p is noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.figures import colour, marker, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History
@@ -30,6 +30,7 @@ from weft.protocol.history.providing import PROVIDERS_WANTED, block_key_of
 from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
 from weft.sim.node import Node
+from weft.store.interface import Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +64,7 @@ ANSWER_MS = 60_000
 """guess: a lookup through tables that name mostly the dead."""
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     history = History(enabled=True, provide_probability=params["p"])
     net = Net(seed, params["peers"], Config(routing="pulsarcast", history=history))
     members = net.draw_subscribers(params["subscribers"])
@@ -132,8 +133,9 @@ def _providers(net: Net, asker: Node, cids: list[Cid]) -> list[Sequence[Contact]
     return [answer[1].contacts if answer is not None else () for answer in given]
 
 
-def _has(blocks: Mapping[PeerId, Any], up: set[PeerId], peer: PeerId, cid: Cid) -> bool:
-    return peer in up and blocks[peer] is not None and blocks[peer].get(cid) is not None
+def _has(blocks: Mapping[PeerId, Store | None], up: set[PeerId], peer: PeerId, cid: Cid) -> bool:
+    store = blocks[peer]
+    return peer in up and store is not None and store.get(cid) is not None
 
 
 # --- measures ---------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ def deviations(size: Size) -> float:
     return NormalDist().inv_cdf(1 - (1 - RIGHT) / tests / 2)
 
 
-def agreement(size: Size) -> Any:
+def agreement(size: Size) -> Callable[[DataFrame], DataFrame]:
     """Per seed: the largest departures from the closed forms over all points, in units of what is
     allowed: so many standard deviations, and one event, because numbers are whole."""
     allowed = deviations(size)

@@ -8,20 +8,19 @@ event was published that some live subscriber did not get promptly.
 
 How long that may be follows from the settings. A loss is noticed at once, or by pings: a link is
 probed after so long a silence, counts as lost after so many pings without an answer, and is looked
-at every `ping_timeout_ms`. Then whoever lost its parent asks those it knows above, at the worst
+at every `ping_timeout_ms`. Then a peer that lost its parent asks those it knows above, at worst
 each of the dead first, and is sent down by full members, level by level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from weft.lab.figures import BLACK, colour, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Pulsar
@@ -72,7 +71,7 @@ LEVELS_MAX = 8
 """measured: deeper than trees of so few peers are."""
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     config = settings(params["history"])
     net = Net(seed, params["peers"], config, Conditions(latency=Latency("constant", ONE_WAY_MS)))
     members = net.draw_subscribers(params["subscribers"])
@@ -103,7 +102,7 @@ def settings(history: bool) -> Config:
 
 
 def allowed_ms(config: Config, silent: bool, crashed: int, lost_after_ms: int = 1_000) -> int:
-    """The most time until everybody gets events again, by the settings."""
+    """The most time until every subscriber gets events again, by the settings."""
     links = config.links
     pinged_ms = links.ping_after_ms + links.ping_timeout_ms  # and up to one look later
     noticed_ms = pinged_ms + links.pings_unanswered_max * links.ping_timeout_ms
@@ -117,7 +116,7 @@ def allowed_ms(config: Config, silent: bool, crashed: int, lost_after_ms: int = 
 
 
 def _doomed(net: Net, crash: str) -> list[int]:
-    """Who is to crash, those with most children first."""
+    """The peers that are to crash, those with most children first."""
     places = {number: net.branch(number) for number in range(len(net.nodes))}
     order = sorted(
         (number for number, branch in places.items() if branch is not None),
@@ -131,7 +130,7 @@ def _doomed(net: Net, crash: str) -> list[int]:
     return roots[: {"rendezvous": 1, "half": RENDEZVOUS // 2, "all but one": RENDEZVOUS - 1}[crash]]
 
 
-def _followed(net: Net, members: list[int], crash_ms: int) -> dict[str, Any]:
+def _followed(net: Net, members: list[int], crash_ms: int) -> Columns:
     """What became of the events that were published after the crash."""
     record = net.world.record
     got: dict[bytes, dict[int, Delivery]] = {}

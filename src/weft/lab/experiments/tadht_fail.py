@@ -4,16 +4,16 @@ With the real state machines in virtual time:
 
 *stabilise*: some of the peers go down at once and without a word. Counted are the live children
 that are not at their closest live forwarder right after it, and the periods of Algorithm 1 until
-Lemma 4.2 and the bound on children hold for everybody again.
+Lemma 4.2 and the bound on children hold for every peer again.
 
 *roots*: events go out by f + 1 trees. The moment an event is published, the f roots that it is
 handed to beside its publisher go down without a word, before anything reaches them. Counted are the
 live subscribers that the trees alone miss (the dead roots are inside of the publisher's own tree,
 too), and those that still lack the event after the links' repair.
 
-The same over arrays at 10⁴ peers, where lookups find at once who is there (`stabilise, arrays`),
-and where senders notice dead links (`roots, arrays`): without the repair of what a dead forwarder's
-children lack, so that f crashed roots may cost k·f children.
+The same over arrays at 10⁴ peers, where lookups find at once the peers that are there (`stabilise,
+arrays`), and where senders notice dead links (`roots, arrays`): without the repair of what a dead
+forwarder's children lack, so that f crashed roots may cost k·f children.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import Columns, Params, Point, workload
+from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.crash import Crash, survivors
 from weft.engine.topic_dht.events import Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.figures import BLACK, colour, marker, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.lab.tadht import Net, lose_roots, settled_net
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -48,17 +48,17 @@ STABILISE, ROOTS = "stabilise", "roots"
 STABILISE_ARRAYS, ROOTS_ARRAYS = "stabilise, arrays", "roots, arrays"
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     full = size == "full"
-    shape: Point = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    shape: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
     if full:
         shape = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
     crashes = [(30, 0), (30, 5), (50, 0)] if full else [(30, 0)]
-    stabilise: list[Point] = [
+    stabilise: list[Params] = [
         {**shape, "kind": STABILISE, "percent": percent, "loss_percent": loss, "roots": 1}
         for percent, loss in crashes
     ]
-    roots: list[Point] = [
+    roots: list[Params] = [
         {
             **shape,
             "kind": ROOTS,
@@ -74,15 +74,15 @@ def points(size: Size) -> list[Point]:
     return stabilise + roots + _points_of_arrays(full)
 
 
-def _points_of_arrays(full: bool) -> list[Point]:
-    shape: Point = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
+def _points_of_arrays(full: bool) -> list[Params]:
+    shape: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
     if full:
         shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
-    stabilise: list[Point] = [
+    stabilise: list[Params] = [
         {**shape, "kind": STABILISE_ARRAYS, "percent": percent, "loss_percent": 0, "roots": 1}
         for percent in (30, 50)
     ]
-    roots: list[Point] = [
+    roots: list[Params] = [
         {
             **shape,
             "kind": ROOTS_ARRAYS,

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import Columns, Params, Point, workload
+from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.events import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 3}
-SIZES: dict[str, Point] = {
+SIZES: dict[str, Params] = {
     "quick": {"peers": 2_000, "topics": 1_000, "subscriptions": 40_000, "zipf": 0.7, "events": 5},
     "full": {
         "peers": 10_000,
@@ -43,7 +43,7 @@ SIZES: dict[str, Point] = {
 }
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     """Every scheme with several links per level, and trees with the paper's one."""
     return [
         {**SIZES[size], "k": K, "scheme": scheme, "mode": mode, "links": links}

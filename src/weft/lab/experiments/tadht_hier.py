@@ -2,7 +2,7 @@
 
 Topics of a hierarchy three levels deep, one beside it whose name begins like its root, and one
 elsewhere; peers subscribe to some of them at random. Events are published in each topic by random
-peers, subscribers or not. Every event is then held against who is subscribed to the topics that it
+peers, subscribers or not. Every event is then held against the subscribers of the topics that it
 counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule under test.
 """
 
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import Columns, Params, Point
 from weft.ids import Topic
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.lab.tadht import SUBSCRIBE_MS, Net
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 SEEDS = {"quick": 1, "full": 1}
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     if size == "full":
-        shape: Point = {"peers": 60, "per_peer": 3, "events": 45}
+        shape: Params = {"peers": 60, "per_peer": 3, "events": 45}
         return [
             {**shape, "scheme": scheme, "mode": mode, "loss_percent": loss}
             for loss in (0, 5)
@@ -97,7 +96,7 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def _judged(net: Net, topic: Topic, payload: bytes) -> dict[str, int]:
-    """Who should have got the event in which topic, against who did."""
+    """Deliveries of an event that were due, against those that there were."""
     wanted = {
         (number, level)
         for level in expected_levels(topic, [ROOT])

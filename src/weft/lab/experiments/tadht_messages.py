@@ -1,6 +1,6 @@
 """tadht-messages: copies of an event, by scheme and size of the topic (Baehni and others, 5, 6).
 
-Topics of 2⁴ … 2¹⁴ members. Everybody is in ten topics of the same size, so that forwarders have
+Topics of 2⁴ … 2¹⁴ members. Every peer is in ten topics of the same size, so that forwarders have
 children (a peer in one topic only must forward it). Publishers are random members of one of the
 topics; a topic's events are counted one by one.
 """
@@ -14,13 +14,12 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import memberships
-from weft.engine.experiments.common import Columns, Params, Point
 from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.treecast import Mode
@@ -43,7 +42,7 @@ def modes_of(scheme: str) -> tuple[Mode, ...]:
     return ("push", "push-pull") if scheme.endswith("gossip") else ("push",)
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     return [
         {"members": 2**exponent, "scheme": scheme, "mode": mode, "k": K, "events": _EVENTS[size]}
         for exponent in _EXPONENTS[size]
@@ -107,7 +106,7 @@ _SPARE = 4
 
 
 def costs(rows: DataFrame) -> DataFrame:
-    """Per scheme, size and seed: copies per member of who gossips, and how far from N_t − 1."""
+    """Per scheme, size and seed: copies per member that gossips, and how far from N_t − 1."""
     gossiping = F.when(F.col("scheme").startswith("full"), F.col("members")).otherwise(
         F.col("forwarders")
     )
@@ -138,7 +137,7 @@ def summed(found: DataFrame) -> DataFrame:
 
 
 def saved(found: DataFrame) -> DataFrame:
-    """Per seed: copies by push-pull over those by push, where everybody gossips."""
+    """Per seed: copies by push-pull over those by push, where all members gossip."""
     largest = found.groupBy("way", "seed").agg(F.max_by("payloads", "members").alias("copies"))
     pulled = F.max(F.when(F.col("way") == "FullGossip, push-pull", F.col("copies")))
     pushed = F.max(F.when(F.col("way") == "FullGossip", F.col("copies")))

@@ -1,21 +1,21 @@
 """tadht-parasite: nobody is sent what it did not ask for (paper 002, Lemma 4.1 and Section 5).
 
 Peers subscribe to topics of Zipf 0.7, then events are published one after the other: most by
-subscribers, every fourth by somebody outside of the topic. *calm*: nothing fails. *loss*: five in a
+subscribers, every fourth by a peer outside of the topic. *calm*: nothing fails. *loss*: five in a
 hundred messages are lost, from the beginning. *crash*: nearly a third of the peers go down without
 a word halfway through the events. *churn*: peers unsubscribe and others subscribe between events.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import Columns, Params, Point, workload
+from weft.engine.experiments.common import workload
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.lab.tadht import Net, Spread, topic_of
 from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -39,13 +39,13 @@ WAYS = (
     ("forward-treecast", "push"),
 )
 CONDITIONS = ("calm", "loss", "crash", "churn")
-SHAPES: dict[str, Point] = {
+SHAPES: dict[str, Params] = {
     "quick": {"peers": 24, "topics": 3, "subscriptions": 40, "zipf": 0.7, "events": 8},
     "full": {"peers": 60, "topics": 6, "subscriptions": 180, "zipf": 0.7, "events": 24},
 }
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     return [
         {**SHAPES[size], "scheme": scheme, "mode": mode, "condition": condition}
         for condition in CONDITIONS
@@ -107,7 +107,7 @@ def _crash(net: Net) -> None:
 
 
 def _churn(net: Net, event: int, topics: int) -> None:
-    """One subscriber leaves a topic, and somebody joins it who never was there."""
+    """One subscriber leaves a topic, and a peer joins it that never was there."""
     topic = topic_of(net.dice.below("lab.churn", topics, event))
     inside = net.subscribers(topic)
     known = {stay.peer for stay in net.world.record.stays if stay.topic == topic}
@@ -119,7 +119,7 @@ def _churn(net: Net, event: int, topics: int) -> None:
 
 
 def _publish(net: Net, event: int, topics: int) -> tuple[int, list[int], int, bool]:
-    """The publication, who was subscribed, the topic, whether it came from outside."""
+    """The publication, the subscribers then, the topic, whether it came from outside."""
     number = event % topics
     members = net.subscribers(topic_of(number))
     strangers = [one for one in net.alive() if one not in members]
@@ -130,7 +130,7 @@ def _publish(net: Net, event: int, topics: int) -> tuple[int, list[int], int, bo
     return publication, members, number, outside
 
 
-def _outcome(net: Net, publication: int, members: list[int], number: int, _: Any) -> Spread:
+def _outcome(net: Net, publication: int, members: list[int], number: int, _: bool) -> Spread:
     stayed = frozenset(net.subscribers(topic_of(number)))
     spread = net.spread_of(publication, [one for one in members if one in stayed], topic_of(number))
     return Spread(len(members), spread.copies, spread.rounds, spread.missed)

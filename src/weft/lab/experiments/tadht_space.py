@@ -1,9 +1,9 @@
 """tadht-space: locations and table entries per peer (paper 002, Section 6, Space complexity).
 
 Peers are each in about |T_p| of the topics, from a few to many, and topics are dense: each has far
-more than k members. Counted after everybody has subscribed, one after the other: |L_p|, and the
+more than k members. Counted after all have subscribed, one after the other: |L_p|, and the
 entries of a peer's tables once every bucket is as full as it gets (20 to a bucket). The lobby,
-where everybody has a location, too, is counted apart.
+where all have a location, too, is counted apart.
 
 Also larger and larger networks with the same number of topics per peer: entries per table against
 the logarithm of the number N of all locations, those in the lobby included.
@@ -17,11 +17,11 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
-from weft.engine.experiments.common import Columns, Params, Point, workload
+from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.roles import FORWARDS, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.lab.figures import BLACK, colour, marker, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.draw import absorb, stream_of
@@ -40,7 +40,7 @@ CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
 _MEMBERS = 100  # of a topic, on average
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     peers = 10_000 if size == "full" else 1_000
     sizes = [2**exponent * 125 for exponent in range(8 if size == "full" else 5)]
     every = [(peers, k, held) for k in CHILDREN_MAX for held in PER_PEER]

@@ -1,9 +1,9 @@
 """tadht-uniform: random routing draws every subscriber alike (paper 002, Lemma 4.7).
 
-Subscribers of one topic, forwarders and children, among strangers who are in none of it. Some of
-them draw, each many times. For each the counts of who was drawn are held against equal chances by
-Pearson's chi-square. Beside it the paper's own way, whoever is closest to a random value, over the
-same forwarders and as many draws.
+Subscribers of one topic, forwarders and children, among strangers that are not in it. Some of them
+draw, each many times. For each, how often it drew which peer is held against equal chances by
+Pearson's chi-square. Beside it the paper's own way, the forwarder that is closest to a random
+value, over the same forwarders and as many draws.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import Columns, Params, Point
 from weft.ids import Contact, Topic
 from weft.lab.figures import BLACK, colour, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 from weft.protocol.config import Dht
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 SEEDS = {"quick": 2, "full": 4}
 
 
-def points(size: Size) -> list[Point]:
+def points(size: Size) -> list[Params]:
     if size == "full":
         return [{"members": 60, "strangers": 30, "draws": 2_400, "k": 3, "bucket": 6}]
     return [{"members": 24, "strangers": 12, "draws": 480, "k": 2, "bucket": 6}]
@@ -80,7 +79,7 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def _network(params: Params, seed: int) -> Run:
-    """Everybody forwards something else already, so that the topic has children, too."""
+    """All peers forward something else already, so that the topic has children, too."""
     topics = Settings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
     few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
