@@ -22,7 +22,7 @@ from weft.ids import GENERAL
 from weft.protocol.config import Dht
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
-from weft.sim.dht import Run, Settings
+from weft.sim.dht import Run
 from weft.sim.node import contact_of
 
 _LOSS_PERCENT, _CRASH_PERCENT = 20, 30
@@ -37,8 +37,8 @@ def _tell(text: str) -> None:
 
 def calm(peers: int, lookups: int, seed: int) -> dict[str, Any]:
     """Everything without faults, and the CPU of a lookup."""
-    one = Run(Settings(seed=seed, peers=peers, lookups=lookups))
-    one.start()
+    one = Run(seed, peers, lookups)
+    one.come_up()
     one.put()
     providers = one.provide()
     before, start_ms = time.process_time(), one.world.now_ms
@@ -57,19 +57,11 @@ def calm(peers: int, lookups: int, seed: int) -> dict[str, Any]:
 
 def faulty(peers: int, lookups: int, seed: int, rest_ms: int) -> dict[str, Any]:
     """Everything with loss and crashes, so long after they began."""
-    settings = Settings(
-        seed=seed,
-        peers=peers,
-        lookups=lookups,
-        loss_percent=_LOSS_PERCENT,
-        crash_percent=_CRASH_PERCENT,
-        rest_ms=rest_ms,
-    )
-    one = Run(settings)
-    one.start()
+    one = Run(seed, peers, lookups)
+    one.come_up()
     one.put()
     providers = one.provide()
-    one.spoil()
+    one.spoil(_LOSS_PERCENT, _CRASH_PERCENT, rest_ms)
     one.look_up()
     one.get()
     one.find_providers(providers)

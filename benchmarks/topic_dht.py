@@ -29,8 +29,7 @@ from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import Roles, settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
-from weft.lab.tadht import fail
-from weft.lab.tadht.world import Net, topic_of
+from weft.lab.tadht import Net, lose_roots, topic_of
 from weft.protocol.topic_dht.roles import Config as Settings
 
 PERIODS_MAX = 30
@@ -172,7 +171,7 @@ def with_machines(shape: Shape, seed: int) -> dict[str, Any]:
         excess = max(excess, abs(spread.copies - spread.members + 1))
         missed += spread.missed
     count = shape["peers"] * _CRASH_PERCENT // 100
-    net.crash(net.dice.some("bench.crash", range(shape["peers"]), count), silent=True)
+    net.crash(*net.dice.some("bench.crash", range(shape["peers"]), count))
     return {
         **{name: shape[name] for name in ("peers", "topics", "subscriptions")},
         "scheme": settings.scheme,
@@ -181,9 +180,9 @@ def with_machines(shape: Shape, seed: int) -> dict[str, Any]:
         **rounds.figures(),
         "missed": missed,
         "stabilise_periods": net.settle(PERIODS_MAX),
-        "parasite_messages": net.world.parasites + len(net.world.record.parasites),
-        "lookups_inside_topics": net.world.inside,
-        "copies": net.world.copies_sent,
+        "parasite_messages": net.parasites,
+        "lookups_inside_topics": net.lookups.inside,
+        "copies": net.copies.all,
         "messages": net.world.handled,
         "cpu_s": round(time.process_time() - begun, 1),
     }
@@ -194,7 +193,7 @@ def crash_roots(shape: Shape, seed: int) -> dict[str, Any]:
     lost = by_trees = events = crashed = parasites = 0
     for scheme in ("full-treecast", "forward-treecast"):
         params = {**shape, "scheme": scheme, "roots": _ROOTS, "loss_percent": 0}
-        found = fail.roots(params, seed)
+        found = lose_roots(params, seed)
         lost += sum(one > 0 for one in found["missed"])
         by_trees += sum(one > 0 for one in found["missed_by_trees"])
         crashed += sum(found["crashed"])

@@ -21,8 +21,8 @@ from weft.pipeline.session import Settings, opened
 from weft.pipeline.traces import read
 from weft.pipeline.traces.measure import measure as measure_trace
 from weft.pipeline.traces.source import Source, find
+from weft.sim.scenario import Settings as Run
 from weft.sim.scenario import run
-from weft.sim.settings import Settings as Run
 from weft.trace import Writer
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def rpc_meta(message: Message) -> dict[str, object]:
     topic = getattr(message, "topic", None)
     if topic is not None:
         meta["topic"] = topic
-    if isinstance(message, Payload | Cast | RouteEvent) and m.payloads_in(message):
+    if isinstance(message, Payload | Cast | RouteEvent) and m.events_in(message):
         meta["messages"] = [
             {"messageID": message_id(message.topic, message.event), "topic": message.topic}
         ]

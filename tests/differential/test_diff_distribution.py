@@ -3,19 +3,13 @@ cycles: not equal, but equal in distribution."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from benchmarks.graph import indegrees
 from scipy.stats import ks_2samp
 
 from weft.engine.tera.cyclon import random_overlay
-from weft.ids import Contact
 from weft.protocol.config import Config
-from weft.protocol.peer import Peer
-from weft.sim.network import Conditions, Network
-from weft.sim.node import contact_of
-from weft.sim.world import World
+from weft.sim.builder import SimNet
 
 PEERS = 300
 CYCLES = 60
@@ -23,21 +17,16 @@ CYCLES = 60
 
 def asynchronous_indegrees(seed: int) -> np.ndarray:
     """In-degrees in the simulator, where cycles are not aligned and messages take their time."""
-    config = Config()
-    world = World(Network(seed, Conditions()))
-    contacts = [contact_of(seed, index) for index in range(PEERS)]
+    net = SimNet(seed, Config())
     dice = np.random.default_rng(seed)
-    for index, contact in enumerate(contacts):
-        node = world.add(contact, partial(Peer, contact, seed, config))
-        known: list[Contact] = [contacts[int(i)] for i in dice.integers(0, max(1, index), 3)]
-        world.start(node, known if index else [])
-    world.run_until(config.cyclon.cycle_ms * CYCLES)
-    index_of = {contact.peer: index for index, contact in enumerate(contacts)}
+    for index in range(PEERS):
+        known = dice.integers(0, max(1, index), 3).tolist()
+        net.enter(known if index else [])
+    net.run_cycles(CYCLES)
     degrees = np.zeros(PEERS, np.int64)
-    for node in world.nodes:
-        assert isinstance(node.machine, Peer)
-        for known_peer in node.machine.general.peers:
-            degrees[index_of[known_peer]] += 1
+    for peer in net.peers():
+        for known_peer in peer.general.peers:
+            degrees[net.world.record.index_of(known_peer)] += 1
     return degrees
 
 

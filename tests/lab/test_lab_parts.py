@@ -17,7 +17,7 @@ from weft.lab.progress import Phases, Progress, duration
 from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, code_of, rooms_behind, rows_of, tasks_of
+from weft.lab.task import Task, code_of, reach, rooms_behind, rows_of, tasks_of
 from weft.lab.verdict import Verdict
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -231,7 +231,16 @@ def test_the_report_is_one_page_with_everything_in_it(tmp_path: Path) -> None:
 def test_rows_depend_on_the_rooms_that_made_them() -> None:
     assert rooms_behind("weft.engine.experiments.lookups:run", False) == ("engine", "rules")
     assert rooms_behind("weft.lab.stan_points:pooled", True) == ("engine", "rules", "pipeline")
-    machines = ("engine", "rules", "protocol", "sim", "store")
-    assert rooms_behind("weft.lab.stan_peers:run", False) == machines
-    assert rooms_behind("weft.lab.pulsar.deliver:run", False) == (*machines, "lab/pulsar")
-    assert code_of(("rules",)) != code_of(("engine",))
+    machines = ("engine", "rules", "documents", "protocol", "sim", "store")
+    for name in ("stan_peers", "experiments.pulsar_deliver", "experiments.tadht_uniform"):
+        assert rooms_behind(f"weft.lab.{name}:run", False) == machines
+    over_arrays = "weft.lab.experiments.tadht_fair:run"
+    assert rooms_behind(over_arrays, False) == ("engine", "rules")
+    assert code_of(over_arrays, ("rules",)) != code_of(over_arrays, ("engine",))
+
+
+def test_rows_depend_on_the_simulation_and_not_on_measures_or_figures() -> None:
+    reached = reach("weft.lab.experiments.pulsar_late:run")
+    assert "settings" in reached["weft.lab.experiments.pulsar_gap:settings"]
+    assert "class Net" in reached["weft.lab.pulsar:Net"]
+    assert not [place for place in reached if place.endswith((":measure", ":figure", ":style"))]

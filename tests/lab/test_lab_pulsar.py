@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import StructType
+from frames import frame, only
+from pyspark.sql import SparkSession
 
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Topic
+from weft.lab import pulsar
 from weft.lab import run as lab
-from weft.lab.entries import (
-    _pulsar,
+from weft.lab.experiments import (
     pulsar_deliver,
     pulsar_flood,
     pulsar_gap,
@@ -23,26 +23,12 @@ from weft.lab.entries import (
     pulsar_persist,
     pulsar_tree,
 )
-from weft.lab.pulsar import deliver, flood, gap, late, peers, persist, tree
-from weft.lab.pulsar.world import TOPIC, Net, misplaced
+from weft.lab.pulsar import TOPIC, Net, misplaced
 from weft.lab.registry import all_entries, matching
-from weft.lab.task import shape_of
 from weft.protocol.config import Config, History
 from weft.protocol.wire import Event as Routed
 from weft.sim.node import keyed
 from weft.sim.record import Delivery
-
-
-def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) -> DataFrame:
-    """Rows of which a test needs some columns; the others are null."""
-    shape = shape_of(columns)
-    known = [{"point": "p", "seed": 1, **row} for row in rows]
-    return spark.createDataFrame([[row.get(name) for name in shape.names] for row in known], shape)
-
-
-def only(found: DataFrame) -> Row:
-    [row] = found.collect()
-    return row
 
 
 def test_every_row_has_an_entry() -> None:
@@ -181,28 +167,28 @@ def test_tree_and_flood_side_by_side(spark: SparkSession) -> None:
 
 
 def test_messages_and_time_that_a_gap_may_take() -> None:
-    short, long = gap.allowed(10, 11, 0.0), gap.allowed(1_000, 1_001, 0.0)
+    short, long = pulsar_gap.allowed(10, 11, 0.0), pulsar_gap.allowed(1_000, 1_001, 0.0)
     assert short == {"messages_allowed": 20, "ms_allowed": 205 + 500 + 11 * 40}
     assert long == {"messages_allowed": 10, "ms_allowed": 205 + 5 * 40}
-    lossy = gap.allowed(10, 11, 0.1)
+    lossy = pulsar_gap.allowed(10, 11, 0.1)
     assert lossy["messages_allowed"] == pytest.approx(2 * (10 + 3 * 1.9**0.5) / 0.81)
-    read = gap.allowed(1_000, 1_001, 0.1)  # five pages
+    read = pulsar_gap.allowed(1_000, 1_001, 0.1)  # five pages
     assert read["messages_allowed"] == pytest.approx(2 * (5 + 3 * (5 * 0.19) ** 0.5) / 0.81)
 
 
 def test_a_gap_that_is_read_is_not_walked_back_to_as_well() -> None:
     """With several publishers, whose events come in while others are missing."""
     params = {"how": "machines", "routing": "tera", "publishers": 3, "loss": 0.0, "peers": 10}
-    result = gap.run({**params, "gap": 1_000}, 2)
+    result = pulsar_gap.run({**params, "gap": 1_000}, 2)
     assert result["missing"] == 0
     assert result["messages"] <= result["messages_allowed"]
 
 
 def test_time_that_a_tree_may_take_to_heal() -> None:
-    config = tree.settings(history=False)
+    config = pulsar_tree.settings(history=False)
     travel_ms = 8 * 40 + 250
-    assert tree.allowed_ms(config, silent=False, crashed=1) == 1_000 + 1_000 + travel_ms
-    assert tree.allowed_ms(config, silent=True, crashed=3) == 35_000 + 3 * 3_000 + travel_ms
+    assert pulsar_tree.allowed_ms(config, silent=False, crashed=1) == 1_000 + 1_000 + travel_ms
+    assert pulsar_tree.allowed_ms(config, silent=True, crashed=3) == 35_000 + 3 * 3_000 + travel_ms
 
 
 # --- the simulations ------------------------------------------------------------------------------
@@ -240,11 +226,11 @@ def test_what_comes_twice_or_too_early_is_counted() -> None:
     assert misplaced([first, second, second]) == 1
 
 
-@pytest.mark.parametrize("routing", _pulsar.ROUTINGS)
+@pytest.mark.parametrize("routing", pulsar.ROUTINGS)
 def test_streams_are_whole_after_losses_and_crashes(routing: str) -> None:
     params = {"routing": routing, "loss": 0.2, "crash": 0.3, "history": True}
     size = {"peers": 12, "subscribers": 9, "events": 12, "latency_ms": 20, "jitter_ms": 15}
-    found = deliver.run({**params, **size}, 1)
+    found = pulsar_deliver.run({**params, **size}, 1)
     assert (found["different"], found["lacking"], found["misplaced"]) == (0, 0, 0)
     assert found["coverage"] == 1.0
     assert found["published"] == 12
@@ -253,13 +239,13 @@ def test_streams_are_whole_after_losses_and_crashes(routing: str) -> None:
 
 def test_a_missing_event_shows_in_what_is_held() -> None:
     net = Net(1, 3, Config(history=History(enabled=True)))
-    net.subscribe([0, 1], "beginning")
+    net.subscribe(0, 1, since="beginning")
     net.run_cycles(3)
-    net.publish(0)
+    net.publish_next(0)
     net.run(1_000)
     assert len(net.stream(1)) == 1
-    net.crash([0], silent=True)
-    net.publish(2)  # outside; nobody takes it in while it is on its way
+    net.crash(0, silent=True)
+    net.publish_next(2)  # outside; nobody takes it in while it is on its way
     net.run(10)
     assert len(net.held([1, 2])) == 2
     assert set(net.held([1])) < set(net.held([1, 2]))
@@ -268,21 +254,21 @@ def test_a_missing_event_shows_in_what_is_held() -> None:
 @pytest.mark.parametrize(("missing", "messages"), [(5, 10), (100, 2)])
 def test_short_gaps_are_walked_and_long_ones_read(missing: int, messages: int) -> None:
     params = {"how": "machines", "routing": "pulsarcast", "publishers": 1, "loss": 0.0}
-    found = gap.run({**params, "gap": missing, "peers": 6}, 1)
+    found = pulsar_gap.run({**params, "gap": missing, "peers": 6}, 1)
     assert found["missing"] == 0
     assert found["messages"] == messages
     assert 0 < found["repair_ms"] <= found["ms_allowed"]
 
 
 def test_a_latecomer_reads_everything() -> None:
-    found = late.run({"how": "machines", "routing": "pulsarcast", "events": 60}, 1)
+    found = pulsar_late.run({"how": "machines", "routing": "pulsarcast", "events": 60}, 1)
     assert (found["lacking"], found["misplaced"], found["same"]) == (0, 0, True)
     assert found["messages"] <= found["messages_allowed"]
 
 
 def test_nobody_provides_where_nobody_may_and_all_where_all_must() -> None:
     size = {"peers": 12, "subscribers": 6, "events": 6, "crash": 0.25}
-    nobody, everybody = (persist.run({**size, "p": p}, 1) for p in (0.0, 1.0))
+    nobody, everybody = (pulsar_persist.run({**size, "p": p}, 1) for p in (0.0, 1.0))
     assert not nobody["copies"].any() and not nobody["survived"].any()
     assert (everybody["copies"] == 5).all() and everybody["survived"].all()
     assert list(everybody["expected"]) == [1.0] * 6
@@ -291,14 +277,14 @@ def test_nobody_provides_where_nobody_may_and_all_where_all_must() -> None:
 
 def test_after_a_crash_of_almost_all_whatever_is_on_record_is_found() -> None:
     size = {"peers": 60, "subscribers": 30, "events": 12, "crash": 0.9}
-    found = persist.run({**size, "p": 0.5}, 1)
+    found = pulsar_persist.run({**size, "p": 0.5}, 1)
     assert found["named"].sum() > 6
     assert (found["found"] == found["named"]).all()
 
 
 def test_a_tree_heals_in_the_time_allowed() -> None:
     params = {"peers": 16, "subscribers": 12, "silent": False, "history": False}
-    found = tree.run({**params, "crash": "all but one"}, 1)
+    found = pulsar_tree.run({**params, "crash": "all but one"}, 1)
     assert found["crashed"] == 3
     assert found["owed"] > 0
     assert 0 <= found["repair_ms"] <= found["repair_ms_allowed"]
@@ -306,21 +292,21 @@ def test_a_tree_heals_in_the_time_allowed() -> None:
 
 def test_an_event_crosses_each_link_of_a_tree_once() -> None:
     params = {"peers": 12, "share": 0.5, "events": 8}
-    found = flood.run({**params, "routing": "pulsarcast"}, 1)
+    found = pulsar_flood.run({**params, "routing": "pulsarcast"}, 1)
     links = 8 * (found["in_tree"] - 1) + 2 * found["outside"]
     assert found["payload_messages"] == links
     assert found["payload_bytes"] > 8 * found["subscribed"] * 200
     assert found["notifications"] == found["owed"] == 48
-    naive = flood.run({**params, "routing": "flood"}, 1)
+    naive = pulsar_flood.run({**params, "routing": "flood"}, 1)
     assert naive["notifications"] == 48
     assert naive["payload_messages"] > 2 * links
 
 
 def test_real_peers_repair_a_gap_and_replay() -> None:
-    found = peers.repair("pulsarcast", 5)
+    found = pulsar.repair("pulsarcast", 5)
     assert found["missing"] == 0
     assert found["repair_ms"] > 0
-    replayed = peers.replay("tera", 80)
+    replayed = pulsar.replay("tera", 80)
     assert (replayed["lacking"], replayed["misplaced"], replayed["same"]) == (0, 0, True)
 
 

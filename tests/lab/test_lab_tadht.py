@@ -12,7 +12,7 @@ from frames import frame, only
 from pyspark.sql import SparkSession
 
 from weft.lab import run as lab
-from weft.lab.entries import (
+from weft.lab.experiments import (
     tadht_fail,
     tadht_fair,
     tadht_hier,
@@ -23,7 +23,7 @@ from weft.lab.entries import (
     tadht_uniform,
 )
 from weft.lab.registry import Entry, all_entries
-from weft.lab.tadht import fail, hier, parasite, uniform
+from weft.lab.tadht import lose_roots
 
 ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "uniform"]
 
@@ -67,7 +67,7 @@ def test_lines_are_fitted_to_rounds(spark: SparkSession) -> None:
 
     # The most are 2·log₂ N − 1: at N = 1024 that is 1 over 1.5·log₂ N + 3.
     events = [event(4, 3), event(4, 1), event(1024, 19), event(1024, 17)]
-    rows = frame(spark, tadht_rounds.COLUMNS, events)
+    rows = frame(spark, tadht_messages.COLUMNS, events)
     found = rows.transform(tadht_rounds.longest).transform(tadht_rounds.fitted)
     only(found, over=1.0, most_a=2.0, most_b=-1.0, mean_a=2.0, mean_b=-2.0)
 
@@ -173,7 +173,7 @@ def test_chi_squares_are_pooled(spark: SparkSession) -> None:
 def test_failures_are_counted_by_kind(spark: SparkSession) -> None:
     def crash(periods: int, lost: int) -> dict[str, Any]:
         numbers = {"k": 8, "crashed": 10, "lost": lost, "periods": periods}
-        return {"seed": 1, "kind": fail.STABILISE, **numbers}
+        return {"seed": 1, "kind": tadht_fail.STABILISE, **numbers}
 
     def event(kind: str, by_trees: int, missed: int) -> dict[str, Any]:
         numbers = {"k": 3, "crashed": 2, "missed_by_trees": by_trees, "missed": missed}
@@ -185,15 +185,21 @@ def test_failures_are_counted_by_kind(spark: SparkSession) -> None:
         [
             crash(3, 40),
             crash(5, 20),
-            event(fail.ROOTS, 0, 0),
-            event(fail.ROOTS, 6, 0),
-            event(fail.ROOTS_ARRAYS, 9, 8),
+            event(tadht_fail.ROOTS, 0, 0),
+            event(tadht_fail.ROOTS, 6, 0),
+            event(tadht_fail.ROOTS_ARRAYS, 9, 8),
         ],
     )
     only(rows.transform(tadht_fail.recovery), periods=5, lost=0.5, periods_mean=4.0)
     lost = rows.transform(tadht_fail.losses)
-    only(lost.where(f"kind = '{fail.ROOTS}'"), missed=0, beyond=0, by_trees=0.5, by_trees_mean=3.0)
-    only(lost.where(f"kind = '{fail.ROOTS_ARRAYS}'"), missed=8, beyond=2)
+    only(
+        lost.where(f"kind = '{tadht_fail.ROOTS}'"),
+        missed=0,
+        beyond=0,
+        by_trees=0.5,
+        by_trees_mean=3.0,
+    )
+    only(lost.where(f"kind = '{tadht_fail.ROOTS_ARRAYS}'"), missed=8, beyond=2)
 
 
 def test_deliveries_in_hierarchies_are_summed_per_scheme(spark: SparkSession) -> None:
@@ -221,10 +227,10 @@ def test_deliveries_in_hierarchies_are_summed_per_scheme(spark: SparkSession) ->
 SMALL = {"peers": 14, "topics": 2, "subscriptions": 18, "zipf": 0.7}
 
 
-@pytest.mark.parametrize("condition", parasite.CONDITIONS)
+@pytest.mark.parametrize("condition", tadht_parasite.CONDITIONS)
 def test_a_small_network_has_no_parasites(condition: str) -> None:
     way = {"scheme": "forward-treecast", "mode": "push", "condition": condition}
-    found = parasite.run({**SMALL, **way, "events": 6}, 1)
+    found = tadht_parasite.run({**SMALL, **way, "events": 6}, 1)
     assert sum(found["missed"]) == 0 and found["lookups"] > 0
     if condition != "churn":
         assert found["copies_parasite"] == found["lookups_parasite"] == 0
@@ -237,13 +243,13 @@ def test_a_small_network_has_no_parasites(condition: str) -> None:
 
 def test_lost_roots_lose_nothing() -> None:
     params = {**SMALL, "scheme": "full-treecast", "roots": 3, "loss_percent": 0, "events": 2}
-    found = fail.roots(params, 1)
+    found = lose_roots(params, 1)
     assert found["crashed"] == [2, 2] and found["missed"] == [0, 0]
 
 
 def test_an_event_climbs_and_reaches_nobody_else() -> None:
     params = {"peers": 12, "per_peer": 3, "events": 9, "loss_percent": 0}
-    found = hier.run({**params, "scheme": "forward-treecast", "mode": "push"}, 1)
+    found = tadht_hier.run({**params, "scheme": "forward-treecast", "mode": "push"}, 1)
     assert sum(found["expected"]) > 20
     for wrong in ("missing", "extra", "twice", "misnamed"):
         assert sum(found[wrong]) == 0, wrong
@@ -252,10 +258,10 @@ def test_an_event_climbs_and_reaches_nobody_else() -> None:
 def test_the_paper_s_random_routing_is_not_uniform() -> None:
     """The statistic of equal chances on so many draws is far beyond its degrees of freedom."""
     params = {"members": 12, "strangers": 6, "draws": 60, "k": 2, "bucket": 6}
-    found = uniform.run(params, 1)
+    found = tadht_uniform.run(params, 1)
     assert found["drawer"] == ["forwarder", "forwarder", "child", "child", "paper"]
     assert found["freedom"][0] == 11 and found["left_the_topic"] == 0
-    assert uniform._chi_square([5, 15]) == (5.0, 1)
+    assert tadht_uniform.chi_square([5, 15]) == (5.0, 1)
 
 
 def test_quick_runs_leave_verdicts(spark: SparkSession, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_everybody_gets_everything(history: bool) -> None:
     wood.publish(*range(20))
     wood.run(60_000)
     assert {len(wood.delivered(number)) for number in subscribers} == {20}
-    parasites = [wood.machine(number).counters["parasites"] for number in range(10, 20)]
+    parasites = [wood.peer(number).counters["parasites"] for number in range(10, 20)]
     assert all(parasites) and max(parasites) <= 20  # one for each event, but their own
     if history:
         streams = [wood.stream(number) for number in subscribers]

@@ -10,8 +10,7 @@ from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.branch import Branch
 from weft.rules.multicast import tree_location
 from weft.rules.prefix import closest, location_of
-from weft.sim.network import Conditions, Latency, Network
-from weft.sim.world import World
+from weft.sim.network import Conditions, Latency
 
 
 class Wood(SmallWorld):
@@ -35,37 +34,33 @@ class Wood(SmallWorld):
             cyclon=Cyclon(cycle_ms=5_000),
         )
         conditions = Conditions(latency=Latency(typical_ms=10), loss_percent=loss_percent)
-        super().__init__(World(Network(seed, conditions)), peers, config, seed)
+        super().__init__(peers, config, conditions, seed)
 
     def branch(self, number: int) -> Branch:
-        routing = self.machine(number).routing
+        routing = self.peer(number).routing
         assert isinstance(routing, pulsar.Pulsar)
         return routing.trees.by_topic[T]
 
     def branches(self) -> dict[int, Branch]:
         found = {}
-        for number in self.alive:
-            routing = self.machine(number).routing
+        for number in self.alive():
+            routing = self.peer(number).routing
             assert isinstance(routing, pulsar.Pulsar)
             if T in routing.trees.by_topic:
                 found[number] = routing.trees.by_topic[T]
         return found
-
-    def total(self, counter: str) -> int:
-        """A counter, over all live peers."""
-        return sum(self.machine(number).counters[counter] for number in self.alive)
 
     def roots(self) -> list[int]:
         return [number for number, branch in self.branches().items() if branch.rendezvous]
 
     def closest(self, count: int) -> list[int]:
         """Who the rendezvous should be."""
-        at = {location_of(self.nodes[n].contact.peer): n for n in self.alive}
+        at = {location_of(self.nodes[n].contact.peer): n for n in self.alive()}
         return [at[location] for location in closest(tree_location(T), at, count)]
 
     def check_tree(self) -> None:
         """Every member reaches a rendezvous by its parents, links are mutual and bounded."""
-        by_peer = {self.nodes[n].contact.peer: n for n in self.alive}
+        by_peer = {self.nodes[n].contact.peer: n for n in self.alive()}
         branches = self.branches()
         for number, branch in branches.items():
             me = self.nodes[number].contact.peer

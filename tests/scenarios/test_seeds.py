@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.sim.scenario import run
-from weft.sim.settings import Settings
+from weft.sim.scenario import Settings, run
 
 
 @pytest.mark.parametrize("seed", range(1, 13))

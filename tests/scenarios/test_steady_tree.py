@@ -7,14 +7,9 @@ from functools import partial
 
 import pytest
 
-from weft.ids import Topic
 from weft.protocol.config import Config, Stan
-from weft.protocol.peer import Peer
-from weft.sim.dice import Dice
-from weft.sim.network import Conditions, Network
-from weft.sim.node import contact_of
-from weft.sim.scenario import Scenario
-from weft.sim.settings import Settings
+from weft.sim.builder import OneTopic
+from weft.sim.scenario import Scenario, Settings
 from weft.sim.world import World
 
 
@@ -36,26 +31,22 @@ def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
     assert copies <= 1.05 * (deliveries - events)
 
 
-T = Topic("/t")
 PEERS = 30
 EVENTS = 500
 
 
 def busy_world(seed: int, stan: bool, publishers: int) -> World:
     """Members of one topic, of which some publish 50 events a second from 60 s on."""
-    config = Config(stan=Stan(enabled=stan))
-    world = World(Network(seed, Conditions()))
-    contacts = [contact_of(seed, peer) for peer in range(PEERS)]
-    for contact in contacts:
-        node = world.add(contact, lambda me=contact: Peer(me, seed, config))  # type: ignore[misc]
-        world.start(node, contacts[:1] if node.index else [])
-        world.subscribe(node, T)
-    dice = Dice(seed)
+    net = OneTopic(seed, Config(stan=Stan(enabled=stan)))
+    for number in range(PEERS):
+        net.enter([0] if number else [])
+        net.subscribe(number)
     for number in range(EVENTS):
-        node = world.nodes[dice.below("busy.publisher", publishers, number)]
-        world.at(60_000 + 20 * number, partial(world.publish, node, T, b"%d" % number))
-    world.run_until(75_000)
-    return world
+        publisher = net.dice.below("busy.publisher", publishers, number)
+        publish = partial(net.publish, publisher, payload=b"%d" % number)
+        net.world.at(60_000 + 20 * number, publish)
+    net.run(75_000)
+    return net.world
 
 
 @pytest.mark.parametrize("publishers", [1, 10])

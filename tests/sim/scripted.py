@@ -9,7 +9,6 @@ from weft.protocol import seam
 from weft.protocol.liveness import Ping
 from weft.sim.network import Conditions, Latency, Network
 from weft.sim.node import TRUE_CLOCK, Clock, Node, contact_of
-from weft.sim.record import Record
 from weft.sim.world import World
 
 Rule = Callable[[seam.Input, int], "list[seam.Effect]"]
@@ -52,7 +51,7 @@ class Stage:
     def __init__(self, conditions: Conditions | None = None, seed: int = 1) -> None:
         calm = Conditions(latency=Latency("constant", 10))
         self.network = Network(seed, conditions or calm)
-        self.world = World(self.network, Record())
+        self.world = World(self.network)
         self.machines: dict[int, Scripted] = {}
 
     def add(self, rule: Rule = silent, clock: Clock = TRUE_CLOCK) -> Node:

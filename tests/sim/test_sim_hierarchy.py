@@ -10,8 +10,7 @@ from weft.protocol.wire import Event
 from weft.sim.checkers.deliveries import check_complete, check_levels, expected_levels
 from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Publication, Record
-from weft.sim.scenario import Scenario, run
-from weft.sim.settings import Settings
+from weft.sim.scenario import Scenario, Settings, run
 from weft.sim.workload import HIERARCHY, Shape, draw_workload
 
 TOP, MIDDLE, LOW = Topic("/a"), Topic("/a/b"), Topic("/a/b/c")

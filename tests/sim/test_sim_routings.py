@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import get_args
 
 import pytest
 
-from weft.ids import Topic
 from weft.protocol.config import Config, Cyclon, History, Routing
-from weft.protocol.peer import Peer
-from weft.sim.network import Conditions, Latency, Network
-from weft.sim.node import keyed
-from weft.sim.scenario import PROMISES, run
-from weft.sim.settings import Settings
-from weft.sim.world import World
-from weft.store.memory import MemoryStore
+from weft.sim.builder import OneTopic
+from weft.sim.network import Conditions, Latency
+from weft.sim.scenario import PROMISES, Settings, run
 
-T = Topic("/t")
 SMALL = Settings(seed=3, peers=10, topics=3, events=30)
 
 
@@ -46,40 +39,33 @@ KEEPING, LACKING = range(8), range(8, 12)
 """Peers with a store, and without."""
 
 
-def mixed(routing: Routing) -> World:
+def mixed(routing: Routing) -> OneTopic:
     """A network of peers of both kinds, all subscribed."""
-    world = World(Network(5, Conditions(latency=Latency(typical_ms=10))))
-    for index in (*KEEPING, *LACKING):
-        contact, sign = keyed(5, index)
-        store = MemoryStore() if index in KEEPING else None
-        history = History(enabled=store is not None)
-        config = Config(routing=routing, history=history, cyclon=Cyclon(cycle_ms=2_000))
-        world.add(contact, partial(Peer, contact, 5, config, store, sign), store=store)
-    for node in world.nodes:
-        world.start(node, [world.nodes[0].contact])
-    world.run_until(20_000)
-    for node in world.nodes:
-        world.subscribe(node, T)
-    world.run_until(60_000)
-    return world
+    config = Config(routing=routing, cyclon=Cyclon(cycle_ms=2_000))
+    keeping = replace(config, history=History(enabled=True))
+    net = OneTopic(5, config, Conditions(latency=Latency(typical_ms=10)), keys=True)
+    for number in (*KEEPING, *LACKING):
+        net.add(keeping if number in KEEPING else config)
+    for number in (*KEEPING, *LACKING):
+        net.start(number, [0])
+    net.run(20_000)
+    net.subscribe(*KEEPING, *LACKING)
+    net.run(40_000)
+    return net
 
 
 @pytest.mark.parametrize("routing", ["tera", "pulsarcast", "flood"])
 def test_peers_with_and_without_a_store(routing: Routing) -> None:
     """Whoever keeps history gets all that is published with it, whoever does not gets the payloads.
     What a peer without a store publishes is signed by nobody: those with one refuse it."""
-    world = mixed(routing)
+    net = mixed(routing)
     payloads = [b"%d" % number for number in KEEPING]
     for number, payload in zip(KEEPING, payloads, strict=True):
-        world.publish(world.nodes[number], T, payload)
-        world.run_until(world.now_ms + 1_000)
-    world.publish(world.nodes[LACKING[0]], T, b"signed by nobody")
-    world.run_until(world.now_ms + 60_000)
+        net.publish(number, payload=payload, every_ms=1_000)
+    net.publish(LACKING[0], payload=b"signed by nobody", every_ms=60_000)
     for number in (*KEEPING, *LACKING):
-        got = [one.event.payload for one in world.record.deliveries if one.peer == number]
+        got = [one.event.payload for one in net.deliveries(number)]
         unsigned = [payload for payload in got if payload not in payloads]
         assert sorted(got) == sorted(payloads + unsigned), number
         assert set(unsigned) <= {b"signed by nobody"} and not (unsigned and number in KEEPING)
-    machines = [world.nodes[number].machine for number in KEEPING]
-    refused = [m.counters["history_refused_not_canonical"] for m in machines if isinstance(m, Peer)]
-    assert sum(refused) > 0
+    assert net.counted("history_refused_not_canonical") > 0

@@ -1,27 +1,22 @@
-"""Crashes, losses and the checkers of the topic-aware DHT."""
+"""Crashes and losses in the topic-aware DHT."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import Config as TopicSettings
-from weft.protocol.topic_dht.roles import location
 from weft.rules.roles import location_view_bound
-from weft.sim.checkers.topic_dht import Seat, check_topic
 from weft.sim.network import Conditions
-from weft.sim.node import contact_of
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 TOPICS = [Topic(f"/t{number}") for number in range(4)]
 
 
 def crowd(seed: int, peers: int = 40) -> Run:
     """Peers that subscribe to some topics each, overlapping in time."""
-    run = Run(Settings(seed=seed, peers=peers, topics=TopicSettings(view_percent=0)))
-    run.start()
+    run = Run(seed=seed, peers=peers, topics=TopicSettings(view_percent=0))
+    run.come_up()
     for peer in range(peers):
         wanted = [
             topic
@@ -36,7 +31,7 @@ def crowd(seed: int, peers: int = 40) -> Run:
 @pytest.mark.parametrize(("seed", "loss"), [(1, 0), (2, 0), (3, 10)])
 def test_a_third_vanishes_and_ten_periods_mend_it(seed: int, loss: int) -> None:
     run = crowd(seed)
-    assert run.periods_until_right(10) is not None, run.check().all
+    assert run.settle(10) is not None, run.check().all
     # Everybody forwards something, so a mean beyond the bound would be a fault of the choice.
     loads = [machine.roles.load() for machine in run.machines().values()]
     bound = sum(location_view_bound(one.topics, 8) for one in loads)
@@ -45,20 +40,20 @@ def test_a_third_vanishes_and_ten_periods_mend_it(seed: int, loss: int) -> None:
     for node in run.dice.some("topic_dht.crash", run.world.nodes, len(run.world.nodes) * 3 // 10):
         run.crash(node.index)
     assert run.check().parents, "nobody lost a parent"
-    periods = run.periods_until_right(10)
+    periods = run.settle(10)
     assert periods is not None and periods >= 1, run.check().all
-    assert run.world.inside > 1_000 and run.world.parasites == 0
+    assert run.lookups.inside > 1_000 and run.lookups.parasites == 0
 
 
 def test_two_parts_of_a_topic_meet() -> None:
     """Both founded it at the same time, neither knew of the other."""
-    run = Run(Settings(seed=4, peers=20, topics=TopicSettings(view_percent=0)))
-    run.start()
+    run = Run(seed=4, peers=20, topics=TopicSettings(view_percent=0))
+    run.come_up()
     for peer in range(20):
         run.subscribe(peer, TOPICS[:1])
     run.run(1_000)
     assert sum(m.roles.forwarding(TOPICS[0]) is not None for m in run.machines().values()) > 1
-    assert run.periods_until_right(10) is not None, run.check().all
+    assert run.settle(10) is not None, run.check().all
     tables = [m.roles.forwarding(TOPICS[0]) for m in run.machines().values()]
     known = [len(one.neighbours()) for one in tables if one is not None]
     assert min(known) > 0
@@ -68,45 +63,3 @@ def test_the_same_seed_gives_the_same_run() -> None:
     one, other = crowd(5, 20), crowd(5, 20)
     assert one.world.handled == other.world.handled
     assert dict(one.world.sent) == dict(other.world.sent)
-
-
-# --- the checkers ---------------------------------------------------------------------------------
-
-A = TOPICS[0]
-PEERS = [contact_of(1, index).peer for index in range(4)]
-CHILD, *OTHERS = PEERS
-NEAR, MIDDLE, FAR = sorted(OTHERS, key=lambda p: location(A, p) ^ location(A, CHILD))
-RIGHT = [
-    Seat(CHILD, True, parent=NEAR),
-    Seat(NEAR, True, forwards=True, children=(CHILD,)),
-    Seat(FAR, True, forwards=True),
-]
-
-
-def changed(index: int, **changes: object) -> list[Seat]:
-    return [
-        replace(seat, **changes) if number == index else seat  # type: ignore[arg-type]
-        for number, seat in enumerate(RIGHT)
-    ]
-
-
-def test_the_checker_finds_nothing_where_all_is_right() -> None:
-    assert check_topic(A, RIGHT, 1).all == []
-
-
-@pytest.mark.parametrize(
-    ("seats", "kind"),
-    [
-        (changed(0, parent=None), "roles"),
-        (changed(0, subscribed=False), "roles"),
-        (changed(2, subscribed=False), "roles"),
-        (changed(0, forwards=True), "roles"),
-        (changed(0, parent=FAR), "parents"),
-        (changed(1, forwards=False), "parents"),
-        (changed(1, children=()), "records"),
-        (changed(2, children=(CHILD,)), "records"),
-        (changed(2, children=(CHILD, MIDDLE)), "bounds"),
-    ],
-)
-def test_the_checker_finds_each_fault(seats: list[Seat], kind: str) -> None:
-    assert getattr(check_topic(A, seats, 1), kind)

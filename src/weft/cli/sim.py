@@ -21,8 +21,7 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
 
 if TYPE_CHECKING:
-    from weft.sim.scenario import Result
-    from weft.sim.settings import Settings
+    from weft.sim.scenario import Result, Settings
 
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
 DETAILS = """
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, seed: int) -> Settings:
-    from weft.sim.settings import Settings
+    from weft.sim.scenario import Settings
 
     try:
         return Settings(
@@ -125,7 +124,7 @@ def _settings(args: argparse.Namespace, seed: int) -> Settings:
 
 
 def _run_one(settings: Settings, args: argparse.Namespace) -> int:
-    from weft.sim.profile import profiled
+    from weft.sim.runs import profiled
     from weft.sim.scenario import run
     from weft.trace import Writer
 
@@ -205,7 +204,7 @@ def _rate(handled: object, spent_s: float) -> str:
 
 
 def _run_many(settings: Sequence[Settings], args: argparse.Namespace) -> int:
-    from weft.sim.many import run_many
+    from weft.sim.runs import run_many
 
     done: list[Result] = []
     interrupted = False

@@ -2,12 +2,12 @@
 
 An entry ties a claim to the function that simulates it, the points it is simulated at in each
 size, the shape of the rows that come back, the numbers that are measured from them, and the
-picture. To add one, write a file in `weft/lab/entries` that defines `ENTRIES`. There are two kinds.
+picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. There are two
+kinds.
 
-An `Entry` names a function of the engine, which runs inside one Spark task: it takes the parameters
-of a point and a seed, and returns columns: arrays of one length, or single values that hold for
-every row. It is named by a path rather than passed, so that a worker imports the engine and nothing
-of the lab's.
+An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and
+a seed, and returns columns: arrays of one length, or single values that hold for every row. It is
+named by a path rather than passed, so that a task is small and a worker imports the function.
 
 A `JobEntry` names a function that is a Spark job itself, over data: it runs on the driver, takes
 the session, the parameters of a point, a seed and a source of memberships (`weft.lab.sources`), and
@@ -26,7 +26,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from weft.lab import entries
+from weft.lab import entries, experiments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Size: TypeAlias = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
 Params: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = dict[str, Any]
+"""What a simulation returns: arrays of one length, or single values that hold for every row."""
 
 
 class Simulation(Protocol):
@@ -134,10 +136,12 @@ AnyEntry: TypeAlias = Entry | JobEntry
 def all_entries() -> Mapping[str, AnyEntry]:
     """Every entry by its id, in the order of the files' names."""
     found: dict[str, AnyEntry] = {}
-    for module in sorted(each.name for each in pkgutil.iter_modules(entries.__path__)):
+    both = (entries, experiments)
+    rooms = {each.name: room for room in both for each in pkgutil.iter_modules(room.__path__)}
+    for module in sorted(rooms):
         if module.startswith("_"):
             continue
-        for entry in import_module(f"{entries.__name__}.{module}").ENTRIES:
+        for entry in import_module(f"{rooms[module].__name__}.{module}").ENTRIES:
             if entry.id in found:
                 raise ValueError(f"two experiments have the id {entry.id}")
             found[entry.id] = entry

@@ -23,10 +23,7 @@ from weft.ids import PeerId, Topic
 from weft.lab.swarm import Swarm
 from weft.protocol import config as c
 from weft.protocol.peer import Peer
-from weft.sim.dice import Dice
-from weft.sim.network import Conditions, Network
-from weft.sim.node import contact_of
-from weft.sim.world import World
+from weft.sim.builder import SimNet
 
 ROUND_MS = 1_000  # guess: much longer than a walk takes, here
 ROUND_S_MAX = 30.0  # paper (Section 3.3)
@@ -91,31 +88,29 @@ def in_engine(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
 
 def in_machines(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
     interests, config = interests_of(grid), settings(ttl)
-    world = World(Network(seed, Conditions()))
-    contacts = [contact_of(seed, peer) for peer in range(grid.peers)]
-    dice = Dice(seed)
-    for contact in contacts:
-        world.add(contact, lambda me=contact: Peer(me, seed, config))  # type: ignore[misc]
-    for peer, node in enumerate(world.nodes):
-        known = [contacts[dice.below("stan.join", peer, peer)]] if peer else []
-        world.start(node, known)
-        world.run_until(world.now_ms + 10)
-    for node, topics in zip(world.nodes, interests, strict=True):
-        for topic in topics:
-            world.subscribe(node, Topic(topic))
-    world.run_until(world.now_ms + MIX_CYCLES * CYCLE_MS)
+    net = SimNet(seed, config)
+    populate(net, interests)
+    net.run_cycles(MIX_CYCLES)
     found = []
     for round_ in range(rounds + 1):
-        for node in world.nodes:
-            world.collect(node)
-        world.run_until(world.now_ms + (ROUND_MS if round_ else 0))
-        found.append((round_, *_sizes([_views_of(node.machine) for node in world.nodes])))
+        for node in net.nodes:
+            net.world.collect(node)
+        net.run(ROUND_MS if round_ else 0)
+        found.append((round_, *_sizes([_views_of(peer) for peer in net.peers()])))
     return _rows(found)
 
 
-def _views_of(machine: object) -> dict[str, list[PeerId]]:
-    assert isinstance(machine, Peer)
-    return {topic: list(state.stan.entries) for topic, state in machine.tera.topics.items()}
+def populate(net: SimNet, interests: Sequence[Sequence[str]]) -> None:
+    """Peers come up one after the other, each by one that is up, and then all subscribe."""
+    for peer in range(len(interests)):
+        net.enter([net.dice.below("stan.join", peer, peer)] if peer else [], then_ms=10)
+    for node, topics in zip(net.nodes, interests, strict=True):
+        for topic in topics:
+            net.world.subscribe(node, Topic(topic))
+
+
+def _views_of(peer: Peer) -> dict[str, list[PeerId]]:
+    return {topic: list(state.stan.entries) for topic, state in peer.tera.topics.items()}
 
 
 # --- on a network -----------------------------------------------------------------------------

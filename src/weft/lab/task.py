@@ -9,6 +9,7 @@ that decides its rows, so a table can tell which tasks it holds.
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from weft.lab.registry import Experiment, Job, OverlaidSimulation
     from weft.lab.sources import Source
 
-_PACKAGES = ("pulsar", "tadht")
-"""Packages of the lab; they run peers' machines, as do the modules below. Others run the engine."""
-_MACHINES = ("stan_peers", "stan_shared")
+_HOUSE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Task:
     columns: StructType
     seconds: float
     gigabytes: float
-    code: str  # which engine's source ran it
+    code: str  # which source ran it
     source: Source | None = None  # of data, for a job
     over: bool = False  # the simulation computes overlays of kept memberships
 
@@ -77,7 +76,7 @@ def tasks_of(
     over: bool = False,
 ) -> list[Task]:
     """Every point with every seed (1 … `seeds`), or with as many as the entry allows there."""
-    code = code_of(rooms_behind(entry.simulation, source is not None))
+    code = code_of(entry.simulation, rooms_behind(entry.simulation, source is not None))
     return [
         Task(
             experiment=entry.id,
@@ -99,26 +98,83 @@ def tasks_of(
 
 def rooms_behind(simulation: str, reads_data: bool) -> tuple[str, ...]:
     """The rooms whose change makes stored rows of a simulation worthless."""
-    module = simulation.partition(":")[0].split(".")
     rooms = ["engine", "rules"]
     if reads_data:
         rooms.append("pipeline")
-    if module[:2] == ["weft", "lab"] and (module[2] in _MACHINES or module[2] in _PACKAGES):
+    if any(place.startswith("weft.sim.") for place in reach(simulation)):
         rooms += ["documents", "protocol", "sim", "store"]
-    if len(module) > 3 and module[2] in _PACKAGES:
-        rooms.append(f"lab/{module[2]}")
     return tuple(rooms)
 
 
 @cache
-def code_of(rooms: tuple[str, ...]) -> str:
-    """A name for the present source of these rooms."""
+def code_of(simulation: str, rooms: tuple[str, ...]) -> str:
+    """A name for the present source of a simulation and of these rooms."""
     digest = blake2b(digest_size=8)
-    package = Path(__file__).resolve().parents[1]
     for room in rooms:
-        for file in sorted((package / room).rglob("*.py")):
+        for file in sorted((_HOUSE / room).rglob("*.py")):
             digest.update(file.read_bytes())
+    for _, source in sorted(reach(simulation).items()):
+        digest.update(source.encode())
     return digest.hexdigest()
+
+
+@cache
+def reach(simulation: str) -> Mapping[str, str]:
+    """The definitions that a simulation reaches by name, with their sources if they are the lab's.
+
+    An experiment's measures and figure stand in the same file as its simulation. They are not
+    reached from it, so changing them leaves stored rows valid.
+    """
+    found: dict[str, str] = {}
+    ahead = [simulation]
+    while ahead:
+        place = ahead.pop()
+        module, _, name = place.partition(":")
+        if place in found:
+            continue
+        found[place] = ""
+        if not module.startswith("weft.lab."):
+            continue
+        defined, imported = _names_of(module)
+        for node in [defined[name]] if name in defined else [] if name else defined.values():
+            found[place] += ast.unparse(node)
+            used = _used_in(node)
+            ahead += [imported[each] for each in used if each in imported]
+            ahead += [f"{module}:{each}" for each in used if each in defined]
+    return found
+
+
+def _used_in(node: ast.stmt) -> list[str]:
+    """The names that a definition takes from outside of itself."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    own = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    own |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    return [each.id for each in names if each.id not in own]
+
+
+@cache
+def _names_of(module: str) -> tuple[Mapping[str, ast.stmt], Mapping[str, str]]:
+    """What a file of the lab defines, and what it imports: `module:name`, `module:` for a whole."""
+    tree = ast.parse(_file_of(module).read_text())
+    defined: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            stored = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+            defined |= {one.id: node for one in stored if isinstance(one.ctx, ast.Store)}
+    imported: dict[str, str] = {}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ImportFrom) and each.module is not None:
+            for name in each.names:
+                whole = f"{each.module}.{name.name}"
+                known = f"{whole}:" if _file_of(whole).exists() else f"{each.module}:{name.name}"
+                imported[name.asname or name.name] = known
+    return defined, imported
+
+
+def _file_of(module: str) -> Path:
+    return _HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def shape_of(columns: StructType) -> StructType:

@@ -9,6 +9,7 @@ without limit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias, Union
 
 from weft.protocol.flood import FloodMember
@@ -45,7 +46,7 @@ from weft.protocol.tera.stan import StanMessage
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.routing import TopicDhtMessage
-from weft.protocol.wire import Message, Payload
+from weft.protocol.wire import Event, Message, Payload
 
 AnyMessage: TypeAlias = Union[
     ShuffleRequest,
@@ -99,10 +100,10 @@ PAYLOAD_KINDS = (Payload, Cast, Repair, RouteEvent)
 """Messages that carry events; all others are control."""
 
 
-def payloads_in(message: Message) -> int:
-    """How many events a message carries with their payload."""
+def events_in(message: Message) -> Sequence[Event]:
+    """The events that a message carries with their payload: each is one copy of the event."""
     if isinstance(message, Repair):
-        return len(message.events)
+        return message.events
     if isinstance(message, RouteEvent):
-        return 0 if message.again else 1
-    return 1 if isinstance(message, Payload | Cast) else 0
+        return () if message.again else (message.event,)
+    return (message.event,) if isinstance(message, Payload | Cast) else ()

@@ -1,9 +1,11 @@
 """The DHT in virtual time: peers come up and find each other, store, crash, and look things up.
 
-    report = run(Settings(seed=1, peers=200))
-    assert report.exact == report.lookups
+    run = Run(seed=1, peers=200)
+    run.come_up()
+    run.look_up()
+    assert run.finish().exact == run.lookups
 
-What is found is judged by `checkers_dht`, which knows where everybody is.
+What is found is judged by `checkers/dht.py`, which knows where all peers are.
 """
 
 from __future__ import annotations
@@ -15,13 +17,10 @@ from functools import partial
 from weft.ids import PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
-from weft.protocol.peer import Peer
 from weft.rules.prefix import as_bytes, block_key, location_of
+from weft.sim.builder import SimNet
 from weft.sim.checkers.dht import Truth, check_order, judge
-from weft.sim.dice import Dice
-from weft.sim.network import Conditions, Network
-from weft.sim.node import Node, contact_of
-from weft.sim.world import World
+from weft.sim.network import Conditions
 
 _START_MS = 20_000
 """guess: all peers come up within this."""
@@ -32,20 +31,6 @@ _BETWEEN_MS = 50
 """guess: operations begin this far apart, so that they overlap."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a run is asked for."""
-
-    seed: int = 1
-    peers: int = 200
-    lookups: int = 100  # of each kind
-    loss_percent: int = 0  # from when all are up
-    crash_percent: int = 0  # peers that vanish without a word, after values were put
-    settle_ms: int = 120_000  # from the last start to the first operation
-    rest_ms: int = 0  # from the crash to the lookups
-    dht: Dht = field(default_factory=lambda: Dht(enabled=True))
-
-
 @dataclass
 class Report:
     """What came of it. Requests and hops are means over the judged lookups."""
@@ -53,7 +38,7 @@ class Report:
     peers: int
     alive: int
     lookups: int = 0
-    exact: int = 0  # the k closest, all of them and nobody else
+    exact: int = 0  # the k closest, all of them and no other
     recall: float = 0.0  # of the k closest, found
     dead: int = 0  # found, but not up
     requests: float = 0.0
@@ -75,56 +60,43 @@ class Report:
     violations: list[str] = field(default_factory=list)
 
 
-class Run:
-    """One run, step by step; `run` does all."""
+class Run(SimNet):
+    """One run, step by step; a script calls the steps that it needs, in this order."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.dice = Dice(settings.seed)
-        self.world = World(Network(settings.seed, Conditions()))
-        config = Config(dht=settings.dht)
-        for index in range(settings.peers):
-            contact = contact_of(settings.seed, index)
-            self.world.add(contact, partial(Peer, contact, settings.seed, config))
-        self.report = Report(settings.peers, settings.peers)
+    def __init__(
+        self, seed: int = 1, peers: int = 200, lookups: int = 100, dht: Dht | None = None
+    ) -> None:
+        """`lookups`: how many operations there are of each kind."""
+        self.dht = dht or Dht(enabled=True)
+        super().__init__(seed, Config(dht=self.dht))
+        self.lookups = lookups
+        for _ in range(peers):
+            self.add()
+        self.report = Report(peers, peers)
         self.values: list[bytes] = []
-        self._tokens: list[int] = []
-
-    # --- who is there -------------------------------------------------------------------------
-
-    def alive(self) -> list[Node]:
-        return [node for node in self.world.nodes if node.machine is not None]
 
     def up(self) -> list[PeerId]:
-        return [node.contact.peer for node in self.alive()]
+        return [self.nodes[number].contact.peer for number in self.alive()]
 
-    def machines(self) -> list[Peer]:
-        return [node.machine for node in self.world.nodes if isinstance(node.machine, Peer)]
-
-    def counted(self, name: str) -> int:
-        return sum(peer.counters.get(name, 0) for peer in self.machines())
-
-    def start(self) -> None:
+    def come_up(self, settle_ms: int = 120_000) -> None:
         """All come up, each knowing a few that are up already, and find their places."""
-        world = self.world
-        for node in world.nodes:
+        count = len(self.nodes)
+        for index in range(count):
             known = [
-                world.nodes[self.dice.below("dht.known", node.index, node.index, number)].contact
-                for number in range(min(3, node.index))
+                self.dice.below("dht.known", index, index, number)
+                for number in range(min(3, index))
             ]
-            when = _START_MS * node.index // len(world.nodes)
-            world.at(when, partial(world.start, node, known))
-        world.run_until(_START_MS + self.settings.settle_ms)
+            self.world.at(_START_MS * index // count, partial(self.start, index, known))
+        self.world.run_until(_START_MS + settle_ms)
 
-    def spoil(self) -> None:
-        """Messages get lost from now on, and peers vanish."""
-        settings, world = self.settings, self.world
-        world.network.set_conditions(Conditions(loss_percent=settings.loss_percent))
-        count = len(world.nodes) * settings.crash_percent // 100
-        for node in self.dice.some("dht.crash", world.nodes, count):
-            world.crash(node, silent=True)
+    def spoil(self, loss_percent: int, crash_percent: int, rest_ms: int = 0) -> None:
+        """Messages get lost from now on, and peers vanish without a word; then it is quiet."""
+        self.world.network.set_conditions(Conditions(loss_percent=loss_percent))
+        count = len(self.nodes) * crash_percent // 100
+        for node in self.dice.some("dht.crash", self.nodes, count):
+            self.world.crash(node, silent=True)
         self.report.alive = len(self.alive())
-        world.run_until(world.now_ms + settings.rest_ms)
+        self.run(rest_ms)
 
     # --- operations -----------------------------------------------------------------------------
 
@@ -134,17 +106,16 @@ class Run:
         """Commands from random peers, overlapping; how long each took and its answer."""
         world, asked, alive = self.world, [], self.alive()
         for number in range(count):
-            node = self.dice.pick(f"dht.{purpose}", alive, number)
+            node = self.nodes[self.dice.pick(f"dht.{purpose}", alive, number)]
             asked.append((world.now_ms, world.ask(node, make(number))))
-            world.run_until(world.now_ms + _BETWEEN_MS)
-        ends_ms = world.now_ms + _PATIENCE_MS
-        while world.now_ms < ends_ms and any(
-            world.record.answers[token] is None for _, token in asked
-        ):
-            world.run_until(world.now_ms + _STEP_MS)
+            self.run(_BETWEEN_MS)
+        given = world.record.answers
+        self.run_while(
+            lambda: any(given[token] is None for _, token in asked), _STEP_MS, _PATIENCE_MS
+        )
         answers: list[tuple[int, seam.Answer | None]] = []
         for begun_ms, token in asked:
-            answer = world.record.answers[token]
+            answer = given[token]
             if answer is None:
                 self.report.violations.append(f"a {purpose} was never answered")
                 answers.append((_PATIENCE_MS, None))
@@ -159,8 +130,8 @@ class Run:
 
     def targets(self) -> list[int]:
         return [
-            location_of(self.settings.seed.to_bytes(8, "big") + number.to_bytes(8, "big"))
-            for number in range(self.settings.lookups)
+            location_of(self.seed.to_bytes(8, "big") + number.to_bytes(8, "big"))
+            for number in range(self.lookups)
         ]
 
     def closest_peers(self, targets: list[int]) -> list[tuple[int, seam.Answer | None]]:
@@ -174,11 +145,11 @@ class Run:
         after = [self.counted(f"dht_lookup{part}") for part in ("s", "_requests", "_hops")]
         lookups, requests, hops = (new - old for new, old in zip(after, before, strict=True))
         report.requests, report.hops = requests / max(1, lookups), hops / max(1, lookups)
-        report.hops_most = max(peer.dht.searches.hops_most for peer in self.machines() if peer.dht)
+        report.hops_most = max(peer.dht.searches.hops_most for peer in self.peers() if peer.dht)
         return answers
 
     def judge(self, targets: list[int], answers: list[tuple[int, seam.Answer | None]]) -> None:
-        report, k, truth = self.report, self.settings.dht.k, Truth(self.up())
+        report, k, truth = self.report, self.dht.k, Truth(self.up())
         wanted = right = 0
         for target, (took_ms, answer) in zip(targets, answers, strict=True):
             found = [contact.peer for contact in answer.contacts] if answer is not None else []
@@ -192,7 +163,7 @@ class Run:
         report.recall = right / max(1, wanted)
 
     def put(self) -> None:
-        values = [f"value {number}".encode() for number in range(self.settings.lookups)]
+        values = [f"value {number}".encode() for number in range(self.lookups)]
 
         def make(number: int) -> Callable[[int], seam.Command]:
             value = values[number]
@@ -215,15 +186,14 @@ class Run:
         )
 
     def provide(self) -> dict[int, PeerId]:
-        """Some peers provide a key each; who provides which."""
+        """Some peers provide a key each; the provider of each key."""
         providers: dict[int, PeerId] = {}
 
         def make(number: int) -> Callable[[int], seam.Command]:
             return lambda token: seam.DhtProvide(token, _provided_key(number))
 
-        for number in range(self.settings.lookups):
-            node = self.dice.pick("dht.provide", self.alive(), number)
-            providers[number] = node.contact.peer
+        for number in range(self.lookups):
+            providers[number] = self.dice.pick("dht.provide", self.up(), number)
         self.ask_all("provide", len(providers), make)
         return providers
 
@@ -240,9 +210,7 @@ class Run:
 
     def find_peers(self) -> None:
         up = self.up()
-        sought = [
-            self.dice.pick("dht.sought", up, number) for number in range(self.settings.lookups)
-        ]
+        sought = [self.dice.pick("dht.sought", up, number) for number in range(self.lookups)]
 
         def make(number: int) -> Callable[[int], seam.Command]:
             return lambda token: seam.DhtFindPeer(token, sought[number])
@@ -257,14 +225,14 @@ class Run:
     # --- the end ----------------------------------------------------------------------------------
 
     def count_holders(self) -> None:
-        """Who holds each value, and whether those are the right ones."""
-        truth, k = Truth(self.up()), self.settings.dht.k
+        """How many peers hold each value, and how many of them should."""
+        truth, k = Truth(self.up()), self.dht.k
         held = right = 0
         for value in self.values:
             key = block_key(value)
             holders = {
                 peer.me.peer
-                for peer in self.machines()
+                for peer in self.peers()
                 if peer.dht is not None and peer.dht.values.get(key) is not None
             }
             held += len(holders)
@@ -273,7 +241,7 @@ class Run:
         self.report.holders_closest = right / max(1, len(self.values))
 
     def finish(self) -> Report:
-        tables = [len(peer.dht.home.table) for peer in self.machines() if peer.dht is not None]
+        tables = [len(peer.dht.home.table) for peer in self.peers() if peer.dht is not None]
         self.report.contacts = sum(tables) / max(1, len(tables))
         self.report.messages = self.world.handled
         self.count_holders()
@@ -282,17 +250,3 @@ class Run:
 
 def _provided_key(number: int) -> bytes:
     return block_key(b"provided %d" % number)
-
-
-def run(settings: Settings) -> Report:
-    """Come up, put and provide, let faults strike, look everything up."""
-    one = Run(settings)
-    one.start()
-    one.put()
-    providers = one.provide()
-    one.spoil()
-    one.look_up()
-    one.get()
-    one.find_providers(providers)
-    one.find_peers()
-    return one.finish()

@@ -1,9 +1,9 @@
 """What goes wrong in a run, all of it drawn from one seed.
 
 A run has three phases: the peers come up, then faults strike, then the network heals: nothing is
-lost or cut any more, whoever restarts has restarted, and the rest must converge within a bounded
-time (the plan of TigerBeetle's simulator). Not every run has every fault: each class is in or out
-by a draw of its own, because a mix of everything hides what only a few faults together can do.
+lost or cut any more, the peers that restart have restarted, and the rest must converge within a
+bounded time (the plan of TigerBeetle's simulator). Not every run has every fault: each class is in
+or out by a draw of its own, because a mix of everything hides what a few faults together can do.
 
 Times are counted in cycles of the view exchange and handed out in milliseconds.
 """
@@ -34,7 +34,7 @@ class Timeline:
 
 def draw_timeline(seed: int, cycle_ms: int, calm: bool = False) -> Timeline:
     """How long the phases last. guess, all of it: views mix in between, and in one of seven runs
-    the faults last so long that a view forgets whoever was cut off all the while."""
+    the faults last so long that a view forgets peers that were cut off all the while."""
     warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
     if not calm and Dice(seed).percent("faults.long", 14):
         faults = 70

@@ -1,4 +1,4 @@
-"""One peer's place in the simulated world, and its clock, which may be off."""
+"""One peer's place in the simulated world: its clock, which may be off, and its identity."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Node:
         self.machine: seam.Machine | None = None
         self.life = 0  # changes with every start and every end, so that no happening outlives one
         self.lives = 0
-        self.silent = False  # it went down without anybody being told
+        self.silent = False  # it went down without telling its neighbours
         self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
         self.stays: dict[Topic, Stay] = {}
         self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
@@ -83,14 +83,11 @@ class Node:
         self.storing: dict[int, seam.Store] = {}  # on their way to the disk, lost in a crash
 
 
-# --- identity ----------------------------------------------------------------------------------
-#
-# Who the peers of a simulated world are.
+# --- identity ---------------------------------------------------------------------------------
 #
 # A simulated peer that signs nothing needs no key pair: its id carries its index in the first
 # eight bytes (so that the index is also its coordinate in keyed draws), the rest is a keyed hash.
 # Its address is well formed and never used.
-
 
 _INDEX_BYTES = 8
 

@@ -9,20 +9,19 @@ The result says what was drawn, what was counted and which command plays exactly
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
-from weft.documents.signing import Signer
-from weft.ids import Contact, Topic
-from weft.protocol.config import Config, Routing
-from weft.protocol.peer import Peer
-from weft.rules.hierarchy import above
-from weft.sim import probe
-from weft.sim.checkers import deliveries, history, state, topic_dht
-from weft.sim.checkers.state import PeerState
-from weft.sim.counts import count
-from weft.sim.dice import Dice
+from weft.ids import Topic
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.config import Config, Dissemination, History, Routing
+from weft.protocol.topic_dht import roles
+from weft.sim.builder import SimNet
+from weft.sim.checkers import deliveries, dht, history, state
+from weft.sim.checkers.state import PeerState, states_of
 from weft.sim.faults import (
     NO_FAULTS,
     Crash,
@@ -33,12 +32,9 @@ from weft.sim.faults import (
     draw_faults,
     draw_timeline,
 )
-from weft.sim.network import Network
-from weft.sim.node import TRUE_CLOCK, Node, contact_of, keyed
-from weft.sim.settings import Settings, make_config
-from weft.sim.workload import Shape, Workload, draw_workload
+from weft.sim.node import TRUE_CLOCK, Node
+from weft.sim.workload import HIERARCHY, Shape, Workload, draw_workload
 from weft.sim.world import World
-from weft.store.memory import MemoryStore
 from weft.store.reader import Since
 from weft.trace import Writer
 
@@ -51,6 +47,98 @@ _START_CYCLES = 2
 _PUBLISH_FROM_CYCLES = 4
 _SETTLE_CYCLES = 10
 _SAMPLE_CYCLES = 4
+
+
+# --- what is asked for ------------------------------------------------------------------------
+
+AnyScheme: TypeAlias = seam.Scheme | roles.Scheme
+
+SCHEMES: dict[Routing, tuple[AnyScheme, ...]] = {
+    "tera": seam.SCHEMES,
+    "topic-dht": roles.SCHEMES,
+    "pulsarcast": (),
+    "flood": (),
+}
+"""How events may spread within a topic, where a routing leaves a choice."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked for; everything else follows from the seed."""
+
+    seed: int
+    peers: int = 25
+    topics: int = 8
+    events: int = 120
+    scheme: AnyScheme | None = None  # None: the routing's usual one
+    routing: Routing = "tera"
+    calm: bool = False  # no faults at all
+    history: bool = False  # events are signed and stay; stores survive crashes
+    hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
+
+    def __post_init__(self) -> None:
+        if self.peers < 3:
+            raise ValueError("a simulated network needs at least 3 peers")
+        if self.topics < 1:
+            raise ValueError("there must be at least 1 topic")
+        if self.events < 0:
+            raise ValueError("the number of events cannot be negative")
+        known = SCHEMES[self.routing]
+        if self.scheme is not None and self.scheme not in known:
+            choice = f"there are {', '.join(known)}" if known else "there is none to choose"
+            raise ValueError(f"no scheme {self.scheme} with the routing {self.routing}: {choice}")
+
+    @property
+    def scheme_used(self) -> AnyScheme | None:
+        """The scheme asked for, or the usual one; None where there is no choice."""
+        usual: dict[Routing, AnyScheme] = {
+            "tera": Dissemination().scheme,
+            "topic-dht": roles.Config().scheme,
+        }
+        return self.scheme or usual.get(self.routing)
+
+    def command(self) -> str:
+        """The command that plays this run again."""
+        words = [
+            f"./weft sim --seed {self.seed} --peers {self.peers} --topics {self.topics}",
+            f"--events {self.events}",
+        ]
+        return " ".join(
+            words
+            + [f"--scheme {self.scheme_used}"] * (self.scheme_used is not None)
+            + [f"--routing {self.routing}"] * (self.routing != "tera")
+            + ["--calm"] * self.calm
+            + ["--history"] * self.history
+            + ["--hierarchy"] * self.hierarchy
+        )
+
+
+def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config:
+    """The default settings of a peer, but for the scheme and one more.
+
+    Events are held for repair for as long as the run lasts: what a peer promises to repair ends
+    with `recent_ms`, and it is that promise which is judged.
+    """
+    usual = Config()
+    spread = replace(usual.dissemination, recent_ms=timeline.end_ms)
+    located = usual.topic_dht
+    # `Settings` has made sure that the scheme is one of the routing's.
+    if settings.scheme is not None and settings.routing == "tera":
+        spread = replace(spread, scheme=settings.scheme)  # type: ignore[arg-type]
+    elif settings.scheme is not None:
+        located = replace(located, scheme=settings.scheme)  # type: ignore[arg-type]
+    return replace(
+        usual,
+        routing=settings.routing,
+        topic_dht=located,
+        dissemination=spread,
+        history=History(enabled=settings.history),
+        hierarchies=(HIERARCHY,) if settings.hierarchy else (),
+        trace=tracing,
+    )
+
+
+# --- what is promised -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,6 +157,223 @@ PROMISES: dict[Routing, Promise] = {
     "flood": Promise(),
     "topic-dht": Promise(repairs=True, no_parasites=True, roles=True),
 }
+
+
+# --- one run --------------------------------------------------------------------------------
+
+
+class Scenario:
+    """A world with its peers, workload and faults, ready to be played."""
+
+    def __init__(self, settings: Settings, writer: Writer | None = None) -> None:
+        self.settings = settings
+        self.cycle_ms = Config().cyclon.cycle_ms
+        self.timeline = draw_timeline(settings.seed, self.cycle_ms, settings.calm)
+        self.config = make_config(settings, self.timeline, tracing=writer is not None)
+        self.plan = make_plan(settings, self.timeline)
+        self.workload = make_workload(settings, self.timeline, self.cycle_ms)
+        self.net = SimNet(
+            settings.seed,
+            self.config,
+            self.plan.healed,
+            distance_ms_max=self.plan.distance_ms_max,
+            writer=writer,
+        )
+        self._wanted = [dict.fromkeys(topics) for topics in self.workload.interests]
+        self._bound_violations: list[str] = []
+        for clock in self.plan.clocks or (TRUE_CLOCK,) * settings.peers:
+            self.net.add(clock=clock)
+        self._schedule_start()
+        self.net.schedule(self.workload.publications, _PUBLISH_FROM_CYCLES * self.cycle_ms)
+        self._schedule_faults()
+        self._schedule_samples()
+
+    @property
+    def world(self) -> World:
+        return self.net.world
+
+    # --- users --------------------------------------------------------------------------------
+
+    def _known_to(self, peer: int) -> list[int]:
+        """A peer joins by the well-known first peer and two others."""
+        others = self.net.dice.some("start.contacts", range(self.settings.peers), 2, peer)
+        return [other for other in dict.fromkeys([0, *others]) if other != peer]
+
+    def _schedule_start(self) -> None:
+        for peer in range(self.settings.peers):
+            at_ms = self.net.dice.below("start.at", _START_CYCLES * self.cycle_ms, peer)
+            self.world.at(at_ms if peer else 0, partial(self._start, peer))
+
+    def _start(self, peer: int) -> None:
+        """Up (again), with nothing but its contacts and the topics its user wants."""
+        self.net.start(peer, self._known_to(peer))
+        for topic in self._wanted[peer]:
+            self._subscribe(self.net.nodes[peer], topic)
+
+    def _subscribe(self, node: Node, topic: Topic) -> None:
+        since: Since | None = "beginning" if self.wants_past(node.index, topic) else None
+        self.world.subscribe(node, topic, None, since)
+
+    def wants_past(self, peer: int, topic: Topic) -> bool:
+        """With history, half of the subscribers ask for all of the past, always the same ones."""
+        number = self.workload.topics.index(topic)
+        return self.settings.history and self.net.dice.percent("history.past", 50, peer, number)
+
+    def _schedule_samples(self) -> None:
+        for at_ms in range(0, self.timeline.end_ms, _SAMPLE_CYCLES * self.cycle_ms):
+            self.world.at(at_ms, self._sample)
+
+    def _sample(self) -> None:
+        states = states_of(self.world).values()
+        self._bound_violations += state.check_bounds(states, self.config, self.world.now_ms)
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def _schedule_faults(self) -> None:
+        world, plan = self.world, self.plan
+        world.at(self.timeline.faults_ms, self._strike)
+        world.at(self.timeline.heal_ms, self._heal)
+        for crash in plan.crashes:
+            self._schedule_crash(crash)
+        for episode in plan.episodes:
+            self._schedule_episode(episode)
+        for stall in plan.stalls:
+            self._schedule_stall(stall)
+        self._schedule_churn()
+
+    def _strike(self) -> None:
+        self.world.network.set_conditions(self.plan.stormy)
+        for slow in self.plan.slow:
+            self.world.network.set_slow(slow.peer, slow.delay_ms)
+
+    def _heal(self) -> None:
+        self.world.network.set_conditions(self.plan.healed)
+        self.world.set_partition(None)
+        for slow in self.plan.slow:
+            self.world.network.set_slow(slow.peer, 0)
+
+    def _schedule_crash(self, crash: Crash) -> None:
+        node = self.world.nodes[crash.peer]
+        if crash.how == "leave":
+            self.world.at(crash.at_ms, partial(self.world.leave, node))
+        else:
+            self.world.at(crash.at_ms, partial(self.world.crash, node, crash.how == "silent"))
+        if crash.restart_ms is not None:
+            self.world.at(crash.restart_ms, partial(self._start, crash.peer))
+
+    def _schedule_episode(self, episode: Episode) -> None:
+        world = self.world
+        world.at(episode.start_ms, partial(world.set_partition, episode.partition, episode.told))
+        world.at(episode.end_ms, partial(world.set_partition, None))
+
+    def _schedule_stall(self, stall: Stall) -> None:
+        node = self.world.nodes[stall.peer]
+        self.world.at(stall.start_ms, partial(self.world.stall, node))
+        self.world.at(stall.end_ms, partial(self.world.unstall, node))
+
+    def _schedule_churn(self) -> None:
+        """Some users drop a topic or take up another one, and some think again."""
+        dice, timeline = self.net.dice, self.timeline
+        for peer in range(self.settings.peers):
+            if not dice.percent("churn.who", self.plan.churn_percent, peer):
+                continue
+            topic = dice.pick("churn.topic", self.workload.topics, peer)
+            span_ms = timeline.heal_ms - timeline.faults_ms
+            for turn in range(dice.between("churn.turns", 1, 3, peer)):
+                at_ms = timeline.faults_ms + dice.below("churn.at", span_ms, peer, turn)
+                self.world.at(at_ms, partial(self._turn, peer, topic))
+
+    def _turn(self, peer: int, topic: Topic) -> None:
+        node = self.world.nodes[peer]
+        wanted = self._wanted[peer]
+        if topic in wanted:
+            del wanted[topic]
+            self.world.unsubscribe(node, topic)
+        else:
+            wanted[topic] = None
+            self._subscribe(node, topic)
+
+    # --- playing and judging ------------------------------------------------------------------
+
+    def play(self) -> list[str]:
+        """Run to the end; a machine that raises ends the run and is the only violation."""
+        try:
+            self.world.run_until(self.timeline.end_ms)
+        except Exception as error:  # whatever a machine under test may raise
+            return [_failure_text(self.world, error)]
+        return []
+
+    def judge(self) -> list[str]:
+        world, record, config = self.world, self.world.record, self.config
+        now_ms = world.now_ms
+        states = states_of(world)
+        settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
+        patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
+        return [  # what explains the rest comes first
+            *self._judge_routing(states),
+            *self._judge_history(states),
+            *deliveries.check_only_subscribers(record),
+            *deliveries.check_once(record),
+            *self._judge_hierarchy(),
+            *deliveries.check_answers(record, settled_ms, patience_ms),
+            *self._bound_violations,
+            *state.check_bounds(states.values(), config, now_ms),
+            *state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
+        ]
+
+    def _judge_routing(self, states: Mapping[int, PeerState]) -> list[str]:
+        """What this routing promises (`PROMISES`)."""
+        record, now_ms = self.world.record, self.world.now_ms
+        promise = PROMISES[self.settings.routing]
+        merged = state.check_merged if promise.overlays else state.check_general
+        violations = merged(record, states, now_ms)
+        if promise.repairs or self.settings.history:
+            violations += deliveries.check_complete(record)
+        if promise.no_parasites:
+            healed_ms = self.timeline.heal_ms
+            violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
+        if promise.roles:
+            violations += dht.check_world(self.world, self.config)
+        return violations
+
+    def _judge_hierarchy(self) -> list[str]:
+        named = {each.payload: each.topic for each in self.workload.publications}
+        roots = self.config.hierarchies
+        return deliveries.check_levels(self.world.record, named, roots)
+
+    def _judge_history(self, states: Mapping[int, PeerState]) -> list[str]:
+        if not self.settings.history:
+            return []
+        stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
+        return [
+            *history.check_same_streams(self.world.record, stores, self.wants_past),
+            *history.check_complete_streams(states, self.world.now_ms),
+            *history.check_order(self.world.record, stores),
+            *history.check_answered(self.world.record, stores),
+        ]
+
+
+def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:
+    return NO_FAULTS if settings.calm else draw_faults(settings.seed, settings.peers, timeline)
+
+
+def make_workload(settings: Settings, timeline: Timeline, cycle_ms: int) -> Workload:
+    duration_ms = timeline.quiet_ms - _PUBLISH_FROM_CYCLES * cycle_ms
+    shape = Shape(nested=settings.hierarchy)
+    return draw_workload(
+        settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
+    )
+
+
+def _failure_text(world: World, error: Exception) -> str:
+    where = traceback.format_exception(error)[-2].strip().replace("\n", " ")
+    if world.handling is None:
+        return f"{error!r} at {world.now_ms} ms, in {where}"
+    node, fact = world.handling
+    return f"peer {node.index} raised {error!r} at {world.now_ms} ms on {fact!r}, in {where}"
+
+
+# --- what came of it ------------------------------------------------------------------------
 
 
 @dataclass
@@ -104,240 +409,42 @@ def run(settings: Settings, writer: Writer | None = None) -> Result:
     return result
 
 
-class Scenario:
-    """A world with its peers, workload and faults, ready to be played."""
+def count(world: World) -> dict[str, object]:
+    """What happened in the world so far.
 
-    def __init__(self, settings: Settings, writer: Writer | None = None) -> None:
-        self.settings = settings
-        self.cycle_ms = Config().cyclon.cycle_ms
-        self.timeline = draw_timeline(settings.seed, self.cycle_ms, settings.calm)
-        self.config = make_config(settings, self.timeline, tracing=writer is not None)
-        self.plan = make_plan(settings, self.timeline)
-        self.workload = make_workload(settings, self.timeline, self.cycle_ms)
-        network = Network(settings.seed, self.plan.healed, self.plan.distance_ms_max)
-        self.world = World(network, writer=writer)
-        self._dice = Dice(settings.seed)
-        self._identities = [identity_of(settings, peer) for peer in range(settings.peers)]
-        self._contacts = [contact for contact, _ in self._identities]
-        self._wanted = [dict.fromkeys(topics) for topics in self.workload.interests]
-        self._bound_violations: list[str] = []
-        self._add_peers()
-        self._schedule_start()
-        self._schedule_workload()
-        self._schedule_faults()
-        self._schedule_samples()
-
-    # --- building -----------------------------------------------------------------------------
-
-    def _add_peers(self) -> None:
-        clocks = self.plan.clocks or (TRUE_CLOCK,) * self.settings.peers
-        for (contact, sign), clock in zip(self._identities, clocks, strict=True):
-            store = MemoryStore() if self.settings.history else None
-            self.world.add(contact, self._maker(contact, sign, store), clock, store)
-
-    def _maker(
-        self, contact: Contact, sign: Signer | None, store: MemoryStore | None
-    ) -> Callable[[], Peer]:
-        return lambda: Peer(contact, self.settings.seed, self.config, store, sign)
-
-    def _known_to(self, peer: int) -> list[Contact]:
-        """By whom a peer joins: the well-known first peer and two others."""
-        others = self._dice.some("start.contacts", range(self.settings.peers), 2, peer)
-        return [self._contacts[other] for other in dict.fromkeys([0, *others]) if other != peer]
-
-    def _schedule_start(self) -> None:
-        for node in self.world.nodes:
-            at_ms = self._dice.below("start.at", _START_CYCLES * self.cycle_ms, node.index)
-            self.world.at(at_ms if node.index else 0, partial(self._start, node))
-
-    def _start(self, node: Node) -> None:
-        """Up (again), with nothing but its contacts and the topics its user wants."""
-        self.world.start(node, self._known_to(node.index))
-        for topic in self._wanted[node.index]:
-            self._subscribe(node, topic)
-
-    def _subscribe(self, node: Node, topic: Topic) -> None:
-        since: Since | None = "beginning" if self.wants_past(node.index, topic) else None
-        self.world.subscribe(node, topic, None, since)
-
-    def wants_past(self, peer: int, topic: Topic) -> bool:
-        """With history, half of the subscribers ask for all of the past, always the same ones."""
-        number = self.workload.topics.index(topic)
-        return self.settings.history and self._dice.percent("history.past", 50, peer, number)
-
-    def _schedule_workload(self) -> None:
-        start_ms = _PUBLISH_FROM_CYCLES * self.cycle_ms
-        for publication in self.workload.publications:
-            node = self.world.nodes[publication.peer]
-            publish = partial(self._publish, node, publication.topic, publication.payload)
-            self.world.at(start_ms + publication.at_ms, publish)
-
-    def _publish(self, node: Node, topic: Topic, payload: bytes) -> None:
-        """In the topic, and in a hierarchy in those above it."""
-        levels = above(topic, self.config.hierarchies)
-        if len(levels) == 1:
-            self.world.publish(node, topic, payload)
-        else:
-            self.world.publish_together(node, levels, payload)
-
-    def _schedule_samples(self) -> None:
-        for at_ms in range(0, self.timeline.end_ms, _SAMPLE_CYCLES * self.cycle_ms):
-            self.world.at(at_ms, self._sample)
-
-    def _sample(self) -> None:
-        states = probe.states_of(self.world)
-        self._bound_violations += state.check_bounds(
-            states.values(), self.config, self.world.now_ms
-        )
-
-    # --- faults -------------------------------------------------------------------------------
-
-    def _schedule_faults(self) -> None:
-        world, plan = self.world, self.plan
-        world.at(self.timeline.faults_ms, self._strike)
-        world.at(self.timeline.heal_ms, self._heal)
-        for crash in plan.crashes:
-            self._schedule_crash(crash)
-        for episode in plan.episodes:
-            self._schedule_episode(episode)
-        for stall in plan.stalls:
-            self._schedule_stall(stall)
-        self._schedule_churn()
-
-    def _strike(self) -> None:
-        self.world.network.set_conditions(self.plan.stormy)
-        for slow in self.plan.slow:
-            self.world.network.set_slow(slow.peer, slow.delay_ms)
-
-    def _heal(self) -> None:
-        self.world.network.set_conditions(self.plan.healed)
-        self.world.set_partition(None)
-        for slow in self.plan.slow:
-            self.world.network.set_slow(slow.peer, 0)
-
-    def _schedule_crash(self, crash: Crash) -> None:
-        node = self.world.nodes[crash.peer]
-        if crash.how == "leave":
-            self.world.at(crash.at_ms, partial(self.world.leave, node))
-        else:
-            self.world.at(crash.at_ms, partial(self.world.crash, node, crash.how == "silent"))
-        if crash.restart_ms is not None:
-            self.world.at(crash.restart_ms, partial(self._start, node))
-
-    def _schedule_episode(self, episode: Episode) -> None:
-        world = self.world
-        world.at(episode.start_ms, partial(world.set_partition, episode.partition, episode.told))
-        world.at(episode.end_ms, partial(world.set_partition, None))
-
-    def _schedule_stall(self, stall: Stall) -> None:
-        node = self.world.nodes[stall.peer]
-        self.world.at(stall.start_ms, partial(self.world.stall, node))
-        self.world.at(stall.end_ms, partial(self.world.unstall, node))
-
-    def _schedule_churn(self) -> None:
-        """Some users drop a topic or take up another one, and some think again."""
-        dice, timeline = self._dice, self.timeline
-        for peer in range(self.settings.peers):
-            if not dice.percent("churn.who", self.plan.churn_percent, peer):
-                continue
-            topic = dice.pick("churn.topic", self.workload.topics, peer)
-            span_ms = timeline.heal_ms - timeline.faults_ms
-            for turn in range(dice.between("churn.turns", 1, 3, peer)):
-                at_ms = timeline.faults_ms + dice.below("churn.at", span_ms, peer, turn)
-                self.world.at(at_ms, partial(self._turn, peer, topic))
-
-    def _turn(self, peer: int, topic: Topic) -> None:
-        node = self.world.nodes[peer]
-        wanted = self._wanted[peer]
-        if topic in wanted:
-            del wanted[topic]
-            self.world.unsubscribe(node, topic)
-        else:
-            wanted[topic] = None
-            self._subscribe(node, topic)
-
-    # --- playing and judging ------------------------------------------------------------------
-
-    def play(self) -> list[str]:
-        """Run to the end; a machine that raises ends the run and is the only violation."""
-        try:
-            self.world.run_until(self.timeline.end_ms)
-        except Exception as error:  # whatever a machine under test may raise
-            return [_failure_text(self.world, error)]
-        return []
-
-    def judge(self) -> list[str]:
-        world, record, config = self.world, self.world.record, self.config
-        now_ms = world.now_ms
-        states = probe.states_of(world)
-        settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
-        patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
-        return [  # what explains the rest comes first
-            *self._judge_routing(states),
-            *self._judge_history(states),
-            *deliveries.check_only_subscribers(record),
-            *deliveries.check_once(record),
-            *self._judge_hierarchy(),
-            *deliveries.check_answers(record, settled_ms, patience_ms),
-            *self._bound_violations,
-            *state.check_bounds(states.values(), config, now_ms),
-            *state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
-        ]
-
-    def _judge_routing(self, states: Mapping[int, PeerState]) -> list[str]:
-        """What this routing promises (`PROMISES`)."""
-        record, now_ms = self.world.record, self.world.now_ms
-        promise = PROMISES[self.settings.routing]
-        merged = state.check_merged if promise.overlays else state.check_general
-        violations = merged(record, states, now_ms)
-        if promise.repairs or self.settings.history:
-            violations += deliveries.check_complete(record)
-        if promise.no_parasites:
-            healed_ms = self.timeline.heal_ms
-            violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
-        if promise.roles:
-            violations += topic_dht.check_world(self.world, self.config)
-        return violations
-
-    def _judge_hierarchy(self) -> list[str]:
-        named = {each.payload: each.topic for each in self.workload.publications}
-        roots = self.config.hierarchies
-        return deliveries.check_levels(self.world.record, named, roots)
-
-    def _judge_history(self, states: Mapping[int, PeerState]) -> list[str]:
-        if not self.settings.history:
-            return []
-        stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
-        return [
-            *history.check_same_streams(self.world.record, stores, self.wants_past),
-            *history.check_complete_streams(states, self.world.now_ms),
-            *history.check_order(self.world.record, stores),
-            *history.check_answered(self.world.record, stores),
-        ]
+    A copy is an event inside a message that a peer handled, however it came there: routed, pushed
+    or repaired. A delivery here is one to a peer that did not publish the event itself, so the
+    least possible is one copy per delivery.
+    """
+    record, network = world.record, world.network
+    remote = sum(d.peer != record.index_of(d.event.publisher) for d in record.deliveries)
+    sent = {kind.__name__: number for kind, number in world.sent.items()}
+    payload_kinds = {kind.__name__ for kind in m.PAYLOAD_KINDS}
+    control = sum(number for kind, number in sent.items() if kind not in payload_kinds)
+    outcomes: dict[str, int] = {}
+    for publication in record.publications.values():
+        for _, answer in publication.answers[-1:]:
+            outcomes[answer.outcome] = outcomes.get(answer.outcome, 0) + 1
+    return {
+        "virtual_ms": world.now_ms,
+        "messages": dict(sorted(sent.items())),
+        "sent": sum(sent.values()),
+        "handled": world.handled,
+        "facts": world.facts,
+        "undelivered": world.dropped,
+        "lost": network.lost,
+        "cut": network.cut,
+        "duplicated": network.duplicated,
+        "published": len(record.publications),
+        "outcomes": dict(sorted(outcomes.items())),
+        "delivered": len(record.deliveries),
+        "delivered_remotely": remote,
+        "copies": world.copies,
+        "duplicates": world.copies - remote,
+        "payload_copies_per_delivery": _ratio(world.copies, remote),
+        "control_per_delivery": _ratio(control, remote),
+    }
 
 
-def identity_of(settings: Settings, peer: int) -> tuple[Contact, Signer | None]:
-    """Who a peer is; only with history it needs a key."""
-    if settings.history:
-        return keyed(settings.seed, peer)
-    return contact_of(settings.seed, peer), None
-
-
-def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:
-    return NO_FAULTS if settings.calm else draw_faults(settings.seed, settings.peers, timeline)
-
-
-def make_workload(settings: Settings, timeline: Timeline, cycle_ms: int) -> Workload:
-    duration_ms = timeline.quiet_ms - _PUBLISH_FROM_CYCLES * cycle_ms
-    shape = Shape(nested=settings.hierarchy)
-    return draw_workload(
-        settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
-    )
-
-
-def _failure_text(world: World, error: Exception) -> str:
-    where = traceback.format_exception(error)[-2].strip().replace("\n", " ")
-    if world.handling is None:
-        return f"{error!r} at {world.now_ms} ms, in {where}"
-    node, fact = world.handling
-    return f"peer {node.index} raised {error!r} at {world.now_ms} ms on {fact!r}, in {where}"
+def _ratio(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None

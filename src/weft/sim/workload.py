@@ -1,7 +1,7 @@
-"""Who is interested in what, and who publishes what when: a correlated synthetic workload.
+"""Which peers subscribe to what, and which publish what when: a correlated synthetic workload.
 
 Topics lie on a circle of interests and so do the peers. A peer mostly subscribes to popular topics
-near its own place and now and then to a popular one anywhere, so that two peers who share one topic
+near its own place and now and then to a popular one anywhere, so that two peers that share a topic
 are likely to share more, as in real traces. A topic's popularity falls with its rank by Zipf's law,
 and so does the number of topics a peer subscribes to.
 
@@ -59,7 +59,7 @@ class Workload:
     publications: tuple[Publication, ...]  # by time
 
     def subscribers(self) -> dict[Topic, list[int]]:
-        """Who subscribes to each topic, ascending."""
+        """The peers that subscribe to each topic, ascending."""
         found: dict[Topic, list[int]] = {topic: [] for topic in self.topics}
         for peer, topics in enumerate(self.interests):
             for topic in topics:
@@ -103,8 +103,8 @@ def _topic_name(number: int) -> Topic:
 
 
 def _nested_name(number: int) -> Topic:
-    """Two trees in which every topic has two below it; now and then a level that nobody ever
-    subscribes to lies between."""
+    """Two trees in which every topic has two below it; now and then a level between them
+    has no subscribers."""
     place = number // 2
     if place == 0:
         return Topic(f"/{_AREAS[number]}")
@@ -122,7 +122,7 @@ def _popularity(dice: Dice, topics: int) -> list[int]:
 
 
 def _interests(dice: Dice, shape: Shape, peer: int, popularity: Sequence[int]) -> set[int]:
-    """A set of small integers, whose order of iteration nobody relies on."""
+    """A set of small integers, whose order of iteration matters nowhere."""
     topics = len(popularity)
     most = min(shape.topics_per_peer_max, topics)
     wanted = 1 + dice.weighted("workload.count", [_WEIGHT // n for n in range(1, most + 1)], peer)

@@ -3,9 +3,11 @@
 Happenings are ordered by (time, sequence number), so a run is a pure function of its seed. The
 world carries effects out as `weft.protocol.seam` says: messages are handed over as they are, after
 what `network` decides; timers fire by the peer's own clock, which may be off; connections are
-modelled just enough for `PeerLost` (who holds one to whom).
+modelled just enough for `PeerLost`: a node knows the nodes that it holds one to.
 
-A happening belongs to one life of a peer: whatever was on its way when the peer went down is lost.
+A happening belongs to one life of a peer: a message or timer that was under way when the peer went
+down is lost. An `Observer` sees every message that is sent, handled or dropped; the trace of
+messages is one, and an experiment that counts messages brings its own.
 """
 
 from __future__ import annotations
@@ -44,14 +46,56 @@ class _Act:
         self.do = do
 
 
+class Observer:
+    """Sees every message of a world; a subclass overrides what it wants to see.
+
+    An observer changes nothing: a world with observers plays the same run as one without.
+    """
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        """A machine sends; `receiver` is None if no peer of the world has the id in `to`."""
+
+    def handled(self, now_ms: int, receiver: Node, sender: Contact, message: Message) -> None:
+        """A message is about to be handed to its receiver's machine."""
+
+    def dropped(self, now_ms: int, sender: Node, to: PeerId, message: Message) -> None:
+        """A message that was sent reaches no machine."""
+
+
+class _MessageTrace(Observer):
+    """Writes every message into the trace."""
+
+    def __init__(self, writer: trace.Writer) -> None:
+        self._writer = writer
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        self._write(now_ms, records.SEND_RPC, sender, "sendTo", to.peer, message)
+
+    def handled(self, now_ms: int, receiver: Node, sender: Contact, message: Message) -> None:
+        self._write(now_ms, records.RECV_RPC, receiver, "receivedFrom", sender.peer, message)
+
+    def dropped(self, now_ms: int, sender: Node, to: PeerId, message: Message) -> None:
+        self._write(now_ms, records.DROP_RPC, sender, "sendTo", to, message)
+
+    def _write(
+        self, now_ms: int, kind: str, node: Node, role: str, other: PeerId, message: Message
+    ) -> None:
+        fields = {role: peer_text(other), "meta": trace.rpc_meta(message)}
+        self._writer.write(node.contact.peer, now_ms * _NANOS, kind, fields)
+
+
 class World:
     """Runs machines in virtual time."""
 
     def __init__(
         self,
         network: Network,
-        record: Record | None = None,
         writer: trace.Writer | None = None,
+        observers: Sequence[Observer] = (),
         lost_after_ms: int = 1_000,
         store_ms: int = 5,
     ) -> None:
@@ -59,7 +103,7 @@ class World:
         `store_ms`: how long a disk takes to make something durable."""
         self.now_ms = 0
         self.network = network
-        self.record = record if record is not None else Record()
+        self.record = Record()
         self.nodes: list[Node] = []
         self.lost_after_ms = lost_after_ms
         self.store_ms = store_ms
@@ -68,12 +112,14 @@ class World:
         self.facts = 0  # messages, timers, losses and commands handed to machines
         self.sent: dict[type, int] = defaultdict(int)
         self.copies = 0  # events in the messages handed to machines
-        self.dropped = 0  # messages sent that nobody got
+        self.dropped = 0  # messages sent that reached no machine
         self._by_peer: dict[PeerId, Node] = {}
         self._queue: list[_Happening] = []
         self._sequence = 0
         self._tokens = 0
         self._writer = writer
+        tracing = () if writer is None else (_MessageTrace(writer),)
+        self._observers = (*tracing, *observers)
         self._joining: dict[int, Stay] = {}  # by the token of the command
         self.handling: tuple[Node, seam.Input] | None = None  # the latest, for a report of a fault
 
@@ -105,7 +151,7 @@ class World:
         self._handle(node, seam.Started(node.lives, tuple(contacts)))
 
     def crash(self, node: Node, silent: bool) -> None:
-        """The peer is gone at once. Unless `silent`, those connected to it notice."""
+        """The peer is gone at once. Unless `silent`, the peers connected to it notice."""
         if node.machine is None:
             return
         self._end(node, "crashed silently" if silent else "crashed", silent)
@@ -120,7 +166,7 @@ class World:
     def _end(self, node: Node, how: str, silent: bool) -> None:
         for stay in node.stays.values():
             stay.end_ms = self.now_ms
-            if self._writer is not None and how != "left":  # who leaves has said so itself
+            if self._writer is not None and how != "left":  # then the machine has traced it
                 self._trace(node, records.LEAVE, {"topic": stay.topic, "reason": how})
         node.stays.clear()
         for life in reversed(self.record.lives):
@@ -201,7 +247,7 @@ class World:
         return token
 
     def _command(self, node: Node, command: seam.Command) -> None:
-        """A user's wish; nobody is there to hear it while the peer is down."""
+        """A user's wish; it is lost while the peer is down."""
         if node.machine is not None:
             self._handle(node, command)
 
@@ -292,9 +338,9 @@ class World:
 
     def _send(self, node: Node, to: Contact, message: Message) -> None:
         self.sent[type(message)] += 1
-        if self._writer is not None:
-            self._trace_rpc(records.SEND_RPC, node, "sendTo", to.peer, message)
         receiver = self._by_peer.get(to.peer)
+        for observer in self._observers:
+            observer.sent(self.now_ms, node, to, receiver, message)
         if receiver is None or receiver.machine is None:
             self._drop(node, to.peer, message, told=receiver is None or not receiver.silent)
             return
@@ -311,7 +357,7 @@ class World:
         self.handled += 1
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
-            self.copies += m.payloads_in(message)
+            self.copies += len(m.events_in(message))
             routed = isinstance(message, RouteEvent)  # a stale access point refuses these
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index
@@ -319,13 +365,13 @@ class World:
                 self.record.parasites.append(
                     Parasite(self.now_ms, sender, node.index, message.topic, kind)
                 )
-        if self._writer is not None:
-            self._trace_rpc(records.RECV_RPC, node, "receivedFrom", fact.sender.peer, message)
+        for observer in self._observers:
+            observer.handled(self.now_ms, node, fact.sender, message)
 
     def _drop(self, node: Node, to: PeerId, message: Message, told: bool) -> None:
         self.dropped += 1
-        if self._writer is not None:
-            self._trace_rpc(records.DROP_RPC, node, "sendTo", to, message)
+        for observer in self._observers:
+            observer.dropped(self.now_ms, node, to, message)
         if told:
             self._tell_loss(node, to, self.lost_after_ms)
 
@@ -405,6 +451,3 @@ class World:
     def _trace(self, node: Node, kind: str, fields: Mapping[str, object]) -> None:
         assert self._writer is not None
         self._writer.write(node.contact.peer, self.now_ms * _NANOS, kind, fields)
-
-    def _trace_rpc(self, kind: str, node: Node, role: str, other: PeerId, message: Message) -> None:
-        self._trace(node, kind, {role: peer_text(other), "meta": trace.rpc_meta(message)})

@@ -15,10 +15,10 @@ from weft.engine.topic_dht.roles import (
     subscribe_in_turn,
     subscribed,
 )
-from weft.lab.tadht.world import Net, topic_of
+from weft.lab.tadht import Net, topic_of
 from weft.protocol.topic_dht.roles import Config as TopicSettings
 from weft.protocol.topic_dht.roles import location, position
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 from weft.sim.world import World
 
 K, PEERS = 3, 40
@@ -33,8 +33,8 @@ def places_in(world: World) -> np.ndarray:
 def machines_of(held: Memberships, order: np.ndarray, seed: int) -> Run:
     """Peers subscribe to one topic after the other, each when all before it is over."""
     never = TopicSettings(children_max=K, period_ms=10**9, view_percent=0)
-    run = Run(Settings(seed=seed, peers=held.peers, topics=never))
-    run.start()
+    run = Run(seed=seed, peers=held.peers, topics=never)
+    run.come_up()
     for one in order.tolist():
         run.subscribe(int(held.members[one]), [topic_of(int(held.topic_of[one]))])
         run.run(3_000)
@@ -92,7 +92,7 @@ def test_trees_are_as_deep_as_with_the_machines(scheme: str) -> None:
         found = net.spread_of(publication, range(PEERS), topic)
         assert (found.copies, found.missed) == (PEERS - 1, 0)
         deepest.append(found.rounds)
-    assert net.world.parasites == 0 and net.world.record.parasites == []
+    assert net.parasites == 0
     events = Events(subscribed(held, places_in(net.world), K, 2), scheme, 2)
     expected = [
         events.publish(number % 2, events.random_member(number % 2)).rounds for number in range(300)

@@ -18,8 +18,7 @@ from weft.pipeline import marked, tables
 from weft.pipeline.traces.follow import FOLDER
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import find
-from weft.sim.scenario import run
-from weft.sim.settings import Settings
+from weft.sim.scenario import Settings, run
 from weft.trace import Writer
 
 PATIENCE_S = 400.0

@@ -22,9 +22,7 @@ from weft.pipeline.schemas import TRACE, TRACE_LINE
 from weft.pipeline.traces import read
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import BadTrace, find
-from weft.sim.counts import count
-from weft.sim.scenario import Scenario
-from weft.sim.settings import Settings
+from weft.sim.scenario import Scenario, Settings, count
 from weft.trace import Writer
 
 GOOD = json.dumps({"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {"topic": "/t"}})

@@ -7,17 +7,13 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.config import History as Settings
 from weft.protocol.history.history import History
-from weft.protocol.peer import Peer
-from weft.sim.network import Conditions, Latency, Network
-from weft.sim.node import Node, keyed
-from weft.sim.world import World
-from weft.store.memory import MemoryStore
-from weft.store.reader import Since, read_all
+from weft.sim.builder import OneTopic
+from weft.sim.network import Conditions, Latency
 
 T = Topic("/t")
 
 
-class Town:
+class Town(OneTopic):
     """Some peers that know each other; `settings` override those of history."""
 
     def __init__(
@@ -37,29 +33,10 @@ class Town:
             hierarchies=hierarchies,
         )
         conditions = Conditions(latency=Latency(typical_ms=latency_ms), loss_percent=loss_percent)
-        self.world = World(Network(seed, conditions))
-        for index in range(peers):
-            contact, sign = keyed(seed, index)
-            store = MemoryStore()
-
-            def make(contact=contact, sign=sign, store=store) -> Peer:  # type: ignore[no-untyped-def]
-                return Peer(contact, seed, config, store, sign)
-
-            self.world.add(contact, make, store=store)
-        for node in self.nodes:
-            self.world.start(node, [self.nodes[0].contact])
+        super().__init__(seed, config, conditions)
+        for _ in range(peers):
+            self.enter([0])
         self.run(15_000)
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self.world.nodes
-
-    def run(self, duration_ms: int) -> None:
-        self.world.run_until(self.world.now_ms + duration_ms)
-
-    def subscribe(self, *numbers: int, since: Since | None = None) -> None:
-        for number in numbers:
-            self.world.subscribe(self.nodes[number], T, None, since)
 
     def publish(self, *numbers: int, every_ms: int = 50, payload: bytes = b"event") -> None:
         """One event of each named peer, one after another."""
@@ -67,29 +44,16 @@ class Town:
             self.world.publish(self.nodes[number], T, payload + b" %d" % place)
             self.run(every_ms)
 
-    def stream(self, number: int) -> list[Cid]:
-        store = self.nodes[number].store
-        assert store is not None
-        return [event.cid for event in read_all(store, T)]
-
     def delivered(self, number: int) -> list[tuple[int, Cid]]:
         """(life, event) as the application got them."""
         found = []
-        for delivery in self.world.record.deliveries:
-            if delivery.peer == number:
-                assert delivery.descriptor is not None
-                found.append((delivery.life, delivery.descriptor.cid))
+        for delivery in self.deliveries(number):
+            assert delivery.descriptor is not None
+            found.append((delivery.life, delivery.descriptor.cid))
         return found
 
-    def peer(self, number: int) -> Peer:
-        machine = self.nodes[number].machine
-        assert isinstance(machine, Peer)
-        return machine
-
     def counter(self, name: str) -> int:
-        return sum(
-            node.machine.counters[name] for node in self.nodes if isinstance(node.machine, Peer)
-        )
+        return self.counted(name)
 
     def answers(self) -> list[str]:
         return [p.answers[-1][1].outcome for p in self.world.record.publications.values()]

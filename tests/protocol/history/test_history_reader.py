@@ -12,9 +12,9 @@ from weft.protocol.history.stream import routed
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.checkers.history import check_complete_streams
+from weft.sim.checkers.state import states_of
 from weft.sim.network import Partition
 from weft.sim.node import keyed
-from weft.sim.probe import states_of
 
 
 def set_room(town: Town, number: int, events: int) -> None:

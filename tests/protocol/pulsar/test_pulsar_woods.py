@@ -59,7 +59,7 @@ def test_only_rendezvous_handle_what_they_have_no_use_for() -> None:
     wood.run(30_000)
     wood.publish(25, 26)
     wood.run(3_000)
-    outside = [n for n in range(20) if wood.machine(n).counters["payloads_received"]]
+    outside = [n for n in range(20) if wood.peer(n).counters["payloads_received"]]
     assert set(outside) <= set(wood.roots())
 
 
@@ -115,10 +115,10 @@ def test_lost_beats_break_no_tree(seed: int) -> None:
     """On a way of several links some beats in a row get lost now and then: nobody leaves a parent
     for that. (Without asking for them 3 and 5 members did.)"""
     wood = grown(seed=seed, loss_percent=10, settings=Pulsar(children_max=3))
-    before = wood.total("trees_cut_off")
+    before = wood.counted("trees_cut_off")
     wood.run(120_000)
-    assert wood.total("trees_cut_off") == before
-    assert wood.total("trees_confirmed") > 0
+    assert wood.counted("trees_cut_off") == before
+    assert wood.counted("trees_confirmed") > 0
     wood.check_tree()
 
 
@@ -167,7 +167,7 @@ def test_a_tree_without_subscribers_goes_away() -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     first, second = grown(loss_percent=5), grown(loss_percent=5)
     assert first.world.handled == second.world.handled
-    status = [wood.machine(7).status() for wood in (first, second)]
+    status = [wood.peer(7).status() for wood in (first, second)]
     assert status[0] == status[1]
 
 
@@ -178,7 +178,7 @@ def test_the_publisher_always_provides_what_it_publishes() -> None:
     wood.run(40_000)
     wood.publish(3, 4, 3)
     wood.run(10_000)
-    provided = [wood.machine(number).counters["history_provided"] for number in range(8)]
+    provided = [wood.peer(number).counters["history_provided"] for number in range(8)]
     assert provided == [0, 0, 0, 2, 1, 0, 0, 0]
     cid = wood.stream(0)[0]
     token = wood.world.ask(

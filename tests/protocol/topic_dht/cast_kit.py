@@ -5,7 +5,6 @@ from __future__ import annotations
 from small_world import SmallWorld, T
 
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol import messages as m
 from weft.protocol.config import Config, Cyclon, History
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.recent import Repair
@@ -13,11 +12,11 @@ from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Scheme
 from weft.protocol.topic_dht.routing import TopicRouting
-from weft.protocol.wire import Payload
-from weft.sim.checkers.topic_dht import check_world
-from weft.sim.network import Conditions, Latency, Network
+from weft.protocol.wire import Message, Payload
+from weft.sim.checkers.dht import check_world
+from weft.sim.network import Conditions, Latency
 from weft.sim.node import Node
-from weft.sim.world import World
+from weft.sim.world import Observer
 
 SCHEMES: tuple[Scheme, ...] = (
     "full-treecast",
@@ -28,25 +27,21 @@ SCHEMES: tuple[Scheme, ...] = (
 TREES = SCHEMES[:2]
 
 
-class Watched(World):
-    """A world that remembers the sender and the receiver of every cast."""
+class Casts(Observer):
+    """Remembers who sent casts to whom."""
 
-    casts: list[tuple[PeerId, PeerId, Cast]]
+    def __init__(self) -> None:
+        self.seen: list[tuple[PeerId, PeerId, Cast]] = []
 
-    def __init__(self, network: Network) -> None:
-        super().__init__(network)
-        self.casts = []
-
-    def _send(self, node: Node, to: Contact, message: m.AnyMessage) -> None:
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
         if isinstance(message, Cast):
-            self.casts.append((node.contact.peer, to.peer, message))
-        super()._send(node, to, message)
+            self.seen.append((sender.contact.peer, to.peer, message))
 
 
 class Field(SmallWorld):
     """Some peers that route by the topic-aware DHT."""
-
-    world: Watched
 
     def __init__(
         self,
@@ -64,8 +59,9 @@ class Field(SmallWorld):
             cyclon=Cyclon(cycle_ms=5_000),
         )
         self.latency = Latency(typical_ms=10)
-        world = Watched(Network(seed, Conditions(latency=self.latency)))
-        super().__init__(world, peers, config, seed)
+        self.casts = Casts()
+        calm = Conditions(latency=self.latency)
+        super().__init__(peers, config, calm, seed, observers=[self.casts])
         self.lose(loss_percent)
 
     def lose(self, percent: int) -> None:
@@ -73,7 +69,7 @@ class Field(SmallWorld):
         self.world.network.set_conditions(Conditions(latency=self.latency, loss_percent=percent))
 
     def routing(self, number: int) -> TopicRouting:
-        routing = self.machine(number).routing
+        routing = self.peer(number).routing
         assert isinstance(routing, TopicRouting)
         return routing
 
@@ -84,11 +80,11 @@ class Field(SmallWorld):
         self.run(5_000)
 
     def forwarders(self) -> list[int]:
-        return [n for n in self.alive if self.routing(n).topics.roles.forwarding(T) is not None]
+        return [n for n in self.alive() if self.routing(n).topics.roles.forwarding(T) is not None]
 
     def children(self) -> list[int]:
         found = []
-        for number in self.alive:
+        for number in self.alive():
             role = self.routing(number).topics.roles.by_topic.get(T)
             if role is not None and role.child is not None:
                 found.append(number)
@@ -98,9 +94,6 @@ class Field(SmallWorld):
         child = self.routing(number).topics.roles.by_topic[T].child
         assert child is not None
         return self.world.record.index_of(child.parent.peer)
-
-    def peer(self, number: int) -> PeerId:
-        return self.nodes[number].contact.peer
 
     def copies(self) -> int:
         """Payload messages sent: down trees, to children, in gossip, from outside, as repair."""

@@ -16,7 +16,7 @@ from weft.protocol.topic_dht.roles import Role, location
 from weft.protocol.topic_dht.routing import TopicDht
 from weft.rules.roles import closest_forwarder
 from weft.sim.network import Conditions
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 PEERS = 12
 TOPICS = (Topic("/a"), Topic("/b"), Topic("/c"))
@@ -34,8 +34,8 @@ class Alone(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 3), k=st.integers(1, 3))
     def begin(self, seed: int, k: int) -> None:
         never = TopicConfig(children_max=k, period_ms=10**9, view_percent=0)
-        self.run = Run(Settings(seed=seed, peers=PEERS, topics=never))
-        self.run.start()
+        self.run = Run(seed=seed, peers=PEERS, topics=never)
+        self.run.come_up()
 
     def machine(self, peer: int) -> TopicDht:
         machine = self.run.machine(peer)
@@ -110,8 +110,8 @@ class Together(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 3), k=st.integers(1, 3))
     def begin(self, seed: int, k: int) -> None:
         self.settings = TopicConfig(children_max=k, view_percent=0)
-        self.run = Run(Settings(seed=seed, peers=PEERS, topics=self.settings))
-        self.run.start()
+        self.run = Run(seed=seed, peers=PEERS, topics=self.settings)
+        self.run.come_up()
         for peer in range(PEERS // 2):
             self.run.subscribe(peer, TOPICS[peer % 2 :])
         self.run.run(20)
@@ -140,7 +140,7 @@ class Together(RuleBasedStateMachine):
     def crash(self, peer: int, silent: bool) -> None:
         if peer not in self.down:
             self.down.append(peer)
-            self.run.crash(peer, silent)
+            self.run.crash(peer, silent=silent)
 
     @precondition(lambda self: self.down)
     @rule()
@@ -152,7 +152,7 @@ class Together(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "run"):
             self.run.world.network.set_conditions(Conditions())
-            assert self.run.periods_until_right(10) is not None, self.run.check().all
+            assert self.run.settle(10) is not None, self.run.check().all
 
 
 TestAlone = Alone.TestCase

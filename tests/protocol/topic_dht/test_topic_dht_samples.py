@@ -10,7 +10,7 @@ import pytest
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
 from weft.protocol.topic_dht.roles import Config as TopicConfig
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "rules"))
 
@@ -25,8 +25,8 @@ def run() -> Run:
     """Twenty-four subscribers of one topic, forwarders and children, among strangers."""
     settings = TopicConfig(children_max=2, period_ms=10**9, view_percent=0)
     few = Dht(enabled=True, k=6)  # so that the topic has several regions
-    one = Run(Settings(seed=3, peers=MEMBERS + STRANGERS, topics=settings, dht=few))
-    one.start()
+    one = Run(seed=3, peers=MEMBERS + STRANGERS, topics=settings, dht=few)
+    one.come_up()
     for peer in range(MEMBERS + STRANGERS):
         one.subscribe(peer, [OTHER] if peer % 2 or peer >= MEMBERS else [Topic(f"/own/{peer}")])
     one.run(20_000)
@@ -66,19 +66,19 @@ def roles(run: Run) -> tuple[list[int], list[int]]:
 def test_every_subscriber_is_equally_likely_and_no_stranger_is_asked(run: Run) -> None:
     forwarders, children = roles(run)
     assert len(forwarders) > 6 and len(children) > 6  # several regions, several seats
-    before = run.world.outside
+    before = run.lookups.outside
     for asker in (forwarders[0], children[0]):
         counts = {run.world.nodes[peer].contact.peer: 0 for peer in range(MEMBERS)}
         for member in draw(run, asker, DRAWS):
             counts[member.peer] += 1
         assert chi_square_p(list(counts.values())) > 0.001, counts
-    assert run.world.outside == before, "a request for a place in the topic left the topic"
-    assert run.world.inside > 5_000 and run.world.parasites == 0
+    assert run.lookups.outside == before, "a request for a place in the topic left the topic"
+    assert run.lookups.inside > 5_000 and run.lookups.parasites == 0
 
 
 def test_the_bound_on_draws_ends_a_draw_in_vain() -> None:
-    run = Run(Settings(seed=3, peers=4, topics=TopicConfig(draws_max=1)))
-    run.start()
+    run = Run(seed=3, peers=4, topics=TopicConfig(draws_max=1))
+    run.come_up()
     for peer in range(4):
         run.subscribe(peer, [T])
     run.run(20_000)
@@ -96,8 +96,8 @@ def test_the_bound_on_draws_ends_a_draw_in_vain() -> None:
 def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
     """Algorithm 2, among more forwarders than one lookup finds."""
     settings = TopicConfig(scheme="full-gossip", period_ms=2_000, view_max=5, view_percent=50)
-    run = Run(Settings(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6)))
-    run.start()
+    run = Run(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6))
+    run.come_up()
     for peer in range(10):
         run.subscribe(peer, [T])
     run.run(20_000)
@@ -118,8 +118,8 @@ def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
 
 def test_children_and_trees_keep_no_views() -> None:
     settings = TopicConfig(scheme="forward-treecast", period_ms=2_000)
-    run = Run(Settings(seed=2, peers=5, topics=settings))
-    run.start()
+    run = Run(seed=2, peers=5, topics=settings)
+    run.come_up()
     for peer in range(5):
         run.subscribe(peer, [T])
     run.run(20_000)

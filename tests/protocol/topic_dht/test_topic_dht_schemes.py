@@ -41,7 +41,7 @@ def at_rest(scheme: Scheme) -> Field:
 
 
 def everybody_got(field: Field, count: int, since_ms: int = 0) -> bool:
-    alive = [number for number in MEMBERS if number in field.alive]
+    alive = [number for number in MEMBERS if number in field.alive()]
     return {len(field.delivered(number, since_ms)) for number in alive} == {count}
 
 
@@ -143,7 +143,7 @@ def test_losses_are_made_up_for_and_a_third_is_killed(scheme: Scheme, silent: bo
     since_ms, doomed = field.world.now_ms, list(MEMBERS)[::3]
     field.publish(*(number for number in MEMBERS if number not in doomed), every_ms=5)
     field.crash(*doomed, silent=silent)
-    alive = [number for number in MEMBERS if number in field.alive]
+    alive = [number for number in MEMBERS if number in field.alive()]
     field.publish(*alive, every_ms=500)
     field.run(100_000 if silent else 50_000)
     assert everybody_got(field, 2 * len(alive), since_ms)
@@ -163,14 +163,14 @@ def test_lost_roots_lose_nothing() -> None:
     field = grown("forward-treecast", seed=5, roots=3)
     publisher = field.children()[0]
     field.world.publish(field.nodes[publisher], T, b"x")
-    casts = sorted(field.world.casts, key=lambda one: one[2].tree)
+    casts = sorted(field.casts.seen, key=lambda one: one[2].tree)
     roots = [field.world.record.index_of(to) for _, to, _ in casts]
     assert len(roots) == 3 and roots[0] == field.parent(publisher)
     field.crash(*roots[:2], silent=True)
     orphans = [n for n in field.children() if field.parent(n) in roots[:2]]
     field.run(1_000)
     got = [number for number in MEMBERS if field.delivered(number)]
-    expected = [n for n in MEMBERS if n in field.alive and n not in orphans]
+    expected = [n for n in MEMBERS if n in field.alive() and n not in orphans]
     assert got == sorted({*expected, publisher})
     assert len(orphans) <= 2 * 3  # f·k
     field.run(90_000)
@@ -194,7 +194,7 @@ def test_subscriptions_come_and_go_while_events_flow(scheme: Scheme, seed: int) 
             field.subscribe(number)
         elif turn == 1 and step > 40:
             field.world.unsubscribe(field.nodes[number], T)
-        elif turn == 2 and step > 50 and len(field.alive) > PEERS * 2 // 3:
+        elif turn == 2 and step > 50 and len(field.alive()) > PEERS * 2 // 3:
             field.crash(number, silent=dice.percent("silent", 50, step))
         else:
             field.publish(number, payload=b"%d" % step)
@@ -220,7 +220,7 @@ def test_history_over_it() -> None:
     field.publish(*list(MEMBERS)[8:13], every_ms=100)
     field.publish(0)
     field.run(60_000)
-    alive = [number for number in MEMBERS if number in field.alive]
+    alive = [number for number in MEMBERS if number in field.alive()]
     streams = [field.stream(number) for number in alive]
     assert len(streams[0]) == 14 and all(stream == streams[0] for stream in streams)
     field.world.subscribe(field.nodes[1], T, None, "beginning")

@@ -9,7 +9,7 @@ from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
 from weft.protocol.topic_dht.routing import TopicDht
 from weft.protocol.wire import Message
-from weft.sim.topic_dht import Run, Settings
+from weft.sim.topic_dht import Run
 
 A = Topic("/a")
 QUIET_MS = 10_000
@@ -21,8 +21,8 @@ class Group:
     def __init__(self, size: int, k: int = 60, seed: int = 1) -> None:
         never = TopicConfig(children_max=k, period_ms=10**9, view_percent=0)
         self.size = size
-        self.run = Run(Settings(seed=seed, peers=size, topics=never))
-        self.run.start()
+        self.run = Run(seed=seed, peers=size, topics=never)
+        self.run.come_up()
         for peer in range(size):
             self.run.subscribe(peer, [Topic(f"/own/{peer}")])
         self.rest()

@@ -1,8 +1,8 @@
-"""Judges of what applications saw: who got which event, how often, and what was promised.
+"""Judges of what applications saw: which events they got, how often, and what was promised.
 
 They know only the `Record` of an outside observer, nothing of the machines under test. Each returns
 sentences that name the peer, the topic, the event and the time; no sentence means that all is well.
-`checkers_state` judges what peers hold inside.
+`state.py` judges what peers hold inside.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class _Known:
 
 
 def check_complete(record: Record) -> list[str]:
-    """Whoever subscribed before an event was published and stayed until the end has got it.
+    """A peer that subscribed before an event was published and stayed until the end has got it.
 
-    That is owed for an event that somebody still holds: a peer that delivered it to its own
+    That is owed for an event that some peer still holds: one that delivered it to its own
     application and has stayed subscribed since, or an access point that accepted it and has. An
-    event whose every holder went down or left is lost, and nobody could do better.
+    event whose every holder went down or left is lost, and no protocol could do better.
     """
     deliveries = record.deliveries_by_event()
     lasting = _lasting_stays(record)
@@ -105,7 +105,7 @@ def _acceptances(
                 yield key, _Known(publication.at_ms, because)
 
 
-# --- nobody else gets one, nobody gets one twice --------------------------------------------------
+# --- only subscribers get one, and once -------------------------------------------------------
 
 
 def check_only_subscribers(record: Record) -> list[str]:
@@ -152,8 +152,8 @@ def check_answers(record: Record, healed_ms: int, patience_ms: int) -> list[str]
     """Every publish ends in one final answer, every subscribe in an overlay; and once the
     network has healed, an event for a topic with subscribers finds them.
 
-    `healed_ms` is when that may be expected; whoever acts less than `patience_ms` before the end
-    of the run is not judged.
+    `healed_ms` is when that may be expected; a peer that acts less than `patience_ms` before the
+    end of the run is not judged.
     """
     last_ms = record.end_ms - patience_ms
     running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
@@ -195,10 +195,10 @@ def _judge_answers(record: Record, publication: Publication, healed_ms: int) -> 
 def check_parasites(record: Record, grace_ms: int, healed_ms: int) -> list[str]:
     """Events travel only among a topic's subscribers.
 
-    Whoever never subscribed is never sent one. To whoever unsubscribed, a peer that was not told
-    may still send one, and is told again; so after `grace_ms` from the end of the subscription
-    each sender may err once, and again only while what it is told can get lost, that is before
-    `healed_ms`.
+    A peer that never subscribed is never sent one. One that unsubscribed may still be sent one by a
+    peer that was not told, which is then told again; so after `grace_ms` from the end of the
+    subscription each sender may err once, and again only while what it is told can get lost, that
+    is before `healed_ms`.
     """
     stays = record.stays_by_topic()
     told_ms: dict[tuple[int, int, Topic], int] = {}
@@ -207,10 +207,10 @@ def check_parasites(record: Record, grace_ms: int, healed_ms: int) -> list[str]:
         ended_ms = _latest_end(stays.get(parasite.topic, []), parasite)
         if ended_ms is not None and parasite.at_ms <= ended_ms + grace_ms:
             continue
-        who = (parasite.sender, parasite.peer, parasite.topic)
-        warned_ms = told_ms.get(who, -1)
+        link = (parasite.sender, parasite.peer, parasite.topic)
+        warned_ms = told_ms.get(link, -1)
         if parasite.at_ms >= healed_ms:
-            told_ms.setdefault(who, parasite.at_ms)
+            told_ms.setdefault(link, parasite.at_ms)
         if ended_ms is not None and (
             warned_ms <= ended_ms or parasite.at_ms <= warned_ms + grace_ms
         ):
@@ -229,13 +229,11 @@ def _latest_end(stays: list[Stay], parasite: Parasite) -> int | None:
     return max((end_ms for end_ms in ends if end_ms <= parasite.at_ms), default=None)
 
 
-# --- checkers_hierarchy ------------------------------------------------------------------------
+# --- hierarchies ------------------------------------------------------------------------------
 #
-# Judges of topic hierarchies: an event counts in its topic and in those above it up to the root,
-# and nowhere else, and every subscriber learns where it was published.
-#
-# That these topics' subscribers get it, once each, and nobody else, is judged by `checkers` for
-# each topic by itself. What is above a topic is told here without the rules under test.
+# An event counts in its topic and in those above it up to the root, and nowhere else, and every
+# subscriber learns where it was published. That these topics' subscribers get it, and once each, is
+# judged above for each topic by itself. What is above a topic is told without the rules under test.
 
 
 def expected_levels(topic: str, roots: Iterable[str]) -> list[str]:

@@ -1,16 +1,28 @@
-"""Judges of lookups: they know where everybody is, which no peer does."""
+"""Judges of the DHTs: of lookups in Kademlia, and of roles in the topic-aware DHT (Lemma 4.2).
+
+They know the place and the state of every live peer, which no peer does, and say in words what is
+wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from weft.ids import PeerId
+from weft.ids import PeerId, Topic, peer_short
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+from weft.protocol.topic_dht.roles import location
+from weft.protocol.topic_dht.routing import TopicDht, TopicRouting
 from weft.rules.prefix import closest, location_of
+from weft.rules.roles import closest_forwarder
+from weft.sim.world import World
+
+# --- lookups ----------------------------------------------------------------------------------
 
 
 class Truth:
-    """Who is up, by location."""
+    """The peers that are up, by location."""
 
     def __init__(self, up: Iterable[PeerId]) -> None:
         self._by_location = {location_of(peer): peer for peer in up}
@@ -44,7 +56,7 @@ def judge(found: Sequence[PeerId], target: int, count: int, truth: Truth) -> Jud
 
 
 def check_order(found: Sequence[PeerId], target: int) -> list[str]:
-    """Closest first, and nobody twice."""
+    """Closest first, and no peer twice."""
     distances = [location_of(peer) ^ target for peer in found]
     violations = []
     if distances != sorted(distances):
@@ -52,3 +64,115 @@ def check_order(found: Sequence[PeerId], target: int) -> list[str]:
     if len(set(distances)) != len(distances):
         violations.append("a lookup's result names a peer twice")
     return violations
+
+
+# --- roles ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The role of one live peer in one topic, as it sees it itself."""
+
+    peer: PeerId
+    subscribed: bool
+    forwards: bool = False
+    parent: PeerId | None = None
+    children: tuple[PeerId, ...] = ()
+
+
+@dataclass
+class Found:
+    """What was found wrong, by kind."""
+
+    roles: list[str] = field(default_factory=list)  # forwarder or child if and only if subscribed
+    parents: list[str] = field(default_factory=list)  # every child at its closest live forwarder
+    records: list[str] = field(default_factory=list)  # its parent has it among its children
+    bounds: list[str] = field(default_factory=list)  # at most k children
+
+    @property
+    def all(self) -> list[str]:
+        return self.roles + self.parents + self.records + self.bounds
+
+
+def seats_of(
+    machines: Mapping[PeerId, TopicDht], wanted: Mapping[PeerId, Iterable[Topic]]
+) -> dict[Topic, list[Seat]]:
+    """All roles of all live peers, by topic; `wanted` is what users subscribed to."""
+    seats: dict[Topic, list[Seat]] = {}
+    for peer, machine in machines.items():
+        topics = dict.fromkeys([*wanted.get(peer, ()), *machine.roles.by_topic])
+        mine = frozenset(wanted.get(peer, ()))
+        for topic in topics:
+            role = machine.roles.by_topic.get(topic)
+            forwarder = role.forwarder if role is not None else None
+            child = role.child if role is not None else None
+            seat = Seat(
+                peer,
+                topic in mine,
+                forwarder is not None,
+                child.parent.peer if child is not None else None,
+                tuple(forwarder.children) if forwarder is not None else (),
+            )
+            seats.setdefault(topic, []).append(seat)
+    return seats
+
+
+def check_topic(topic: Topic, seats: Iterable[Seat], k: int) -> Found:
+    """Lemma 4.2 and the bound on children, in one topic."""
+    found = Found()
+    by_peer = {seat.peer: seat for seat in seats}
+    forwarders = {location(topic, one.peer): one for one in by_peer.values() if one.forwards}
+    for seat in by_peer.values():
+        name = f"{topic}: {peer_short(seat.peer)}"
+        is_child = seat.parent is not None
+        if seat.subscribed and not seat.forwards and not is_child:
+            found.roles.append(f"{name} is subscribed and has no role")
+        if not seat.subscribed and (seat.forwards or is_child):
+            found.roles.append(f"{name} is not subscribed and has a role")
+        if seat.forwards and is_child:
+            found.roles.append(f"{name} is forwarder and child")
+        if is_child:
+            closest = closest_forwarder(location(topic, seat.peer), forwarders)
+            parent = forwarders[closest] if closest is not None else None
+            if parent is None or parent.peer != seat.parent:
+                found.parents.append(f"{name} is not at its closest forwarder")
+            elif seat.peer not in parent.children:
+                found.records.append(f"{name} is not known to its parent")
+        for child in seat.children:
+            if child in by_peer and by_peer[child].parent != seat.peer:
+                found.records.append(f"{name} has a child that is not its own")
+        if len(seat.children) > k:
+            found.bounds.append(f"{name} has {len(seat.children)} children")
+    return found
+
+
+def check(
+    machines: Mapping[PeerId, TopicDht],
+    wanted: Mapping[PeerId, Iterable[Topic]],
+    k: int,
+) -> Found:
+    """All topics together."""
+    found = Found()
+    for topic, seats in sorted(seats_of(machines, wanted).items()):
+        one = check_topic(topic, seats, k)
+        found.roles += one.roles
+        found.parents += one.parents
+        found.records += one.records
+        found.bounds += one.bounds
+    return found
+
+
+def check_world(world: World, config: Config) -> list[str]:
+    """All live peers of a world that route by the topic-aware DHT, and what their users want."""
+    wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
+    return check(topic_dhts(world), wanted, config.topic_dht.k).all
+
+
+def topic_dhts(world: World) -> dict[PeerId, TopicDht]:
+    """Of all live peers that route by the topic-aware DHT."""
+    found = {}
+    for node in world.nodes:
+        routing = node.machine.routing if isinstance(node.machine, Peer) else None
+        if isinstance(routing, TopicRouting):
+            found[node.contact.peer] = routing.topics
+    return found

@@ -13,8 +13,6 @@ from weft.store.reader import read_all
 
 Wants = Callable[[int, Topic], bool]
 """Whether a peer has asked for a topic's past."""
-
-
 Stores = Mapping[int, Store]
 
 
@@ -49,8 +47,8 @@ def check_order(record: Record, stores: Stores) -> list[str]:
     """No application is handed an event after one that follows it, whether it asked for the past
     or not: of an event and its ancestors, near or far, it gets those that it gets at all first.
 
-    Far ones are found through what anybody was handed or holds. What a subscriber is owed at all
-    is judged elsewhere (`checkers.check_complete`, `check_same_streams`), so nobody can be in
+    Far ones are found through what any peer was handed or holds. What a subscriber is owed at all
+    is judged elsewhere (`deliveries.check_complete`, `check_same_streams`), so no peer can be in
     order by leaving out what lies within its subscription.
     """
     parents = _parents(record, stores)
@@ -91,8 +89,8 @@ def _note_ancestors(
 
 
 def check_complete_streams(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
-    """Once it has been quiet for a while, no event waits for a parent and nobody is still reading:
-    whatever a peer lacked, it went on looking for until it came or was given up."""
+    """Once it has been quiet for a while, no event waits for a parent and no peer is still reading:
+    a peer goes on looking for what it lacks until it comes or is given up."""
     return [
         f"peer {peer} at {at_ms} ms: {stream.waiting} events of {topic} wait for "
         f"{stream.missing} that are missing" + (", and it is still reading" * stream.reading)

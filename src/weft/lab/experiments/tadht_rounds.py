@@ -1,4 +1,7 @@
-"""tadht-rounds: hops until the last member has an event, over log₂ N_t (paper 002, Section 6)."""
+"""tadht-rounds: hops until the last member has an event, over log₂ N_t (paper 002, Section 6).
+
+The simulation is that of tadht-messages.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments import tadht_events as engine
-from weft.lab.entries import _tadht as tadht
-from weft.lab.entries.tadht_messages import COLUMNS
+from weft.lab.experiments import _tadht as tadht
+from weft.lab.experiments import tadht_messages
 from weft.lab.figures import BLACK, panels, table
 from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_MOST
@@ -18,6 +20,9 @@ from weft.pipeline.transforms import Bound, numbers
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
+
+
+# --- measures ---------------------------------------------------------------------------------
 
 SLOPE, SPARE = 1.5, 3.0
 OVER = "most rounds, over 1.5·log₂ N_t + 3"
@@ -72,17 +77,20 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(longest).groupBy("way", "members")
-    points = table(
+    drawn = table(
         found.agg(F.max("most").alias("most"), F.avg("mean").alias("mean")).orderBy("members")
     )
     drawing, axes = panels(columns=2)
     for panel, column, label in zip(axes, ("most", "mean"), ("most", "mean"), strict=True):
         for name in tadht.ORDER:
-            some = points[points["way"] == name]
+            some = drawn[drawn["way"] == name]
             panel.plot(some["members"], some[column], **tadht.style(name))
-        sizes = np.unique(points["members"])
+        sizes = np.unique(drawn["members"])
         bound = SLOPE * np.log2(sizes) + SPARE
         panel.plot(sizes, bound, "--", color=BLACK, lw=0.9, label="1.5·log₂ N_t + 3")
         panel.set_xscale("log", base=2)
@@ -93,6 +101,8 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
+# --- entry ------------------------------------------------------------------------------------
+
 ENTRIES = [
     Entry(
         id="tadht-rounds",
@@ -101,16 +111,16 @@ ENTRIES = [
         "rounds, by trees and by push gossip; asked for is 1.5·log₂ N_t + 3. Lines are fitted to "
         "the most and to the mean number of rounds. Push-pull, whose rounds of pulling come after "
         "the push, is reported.",
-        simulation=f"{engine.__name__}:run",
-        points=engine.points,
-        seeds=engine.SEEDS,
-        columns=COLUMNS,
+        simulation=f"{tadht_messages.__name__}:run",
+        points=tadht_messages.points,
+        seeds=tadht_messages.SEEDS,
+        columns=tadht_messages.COLUMNS,
         measure=measure,
         tolerances={
             f"{name}: {OVER}": "The bound that is asked for, for every event of every size."
             for name in JUDGED
         },
         figure=figure,
-        seconds=engine.seconds,
+        seconds=tadht_messages.seconds,
     )
 ]

@@ -11,6 +11,7 @@ from weft.lab.figures import colour, marker
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+
 NAMES = {
     ("full-gossip", "push"): "FullGossip",
     ("full-gossip", "push-pull"): "FullGossip, push-pull",

@@ -1,25 +1,140 @@
-"""pulsar-flood: what a notification costs over a tree and over the naive flood."""
+"""pulsar-flood: what a notification costs over a tree and over the naive flood.
+
+All have joined and settled. Then some peers, subscribed or not, publish at a slow pace, and
+what is sent meanwhile is counted and weighed by kind: events on their way (*payload*), what keeps
+the tree up (*upkeep*: beats, syncs, joins, pings), and the messages of the *DHT*, which the tree
+needs, once for all topics. Exchanges of views keep the general overlay up under every routing and
+are left out. Of the flood only events are counted: that subscribers make themselves known there is
+an addition of ours (`protocol/flooding.py`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from weft.ids import Contact
 from weft.lab.figures import colour, marker, panels, table
-from weft.lab.pulsar import flood
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.pulsar import JOIN_CYCLES, Net
+from weft.lab.registry import Columns, Entry, Params, Size
+from weft.net import codec
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.config import Config
+from weft.protocol.kademlia import rpc
+from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
+from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
+from weft.protocol.wire import Message, Payload
+from weft.sim.node import Node
+from weft.sim.world import Observer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
 
+
+# --- points -----------------------------------------------------------------------------------
+
 SHARES = {"quick": (0.1, 1.0), "full": (0.05, 0.1, 0.25, 1.0)}
 SIZES = {"quick": (25,), "full": (25, 50, 100)}
-MINORITY = 0.25
 EVENTS = 40
+
+
+def points(size: Size) -> list[Params]:
+    return [
+        {"routing": routing, "peers": peers, "share": share, "events": EVENTS}
+        for peers in SIZES[size]
+        for share in SHARES[size]
+        for routing in ("pulsarcast", "flood")
+    ]
+
+
+def seconds(params: Params) -> float:
+    peers, share = float(params["peers"]), float(params["share"])
+    return peers / 40 + (peers * peers * share / 1_000 if params["routing"] == "flood" else 0)
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+SETTLE_CYCLES = 20
+"""guess: tables of the DHT are young and looked after often before."""
+MEASURED_CYCLES = 20
+PUBLISHERS = 8
+EVENT_KINDS = (Payload, RouteEvent, RouteResult)
+UPKEEP_KINDS = (
+    Ping,
+    Pong,
+    LinkList,
+    TreeJoin,
+    TreeJoinReply,
+    TreeFamily,
+    TreeLeave,
+    RendezvousSync,
+)
+DHT_KINDS = (rpc.FindRequest, rpc.FindReply)
+
+
+class Scales(Observer):
+    """Counts the bytes of what is sent, by kind, as they would lie on the wire."""
+
+    def __init__(self) -> None:
+        self.bytes_sent: Counter[type] = Counter()
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        self.bytes_sent[type(message)] += len(codec.encode(message))
+
+
+def run(params: Params, seed: int) -> Columns:
+    config = Config(routing=params["routing"])
+    scales = Scales()
+    net = Net(seed, params["peers"], config, observers=[scales])
+    members = net.draw_subscribers(max(2, round(params["share"] * params["peers"])))
+    net.subscribe(*members)
+    net.run_cycles(JOIN_CYCLES + SETTLE_CYCLES)
+    record, kinds = net.world.record, net.world.sent
+    sent, weighed, told = Counter(kinds), Counter(scales.bytes_sent), len(record.deliveries)
+    publishers = net.dice.some("lab.publishers", range(params["peers"]), PUBLISHERS)
+    every_ms = MEASURED_CYCLES * net.cycle_ms // params["events"]
+    net.publish_all(publishers, params["events"], every_ms)
+    sent, weighed = Counter(kinds) - sent, scales.bytes_sent - weighed
+    inside = {*members, *(n for n in range(params["peers"]) if _is_root(net, n))}
+    return {
+        "subscribed": len(members),
+        "in_tree": len(inside),
+        "outside": sum(
+            publishers[number % PUBLISHERS] not in inside for number in range(params["events"])
+        ),
+        "notifications": len(record.deliveries) - told,
+        "owed": params["events"] * len(members),
+        "payload_messages": _sum(sent, EVENT_KINDS),
+        "payload_bytes": _sum(weighed, EVENT_KINDS),
+        "upkeep_messages": _sum(sent, UPKEEP_KINDS),
+        "upkeep_bytes": _sum(weighed, UPKEEP_KINDS),
+        "dht_messages": _sum(sent, DHT_KINDS),
+        "dht_bytes": _sum(weighed, DHT_KINDS),
+        "cycles": MEASURED_CYCLES,
+    }
+
+
+def _is_root(net: Net, number: int) -> bool:
+    branch = net.branch(number)
+    return branch is not None and branch.rendezvous
+
+
+def _sum(counts: Mapping[type, int], kinds: tuple[type, ...]) -> int:
+    return sum(counts[kind] for kind in kinds)
+
+
+# --- measures ---------------------------------------------------------------------------------
+
+MINORITY = 0.25
 COLUMNS = columns(
     routing=TEXT,
     peers=SMALL,
@@ -43,15 +158,6 @@ EXACT = "messages of the tree less those of its links, the most"
 PAYLOAD = "messages per notification, tree over flood, the most"
 MINORITY_MESSAGES = "the same with upkeep, at most a quarter subscribed, an event per cycle"
 MINORITY_BYTES = "bytes so, tree over flood"
-
-
-def points(size: Size) -> list[Params]:
-    return [
-        {"routing": routing, "peers": peers, "share": share, "events": EVENTS}
-        for peers in SIZES[size]
-        for share in SHARES[size]
-        for routing in ("pulsarcast", "flood")
-    ]
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -149,6 +255,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     pairs = rows.transform(compared)
     names = [name for name in pairs.columns if name not in ("seed", "peers", "share")]
@@ -189,10 +298,7 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def seconds(params: Params) -> float:
-    peers, share = float(params["peers"]), float(params["share"])
-    return peers / 40 + (peers * peers * share / 1_000 if params["routing"] == "flood" else 0)
-
+# --- entry ------------------------------------------------------------------------------------
 
 ENTRIES = [
     Entry(
@@ -203,7 +309,7 @@ ENTRIES = [
         "where at most a quarter of the peers is subscribed, also with everything that keeps the "
         "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
         "holds is told.",
-        simulation=f"{flood.__name__}:run",
+        simulation=f"{__name__}:run",
         points=points,
         seeds={"quick": 1, "full": 2},
         columns=COLUMNS,

@@ -1,4 +1,10 @@
-"""pulsar-deliver: every subscriber's stream is the same and whole, whatever is lost."""
+"""pulsar-deliver: every subscriber's stream is the same and whole, whatever is lost.
+
+Subscribers ask for the stream from its beginning. Some of them, and one peer outside, publish in
+turn. In the midst of it a share of the peers crashes for good, publishers among them, every other
+one without telling its neighbours; then others publish on. Messages are lost from the first to
+the last one. In the end every live peer must hold what any live peer holds, in one order.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.lab.entries import _pulsar
+from weft.ids import Cid
+from weft.lab import pulsar
 from weft.lab.figures import GREY, panels, table
-from weft.lab.pulsar import deliver
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
@@ -22,17 +29,143 @@ from weft.pipeline.schemas import (
     columns,
 )
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.config import Config, History
+from weft.sim.network import Conditions, Latency
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2)}
 CRASHES = (0.0, 0.3)
 NEAR = {"latency_ms": 20, "jitter_ms": 15}
 SLOW = {"latency_ms": 500, "jitter_ms": 300}
-JAVASCRIPT = 0.52
-"""paper: what the JavaScript implementation covered among a hundred peers with SLOW links."""
+
+
+def points(size: Size) -> list[Params]:
+    small = {"peers": 16, "subscribers": 12, "events": 16}
+    some = {"peers": 30, "subscribers": 24, "events": 40} if size == "full" else small
+    many = {"peers": 100, "subscribers": 80, "events": 40} if size == "full" else small
+    ways = [(routing, history) for routing in pulsar.ROUTINGS for history in (True, False)]
+    lossy = [
+        {"routing": routing, "history": history, "loss": loss, "crash": crash, **some, **NEAR}
+        for routing, history in ways
+        for loss in LOSSES[size]
+        for crash in CRASHES
+        if history or not crash
+    ]
+    slow = [
+        {"routing": routing, "history": history, "loss": 0.0, "crash": 0.0, **many, **SLOW}
+        for routing, history in ways
+    ]
+    return [*lossy, *slow]
+
+
+def seconds(params: Params) -> float:
+    return float(params["peers"] * params["events"]) / (1_500 if params["history"] else 4_000)
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+CONTACTS = 1
+"""The least: a newcomer knows one peer, which may not be in itself yet."""
+PUBLISHERS = 4
+"""guess: so that events are concurrent; the last of them is not subscribed."""
+EVERY_MS = 150
+"""guess: shorter than an event takes to reach all over slow links."""
+CALM_MS = 60_000
+"""guess: without history nothing more comes after that."""
+PATIENCE_MS = 300_000
+"""guess: beyond the time after which a missing event is given up."""
+
+
+def run(params: Params, seed: int) -> Columns:
+    history = bool(params["history"])
+    config = Config(routing=params["routing"], history=History(enabled=history))
+    net = Net(seed, params["peers"], config, conditions(params), contacts=CONTACTS)
+    members = net.draw_subscribers(params["subscribers"])
+    outsiders = [number for number in range(params["peers"]) if number not in set(members)]
+    net.subscribe(*members, since="beginning" if history else None)
+    net.run_cycles(JOIN_CYCLES)
+    count = params["events"]
+    net.publish_all([*members[: PUBLISHERS - 1], *outsiders[:1]], count // 2, EVERY_MS)
+    crashed = round(params["crash"] * params["peers"])
+    doomed = net.dice.some("lab.crash", range(params["peers"]), crashed)
+    net.crash(*doomed[::2], silent=True)
+    net.crash(*doomed[1::2])
+    alive = net.alive(members)
+    publishers = [*alive[: PUBLISHERS - 1], *net.alive(outsiders)[:1]]
+    net.publish_all(publishers, count - count // 2, EVERY_MS)
+    last_ms = net.world.now_ms
+    if history:
+        most_ms = config.history.give_up_ms + PATIENCE_MS
+        net.run_while(lambda: _somebody_lacks(net, alive), net.cycle_ms, most_ms)
+    net.run(CALM_MS)
+    found = _streams(net, alive) if history else _coverage(net, alive)
+    return {**found, **_cost(net, alive, last_ms)}
+
+
+def conditions(params: Params) -> Conditions:
+    return Conditions(
+        latency=Latency("around", params["latency_ms"], params["jitter_ms"]),
+        loss_percent=round(100 * params["loss"]),
+    )
+
+
+def _somebody_lacks(net: Net, alive: list[int]) -> bool:
+    expected = len(net.held(net.alive()))
+    return any(len(net.stream(number)) < expected for number in alive)
+
+
+def _streams(net: Net, alive: list[int]) -> Columns:
+    """What the live subscribers hold and were handed, against what any live peer holds."""
+    expected = net.held(net.alive())
+    streams = {number: net.stream(number) for number in alive}
+    handed = {number: net.deliveries(number) for number in alive}
+    wanted: set[Cid] = set(expected)
+    told = sum(
+        len(wanted & {one.descriptor.cid for one in some if one.descriptor is not None})
+        for some in handed.values()
+    )
+    return {
+        "kept": len(expected),
+        "different": sum(stream != expected for stream in streams.values()),
+        "lacking": sum(len(wanted.difference(stream)) for stream in streams.values()),
+        "misplaced": sum(misplaced(some) for some in handed.values()),
+        "coverage": told / (len(expected) * len(alive)),
+    }
+
+
+def _coverage(net: Net, alive: list[int]) -> Columns:
+    """Without history nothing stays: how much of what was published was delivered."""
+    published = len(net.world.record.publications)
+    told = sum(len({one.event.payload for one in net.deliveries(number)}) for number in alive)
+    return {
+        "kept": published,
+        "different": 0,
+        "lacking": 0,
+        "misplaced": 0,
+        "coverage": told / (published * len(alive)),
+    }
+
+
+def _cost(net: Net, alive: list[int], last_ms: int) -> Columns:
+    record = net.world.record
+    ended_ms = max(one.at_ms for one in record.deliveries)
+    return {
+        "published": len(record.publications),
+        "live": len(alive),
+        "settled_s": max(0, ended_ms - last_ms) / 1e3,
+        "messages": sum(net.world.sent.values()),
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
+
 COLUMNS = columns(
     routing=TEXT,
     history=TRUTH,
@@ -56,25 +189,6 @@ LACKING = "events that a live subscriber lacks and a live peer has"
 MISPLACED = "events handed to an application twice or before a parent"
 VANISHED = "events that nobody has, without a crash"
 COVERED = "share of events and subscribers covered, 500 ± 300 ms"
-
-
-def points(size: Size) -> list[Params]:
-    small = {"peers": 16, "subscribers": 12, "events": 16}
-    some = {"peers": 30, "subscribers": 24, "events": 40} if size == "full" else small
-    many = {"peers": 100, "subscribers": 80, "events": 40} if size == "full" else small
-    ways = [(routing, history) for routing in _pulsar.ROUTINGS for history in (True, False)]
-    lossy = [
-        {"routing": routing, "history": history, "loss": loss, "crash": crash, **some, **NEAR}
-        for routing, history in ways
-        for loss in LOSSES[size]
-        for crash in CRASHES
-        if history or not crash
-    ]
-    slow = [
-        {"routing": routing, "history": history, "loss": 0.0, "crash": 0.0, **many, **SLOW}
-        for routing, history in ways
-    ]
-    return [*lossy, *slow]
 
 
 def agreement(rows: DataFrame) -> DataFrame:
@@ -131,6 +245,12 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+JAVASCRIPT = 0.52
+"""paper: what the JavaScript implementation covered among a hundred peers with SLOW links."""
+
+
 def figure(rows: DataFrame) -> Figure:
     groups = ("routing", "history", "loss", "crash", "latency_ms")
     means = table(
@@ -140,13 +260,13 @@ def figure(rows: DataFrame) -> Figure:
     )
     drawing, [covered, settled, slow] = panels(columns=3)
     near = means[means["latency_ms"] == NEAR["latency_ms"]]
-    for routing in _pulsar.ROUTINGS:
+    for routing in pulsar.ROUTINGS:
         for crash, line in ((CRASHES[0], "-"), (CRASHES[1], ":")):
             some = near[(near["routing"] == routing) & (near["crash"] == crash)]
             alone, kept = some[~some["history"]], some[some["history"]]
-            name = _pulsar.NAMES[routing]
+            name = pulsar.NAMES[routing]
             label = name if not crash else f"{name}, {crash:.0%} crash"
-            style = {**_pulsar.style(routing), "ls": line, "label": label}
+            style = {**pulsar.style(routing), "ls": line, "label": label}
             if len(alone):
                 covered.plot(100 * alone["loss"], 100 * alone["coverage"], **style)
             settled.plot(100 * kept["loss"], kept["settled"], **style)
@@ -166,11 +286,11 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def _draw_slow(panel: Any, means: Any) -> None:
-    places = range(len(_pulsar.ROUTINGS))
+def _draw_slow(panel: Axes, means: Any) -> None:
+    places = range(len(pulsar.ROUTINGS))
     for shift, history, label in ((-0.2, False, "routing alone"), (0.2, True, "with history")):
         some = means[means["history"] == history].set_index("routing")["coverage"]
-        heights = [100 * some[routing] for routing in _pulsar.ROUTINGS]
+        heights = [100 * some[routing] for routing in pulsar.ROUTINGS]
         shade = "#56B4E9" if history else GREY
         panel.bar([place + shift for place in places], heights, 0.38, label=label, color=shade)
     panel.axhline(100 * JAVASCRIPT, color="#D55E00", ls="--", lw=1.2)
@@ -178,7 +298,7 @@ def _draw_slow(panel: Any, means: Any) -> None:
     note: Any = {"ha": "center", "va": "bottom", "color": "#D55E00", "bbox": box}
     panel.text((len(places) - 1) / 2, 100 * JAVASCRIPT + 2, "JavaScript, in the paper", **note)
     panel.set_xticks(
-        list(places), [_pulsar.NAMES[routing].replace(" ", "\n") for routing in _pulsar.ROUTINGS]
+        list(places), [pulsar.NAMES[routing].replace(" ", "\n") for routing in pulsar.ROUTINGS]
     )
     panel.set_ylabel("covered, %")
     panel.set_ylim(0, 118)
@@ -186,9 +306,7 @@ def _draw_slow(panel: Any, means: Any) -> None:
     panel.legend(loc="upper left", ncols=2)
 
 
-def seconds(params: Params) -> float:
-    return float(params["peers"] * params["events"]) / (1_500 if params["history"] else 4_000)
-
+# --- entry ------------------------------------------------------------------------------------
 
 ENTRIES = [
     Entry(
@@ -199,7 +317,7 @@ ENTRIES = [
         "every event that any live peer has; applications get each event once and after its "
         "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
         "JavaScript implementation covered 52 %. What routing alone would cover is told.",
-        simulation=f"{deliver.__name__}:run",
+        simulation=f"{__name__}:run",
         points=points,
         seeds={"quick": 1, "full": 2},
         columns=COLUMNS,

@@ -1,5 +1,10 @@
-"""Gaps and latecomers among real peers: sockets on loopback, TLS, stores on disk, the clock's time.
+"""What the experiments on Pulsarcast share: a network in virtual time, one of real peers, looks.
 
+In virtual time (`Net`) peers have one topic under any routing, with or without history. They come
+up one after the other, each by some that are there already; subscribers are drawn. Settings are a
+peer's defaults, unless an experiment says otherwise.
+
+Real peers (`repair`, `replay`) have sockets on loopback, TLS, stores on disk and the clock's time.
 All peers of a run live in this process, so what is measured is the work of both ends.
 """
 
@@ -9,20 +14,117 @@ import asyncio
 import math
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import weft
+from weft.documents.dag import position
 from weft.ids import Cid, Topic
-from weft.lab.pulsar.world import PAYLOAD_BYTES
+from weft.lab.figures import colour, marker
+from weft.lab.registry import Columns
 from weft.net.identity import Identity
-from weft.protocol import config as c
+from weft.protocol.config import Config, Cyclon, Routing
+from weft.protocol.peer import Peer
+from weft.protocol.pulsar.branch import Branch
+from weft.protocol.pulsar.pulsar import Pulsar
+from weft.sim.builder import OneTopic
+from weft.sim.network import Conditions
+from weft.sim.node import Node
+from weft.sim.record import Delivery
+from weft.sim.world import Observer
 from weft.store.reader import read_all
 from weft.store.sqlite import SqliteStore
 
 TOPIC = Topic("/lab")
+PAYLOAD_BYTES = 200
+"""The size that benchmarks measure with."""
+CONTACTS = 3
+"""As in `sim/scenario.py`."""
+START_MS = 10
+"""guess: between the starts of two peers."""
+ENTER_CYCLES = 3
+"""measured: by then peers and DHT tables know each other."""
+JOIN_CYCLES = 3
+"""measured: by then subscribers are in their overlay or tree."""
+
+
+# --- in virtual time --------------------------------------------------------------------------
+
+
+class Net(OneTopic):
+    """Peers with one topic under any routing, with or without history, all up already."""
+
+    topic = TOPIC
+
+    def __init__(
+        self,
+        seed: int,
+        peers: int,
+        config: Config,
+        conditions: Conditions | None = None,
+        observers: Sequence[Observer] = (),
+        contacts: int = CONTACTS,
+    ) -> None:
+        """`contacts`: how many peers one knows when it comes up."""
+        super().__init__(seed, config, conditions, keys=True, observers=observers)
+        self.contacts = contacts
+        for _ in range(peers):
+            self.come()
+        self.run_cycles(ENTER_CYCLES)
+
+    def come(self) -> Node:
+        """One more peer, which knows some of those that are up."""
+        known = self.dice.some("lab.join", self.alive(), self.contacts, len(self.nodes))
+        return self.enter(known, START_MS)
+
+    def branch(self, number: int) -> Branch | None:
+        """A peer's place in the topic's tree."""
+        machine = self.nodes[number].machine
+        routing = machine.routing if isinstance(machine, Peer) else None
+        return routing.trees.get(self.topic) if isinstance(routing, Pulsar) else None
+
+    def draw_subscribers(self, count: int) -> list[int]:
+        return self.dice.some("lab.subscribers", range(len(self.nodes)), count)
+
+    def publish_next(self, number: int) -> None:
+        """An event with a payload of its own."""
+        text = b"event %d " % len(self.world.record.publications)
+        self.publish(number, payload=text.ljust(PAYLOAD_BYTES, b"."))
+
+    def publish_all(self, publishers: Sequence[int], count: int, every_ms: int) -> None:
+        """So many events, the publishers taking turns."""
+        for number in range(count):
+            self.publish_next(publishers[number % len(publishers)])
+            self.run(every_ms)
+
+    def held(self, numbers: Iterable[int]) -> list[Cid]:
+        """All events that any of these peers holds, in the stream's order."""
+        found = {event.cid: event for number in numbers for event in self.stored(number)}
+        return [event.cid for event in sorted(found.values(), key=position)]
+
+    def sent(self, kinds: Iterable[type]) -> int:
+        """Messages of these kinds so far."""
+        return sum(self.world.sent[kind] for kind in kinds)
+
+
+def misplaced(deliveries: Sequence[Delivery]) -> int:
+    """How many events one application got twice, or before a parent that it got as well."""
+    place: dict[Cid, int] = {}
+    wrong = 0
+    for number, one in enumerate(deliveries):
+        assert one.descriptor is not None
+        wrong += one.descriptor.cid in place
+        place.setdefault(one.descriptor.cid, number)
+    for number, one in enumerate(deliveries):
+        assert one.descriptor is not None
+        wrong += any(place.get(parent, -1) > number for parent in one.descriptor.parents)
+    return wrong
+
+
+# --- real peers -------------------------------------------------------------------------------
+
 MEMBERS = 3
 CYCLE_MS = 1_000
 """guess: so that a few peers have soon found each other."""
@@ -62,7 +164,7 @@ class Member:
         return [event.cid for event in read_all(self.store, TOPIC)]
 
     def misplaced(self) -> int:
-        """As `world.misplaced`."""
+        """As the function `misplaced`."""
         place: dict[Cid, int] = {}
         for number, (_, cid, _) in enumerate(self.read):
             place.setdefault(cid, number)
@@ -74,10 +176,10 @@ class Member:
 
 @asynccontextmanager
 async def member(
-    routing: c.Routing, store: Path, join: list[str], key: Identity | None = None
+    routing: Routing, store: Path, join: list[str], key: Identity | None = None
 ) -> AsyncGenerator[Member, None]:
     """A peer that reads the topic from its beginning."""
-    config = weft.Config(protocol=c.Config(cyclon=c.Cyclon(cycle_ms=CYCLE_MS)))
+    config = weft.Config(protocol=Config(cyclon=Cyclon(cycle_ms=CYCLE_MS)))
     kept = SqliteStore(store)
     opened = weft.Peer.open(
         "127.0.0.1:0", join=join, key=key, config=config, store=kept, routing=routing
@@ -113,13 +215,13 @@ async def publish(members: list[Member], count: int) -> None:
 # --- a gap ----------------------------------------------------------------------------------------
 
 
-def repair(routing: c.Routing, gap: int) -> dict[str, Any]:
+def repair(routing: Routing, gap: int) -> Columns:
     """A subscriber goes away, misses so many events, and comes back with its store."""
     with tempfile.TemporaryDirectory(prefix="weft-lab-") as folder:
         return asyncio.run(_repair(routing, gap, Path(folder)))
 
 
-async def _repair(routing: c.Routing, gap: int, folder: Path) -> dict[str, Any]:
+async def _repair(routing: Routing, gap: int, folder: Path) -> Columns:
     async with AsyncExitStack() as stack:
         members = await _members(stack, routing, folder)
         join, key, store = [members[0].peer.address], Identity.generate(), folder / "away.db"
@@ -143,13 +245,13 @@ async def _repair(routing: c.Routing, gap: int, folder: Path) -> dict[str, Any]:
 # --- a latecomer ----------------------------------------------------------------------------------
 
 
-def replay(routing: c.Routing, events: int) -> dict[str, Any]:
+def replay(routing: Routing, events: int) -> Columns:
     """A peer reads so many events of the past, every one verified, stored and handed over."""
     with tempfile.TemporaryDirectory(prefix="weft-lab-") as folder:
         return asyncio.run(_replay(routing, events, Path(folder)))
 
 
-async def _replay(routing: c.Routing, events: int, folder: Path) -> dict[str, Any]:
+async def _replay(routing: Routing, events: int, folder: Path) -> Columns:
     async with AsyncExitStack() as stack:
         members = await _members(stack, routing, folder)
         await publish(members, events)
@@ -174,10 +276,27 @@ async def _replay(routing: c.Routing, events: int, folder: Path) -> dict[str, An
             }
 
 
-async def _members(stack: AsyncExitStack, routing: c.Routing, folder: Path) -> list[Member]:
+async def _members(stack: AsyncExitStack, routing: Routing, folder: Path) -> list[Member]:
     members: list[Member] = []
     for number in range(MEMBERS):
         join = [one.peer.address for one in members[:1]]
         one = member(routing, folder / f"{number}.db", join)
         members.append(await stack.enter_async_context(one))
     return members
+
+
+# --- names and looks of the routings ----------------------------------------------------------
+
+ROUTINGS = ("tera", "pulsarcast", "flood", "topic-dht")
+NAMES = {
+    "tera": "TERA",
+    "pulsarcast": "Pulsarcast's trees",
+    "flood": "flood",
+    "topic-dht": "topic-aware DHT",
+}
+
+
+def style(routing: str) -> dict[str, Any]:
+    """How a routing is drawn."""
+    number = ROUTINGS.index(routing)
+    return {"color": colour(number), "marker": marker(number)}

@@ -1,21 +1,89 @@
-"""tadht-messages: copies of an event, by scheme and size of the topic (Baehni and others, 5, 6)."""
+"""tadht-messages: copies of an event, by scheme and size of the topic (Baehni and others, 5, 6).
+
+Topics of 2⁴ … 2¹⁴ members. Every peer is in ten topics of the same size, so that forwarders have
+children (a peer in one topic only must forward it). Publishers are random members of one of the
+topics; a topic's events are counted one by one.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments import tadht_events as engine
-from weft.lab.entries import _tadht as tadht
+from weft.engine.data.workload import memberships
+from weft.engine.topic_dht.events import SCHEMES, Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
+from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.rules.treecast import Mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+SEEDS = {"quick": 2, "full": 5}
+K = 8
+"""guess, as in the machines' settings: children of a forwarder."""
+_EXPONENTS = {"quick": range(4, 11), "full": range(4, 15)}
+_EVENTS = {"quick": 40, "full": 60}
+
+
+def modes_of(scheme: str) -> tuple[Mode, ...]:
+    return ("push", "push-pull") if scheme.endswith("gossip") else ("push",)
+
+
+def points(size: Size) -> list[Params]:
+    return [
+        {"members": 2**exponent, "scheme": scheme, "mode": mode, "k": K, "events": _EVENTS[size]}
+        for exponent in _EXPONENTS[size]
+        for scheme in SCHEMES
+        for mode in modes_of(scheme)
+    ]
+
+
+def seconds(params: Params) -> float:
+    work = params["events"] * params["members"] * math.log2(params["members"])
+    return 0.2 + float(work) * (4e-8 if params["scheme"].endswith("treecast") else 6e-8)
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+_TOPICS = 10
+
+
+def run(params: Params, seed: int) -> Columns:
+    """Rows: one per event."""
+    count = params["members"]
+    offsets = np.arange(_TOPICS + 1, dtype=np.int64) * count
+    held = memberships(count, offsets, np.tile(np.arange(count, dtype=np.int32), _TOPICS))
+    roles = settled(held, places_of(count, seed), params["k"], seed)
+    events = Events(roles, params["scheme"], seed, params["mode"])
+    outcomes = []
+    for event in range(params["events"]):
+        topic = event % _TOPICS
+        outcomes.append(events.publish(topic, events.random_member(topic)))
+    forwarders = roles.state.forwarders[np.arange(params["events"]) % _TOPICS]
+    return {
+        "event": np.arange(params["events"]),
+        "forwarders": forwarders,
+        **{
+            name: np.array([getattr(each, name) for each in outcomes])
+            for name in ("payloads", "handovers", "calls", "rounds", "missed")
+        },
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
 
 COLUMNS = columns(
     members=WHOLE,
@@ -38,7 +106,7 @@ _SPARE = 4
 
 
 def costs(rows: DataFrame) -> DataFrame:
-    """Per scheme, size and seed: copies per member of who gossips, and how far from N_t − 1."""
+    """Per scheme, size and seed: copies per member that gossips, and how far from N_t − 1."""
     gossiping = F.when(F.col("scheme").startswith("full"), F.col("members")).otherwise(
         F.col("forwarders")
     )
@@ -69,7 +137,7 @@ def summed(found: DataFrame) -> DataFrame:
 
 
 def saved(found: DataFrame) -> DataFrame:
-    """Per seed: copies by push-pull over those by push, where everybody gossips."""
+    """Per seed: copies by push-pull over those by push, where all members gossip."""
     largest = found.groupBy("way", "seed").agg(F.max_by("payloads", "members").alias("copies"))
     pulled = F.max(F.when(F.col("way") == "FullGossip, push-pull", F.col("copies")))
     pushed = F.max(F.when(F.col("way") == "FullGossip", F.col("copies")))
@@ -97,12 +165,15 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(costs).groupBy("way", "members").agg(F.avg("per_member").alias("each"))
-    points = table(found.orderBy("members"))
+    drawn = table(found.orderBy("members"))
     drawing, [panel] = panels()
     for name in tadht.ORDER:
-        some = points[points["way"] == name]
+        some = drawn[drawn["way"] == name]
         panel.plot(some["members"], some["each"], **tadht.style(name))
     panel.axhline(1.0, color=BLACK, ls=":", lw=0.9, label="one copy per member")
     panel.set_xscale("log", base=2)
@@ -111,6 +182,9 @@ def figure(rows: DataFrame) -> Figure:
     panel.set_ylabel("copies of an event per member")
     panel.legend()
     return drawing
+
+
+# --- entry ------------------------------------------------------------------------------------
 
 
 def _reasons() -> dict[str, str]:
@@ -132,13 +206,13 @@ ENTRIES = [
         title="Trees send one copy per member, gossip O(log n)",
         claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
         "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
-        simulation=f"{engine.__name__}:run",
-        points=engine.points,
-        seeds=engine.SEEDS,
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds=SEEDS,
         columns=COLUMNS,
         measure=measure,
         tolerances=_reasons(),
         figure=figure,
-        seconds=engine.seconds,
+        seconds=seconds,
     )
 ]

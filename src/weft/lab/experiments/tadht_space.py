@@ -1,4 +1,13 @@
-"""tadht-space: locations and table entries per peer (paper 002, Section 6, Space complexity)."""
+"""tadht-space: locations and table entries per peer (paper 002, Section 6, Space complexity).
+
+Peers are each in about |T_p| of the topics, from a few to many, and topics are dense: each has far
+more than k members. Counted after all have subscribed, one after the other: |L_p|, and the
+entries of a peer's tables once every bucket is as full as it gets (20 to a bucket). The lobby,
+where all have a location, too, is counted apart.
+
+Also larger and larger networks with the same number of topics per peer: entries per table against
+the logarithm of the number N of all locations, those in the lobby included.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +16,83 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments import tadht_space as engine
+from weft.engine.core.draws import base_key
+from weft.engine.experiments.common import workload
+from weft.engine.topic_dht.roles import FORWARDS, settled
+from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.lab.figures import BLACK, colour, marker, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+SEEDS = {"quick": 2, "full": 5}
+CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
+"""k, and topics of a peer."""
+_MEMBERS = 100  # of a topic, on average
+
+
+def points(size: Size) -> list[Params]:
+    peers = 10_000 if size == "full" else 1_000
+    sizes = [2**exponent * 125 for exponent in range(8 if size == "full" else 5)]
+    every = [(peers, k, held) for k in CHILDREN_MAX for held in PER_PEER]
+    every += [(count, 8, 10) for count in sizes]
+    return [
+        {
+            "peers": count,
+            "k": k,
+            "per_peer": held,
+            "topics": max(1, count * held // _MEMBERS),
+            "subscriptions": count * held,
+        }
+        for count, k, held in dict.fromkeys(every)
+    ]
+
+
+def seconds(params: Params) -> float:
+    return 0.5 + float(params["subscriptions"]) * 5e-6
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+BUCKET = 20
+"""paper (Kademlia's k)."""
+
+
+def run(params: Params, seed: int) -> Columns:
+    """Rows: one per peer."""
+    held = workload(params, seed)
+    places = places_of(held.peers, seed)
+    roles = settled(held, places, params["k"], seed)
+    forwards = np.flatnonzero(roles.parent == FORWARDS)
+    key = int(base_key(seed, stream_of("tadht-space.topic")))
+    hashes = np.array([absorb(key, topic) for topic in range(held.topics + 1)], np.uint64)
+    topics = np.concatenate([held.topic_of[forwards], np.full(held.peers, held.topics)])
+    owners = np.concatenate([held.members[forwards], np.arange(held.peers)])
+    sizes = table_sizes(hashes[topics], places[owners], BUCKET)
+    own, lobby = sizes[: len(forwards)], sizes[len(forwards) :]
+    entries = np.bincount(held.members[forwards], weights=own, minlength=held.peers)
+    some = held.per_peer() > 0
+    return {
+        "peer": np.flatnonzero(some),
+        "topics_held": held.per_peer()[some],
+        "locations": roles.locations[some].astype(np.int64),
+        "children_most": int(roles.state.children.max()),
+        "entries": entries[some].astype(np.int64),
+        "entries_lobby": lobby[some],
+        "network": len(owners),
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
 
 COLUMNS = columns(
     peers=WHOLE,
@@ -58,7 +134,7 @@ def space(rows: DataFrame) -> DataFrame:
 
 def tables(found: DataFrame) -> DataFrame:
     """Per seed: the longest tables, over what full buckets at all forks would hold."""
-    doublings, bucket = F.col("doublings"), engine.BUCKET
+    doublings, bucket = F.col("doublings"), BUCKET
     same = found.where((F.col("k") == 8) & (F.col("per_peer") == 10))
     return (
         found.groupBy("seed")
@@ -108,9 +184,12 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(space)
-    points = table(
+    drawn = table(
         found.groupBy("peers", "k", "per_peer").agg(
             F.avg("locations").alias("locations"),
             F.avg("entries").alias("entries"),
@@ -119,7 +198,7 @@ def figure(rows: DataFrame) -> Figure:
         )
     )
     drawing, (left, right) = panels(columns=2)
-    largest = points[points["peers"] == points[points["k"] != 8]["peers"].max()]
+    largest = drawn[drawn["peers"] == drawn[drawn["k"] != 8]["peers"].max()]
     for number, (k, some) in enumerate(largest.groupby("k")):
         line = some.sort_values("per_peer")
         left.plot(
@@ -137,13 +216,13 @@ def figure(rows: DataFrame) -> Figure:
     left.set_xlabel("topics per peer |T_p|")
     left.set_ylabel("mean of |L_p|")
     left.legend()
-    same = points[(points["k"] == 8) & (points["per_peer"] == 10)].sort_values("doublings")
+    same = drawn[(drawn["k"] == 8) & (drawn["per_peer"] == 10)].sort_values("doublings")
     steps = np.linspace(0, same["doublings"].max())
     lines = (("entries", "in topics", 1), ("entries_lobby", "in the lobby", 2))
     for number, (name, label, forks) in enumerate(lines):
         own = colour(number)
         right.plot(same["doublings"], same[name], color=own, marker=marker(number), label=label)
-        allowed = engine.BUCKET * (forks * steps + _MORE)
+        allowed = BUCKET * (forks * steps + _MORE)
         right.plot(steps, allowed, "--", color=own, lw=0.9)
     right.plot([], [], "--", color=BLACK, lw=0.9, label="20 for each fork expected")
     right.set_ylim(bottom=0)
@@ -153,11 +232,12 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
+# --- entry ------------------------------------------------------------------------------------
+
 _DENSE = (
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
     "and that one location more may be needed per peer."
 )
-
 ENTRIES = [
     Entry(
         id="tadht-space",
@@ -166,22 +246,22 @@ ENTRIES = [
         "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
         "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
         "prefixes of all N locations.",
-        simulation=f"{engine.__name__}:run",
-        points=engine.points,
-        seeds=engine.SEEDS,
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds=SEEDS,
         columns=COLUMNS,
         measure=measure,
         tolerances={
             **{
                 f"k = {k}, {held} topics each: {RATIO}": _DENSE
-                for k in engine.CHILDREN
-                for held in engine.PER_PEER
+                for k in CHILDREN_MAX
+                for held in PER_PEER
             },
             TABLES: "A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
             LOBBY: "The same; all peers are in the lobby, so it has up to twice as many forks.",
             CHILDREN: "The bound k itself.",
         },
         figure=figure,
-        seconds=engine.seconds,
+        seconds=seconds,
     )
 ]

@@ -1,4 +1,9 @@
-"""tadht-fair: copies forwarded per event received, peer by peer (paper 002, Section 6)."""
+"""tadht-fair: copies forwarded per event received, peer by peer (paper 002, Section 6).
+
+10⁴ peers, 10³ topics with popularity by Zipf 0.7, 2·10⁵ subscriptions; as many events in each
+topic, each published by a random member, whose tree it goes out by. Per peer: copies of events
+sent, and events received, over all of its topics.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments import tadht_fair as engine
-from weft.engine.topic_dht.events import LINKS
-from weft.lab.entries import _tadht as tadht
+from weft.engine.experiments.common import workload
+from weft.engine.topic_dht.events import LINKS, SCHEMES, Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
+from weft.lab.experiments import _tadht as tadht
+from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import Entry, Size
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 from weft.rules.fairness import jain
@@ -19,6 +27,63 @@ from weft.rules.fairness import jain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+SEEDS = {"quick": 2, "full": 3}
+SIZES: dict[str, Params] = {
+    "quick": {"peers": 2_000, "topics": 1_000, "subscriptions": 40_000, "zipf": 0.7, "events": 5},
+    "full": {
+        "peers": 10_000,
+        "topics": 1_000,
+        "subscriptions": 200_000,
+        "zipf": 0.7,
+        "events": 30,
+    },
+}
+
+
+def points(size: Size) -> list[Params]:
+    """Every scheme with several links per level, and trees with the paper's one."""
+    return [
+        {**SIZES[size], "k": K, "scheme": scheme, "mode": mode, "links": links}
+        for scheme in SCHEMES
+        for mode in modes_of(scheme)
+        for links in ((LINKS, 1) if scheme.endswith("treecast") else (LINKS,))
+    ]
+
+
+def seconds(params: Params) -> float:
+    return 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+
+def run(params: Params, seed: int) -> Columns:
+    """Rows: one per peer."""
+    held = workload(params, seed)
+    roles = settled(held, places_of(held.peers, seed), params["k"], seed)
+    events = Events(roles, params["scheme"], seed, params["mode"], params["links"])
+    missed = 0
+    for topic in range(held.topics):
+        for _ in range(params["events"]):
+            missed += events.publish(topic, events.random_member(topic)).missed
+    sent = np.bincount(held.members, weights=events.sent, minlength=held.peers)
+    received = np.bincount(held.members, weights=events.received, minlength=held.peers)
+    some = received > 0
+    return {
+        "peer": np.flatnonzero(some),
+        "topics_held": held.per_peer()[some],
+        "locations": roles.locations[some].astype(np.int64),
+        "sent": sent[some].astype(np.int64),
+        "received": received[some].astype(np.int64),
+        "missed": missed,
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
 
 COLUMNS = columns(
     scheme=TEXT,
@@ -81,14 +146,17 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     shares = rows.where(F.col("links") == LINKS).select(
         tadht.named().alias("way"), (F.col("sent") / F.col("received")).alias("share")
     )
-    points = table(shares)
+    drawn = table(shares)
     drawing, [panel] = panels()
     for number, name in enumerate(tadht.ORDER):
-        values = np.sort(points[points["way"] == name]["share"].to_numpy())
+        values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())
         if len(values):
             scaled = values / values.mean()
             index = values.sum() ** 2 / (len(values) * (values**2).sum())
@@ -101,24 +169,25 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
+# --- entry ------------------------------------------------------------------------------------
+
 _WHY = (
     "With a random root for each event every member does the same work in the long run; 0.95 "
     "leaves room for the noise of so many events and for unlike places."
 )
-
 ENTRIES = [
     Entry(
         id="tadht-fair",
         title="Work is shared fairly",
         claim="What a peer forwards is in proportion to what it receives: Jain's index of "
         "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
-        simulation=f"{engine.__name__}:run",
-        points=engine.points,
-        seeds=engine.SEEDS,
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds=SEEDS,
         columns=COLUMNS,
         measure=measure,
         tolerances={f"{name}: {JAIN}": _WHY for name in tadht.TREES},
         figure=figure,
-        seconds=engine.seconds,
+        seconds=seconds,
     )
 ]

@@ -1,24 +1,104 @@
-"""pulsar-late: a late subscriber reads everything."""
+"""pulsar-late: a late subscriber reads everything.
+
+Some publishers have filled a topic. Then a peer enters the network and subscribes since the
+beginning, while publishing goes on. It reads pages, one question and one answer each, parents
+before children, and live events follow: everything once and in order.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from weft.lab.entries import _pulsar
+from weft.lab import pulsar
+from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.figures import BLACK, panels, table
-from weft.lab.pulsar import late
-from weft.lab.registry import Entry, Params, Size
+from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
+from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.history.fetch import BLOCKS_MAX
+from weft.sim.network import Conditions, Latency
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
 
+
+# --- points -----------------------------------------------------------------------------------
+
 EVENTS = {"quick": (100, 600), "full": (100, 1_000, 5_000)}
 REAL_EVENTS = {"quick": (600,), "full": (1_000, 5_000)}
+
+
+def points(size: Size) -> list[Params]:
+    routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
+    simulated = [
+        {"how": "machines", "routing": routing, "events": events}
+        for routing in routings
+        for events in EVENTS[size]
+    ]
+    real = [
+        {"how": "network", "routing": routing, "events": events}
+        for routing in (routings if size == "full" else ("pulsarcast",))
+        for events in REAL_EVENTS[size]
+    ]
+    return [*simulated, *real]
+
+
+def seconds(params: Params) -> float:
+    return 0.5 + float(params["events"]) / (900 if params["how"] == "machines" else 1_200)
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+MEMBERS = 6
+PUBLISHERS = 3
+FILL_MS = 5
+LIVE_MS = 100
+LIVE_EVENTS = 50
+"""guess: events published while the latecomer reads."""
+LATE_PAGES = 2
+"""A page may be cut short where live events come in between, and the last one may be empty."""
+
+
+def run(params: Params, seed: int) -> Columns:
+    if params["how"] == "network":
+        return replay(params["routing"], params["events"])
+    conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))
+    net = Net(seed, MEMBERS, settings(params["routing"]), conditions)
+    net.subscribe(*range(MEMBERS), since="beginning")
+    net.run_cycles(JOIN_CYCLES)
+    net.publish_all(range(PUBLISHERS), params["events"], FILL_MS)
+    net.run_cycles(1)
+    late = net.come()
+    net.run_cycles(ENTER_CYCLES)
+    before, asked_ms = net.sent(REPAIR), net.world.now_ms
+    net.subscribe(late.index, since="beginning")
+    net.publish_all(range(PUBLISHERS), LIVE_EVENTS, LIVE_MS)
+    total = params["events"] + LIVE_EVENTS
+    net.run_while(lambda: len(net.deliveries(late.index)) < total, 1_000, 600_000)
+    net.run_cycles(1)
+    handed = net.deliveries(late.index)
+    past_ms = handed[params["events"] - 1].at_ms if len(handed) >= params["events"] else None
+    pages = -(-params["events"] // BLOCKS_MAX) + LATE_PAGES
+    return {
+        "lacking": total - len({one.event.payload for one in handed}),
+        "misplaced": misplaced(handed),
+        "same": net.stream(late.index) == net.stream(0),
+        "waited_s": (handed[0].at_ms - asked_ms) / 1e3,
+        "read_s": (past_ms - handed[0].at_ms) / 1e3 if past_ms is not None else math.nan,
+        "cpu_s": math.nan,
+        "read_s_allowed": pages * 2 * ONE_WAY_MS / 1e3,
+        "messages": float(net.sent(REPAIR) - before),
+        "messages_allowed": 2.0 * pages,
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
+
 COLUMNS = columns(
     how=TEXT,
     routing=TEXT,
@@ -38,21 +118,6 @@ MISPLACED = "events it got twice or before a parent"
 DIFFERENT = "latecomers whose stream differs from the others'"
 TIME = "reading time over the time allowed, the most"
 MESSAGES = "messages over those allowed, the most"
-
-
-def points(size: Size) -> list[Params]:
-    routings = _pulsar.ROUTINGS[: 3 if size == "full" else 2]
-    simulated = [
-        {"how": "machines", "routing": routing, "events": events}
-        for routing in routings
-        for events in EVENTS[size]
-    ]
-    real = [
-        {"how": "network", "routing": routing, "events": events}
-        for routing in (routings if size == "full" else ("pulsarcast",))
-        for events in REAL_EVENTS[size]
-    ]
-    return [*simulated, *real]
 
 
 def replayed(rows: DataFrame) -> DataFrame:
@@ -106,6 +171,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- figure -----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     groups = ("how", "routing", "events")
     names = ("waited_s", "read_s", "read_s_allowed")
@@ -114,11 +182,11 @@ def figure(rows: DataFrame) -> Figure:
     )
     drawing, [simulated, real] = panels(columns=2)
     for panel, how in ((simulated, "machines"), (real, "network")):
-        for routing in _pulsar.ROUTINGS:
+        for routing in pulsar.ROUTINGS:
             some = means[(means["how"] == how) & (means["routing"] == routing)]
             if not len(some):
                 continue
-            style = {**_pulsar.style(routing), "label": _pulsar.NAMES[routing]}
+            style = {**pulsar.style(routing), "label": pulsar.NAMES[routing]}
             panel.plot(some["events"], 1e3 * (some["waited_s"] + some["read_s"]), **style)
         panel.set_xscale("log")
         panel.set_yscale("log")
@@ -134,9 +202,7 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def seconds(params: Params) -> float:
-    return 0.5 + float(params["events"]) / (900 if params["how"] == "machines" else 1_200)
-
+# --- entry ------------------------------------------------------------------------------------
 
 ENTRIES = [
     Entry(
@@ -146,7 +212,7 @@ ENTRIES = [
         "one, once each, parents first, and ends with the same stream as everybody else, at a "
         "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
         "signature and CID checked, stores on disk) is told.",
-        simulation=f"{late.__name__}:run",
+        simulation=f"{__name__}:run",
         points=points,
         seeds={"quick": 1, "full": 2},
         columns=COLUMNS,

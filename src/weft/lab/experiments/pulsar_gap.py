@@ -1,0 +1,334 @@
+"""pulsar-gap: what repairing a gap costs, from one missing event to a thousand.
+
+One subscriber is cut off for a moment (no peer notices) while others publish as many events as the
+gap is to have. Then the cut heals and one more event is published: its parent is missing. From then
+on the clock runs until the subscriber has been handed everything, and its questions for events of
+the past and the answers to them are counted. (Those of others to it are not: a peer that gets its
+events by way of the subscriber was cut off with it.)
+
+What may be needed follows from the settings. An event names its parents, so a short gap is walked
+back height by height: a question and an answer per missing event at the most, once the first was
+given `patience_ms` to come by itself. A gap of more than `walk_back_max` heights is read in pages:
+a question and an answer per page. (One publisher's events are one height each; concurrent ones
+share heights.) Where messages are lost, a question is asked again until its answer comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from weft.ids import Contact
+from weft.lab import pulsar
+from weft.lab.figures import BLACK, panels, table
+from weft.lab.pulsar import JOIN_CYCLES, Net, repair
+from weft.lab.registry import Columns, Entry, Params, Size
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.config import Config, History, Routing
+from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.wire import Message
+from weft.sim.network import Conditions, Latency, Partition
+from weft.sim.node import Node, keyed
+from weft.sim.record import Delivery
+from weft.sim.world import Observer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+GAPS = {"quick": (1, 10, 100), "full": (1, 3, 10, 30, 60, 100, 300, 1_000)}
+REAL_GAPS = {"quick": (100,), "full": (1, 10, 100, 1_000)}
+LOSSES = (0.0, 0.1)
+PEERS = 10
+
+
+def points(size: Size) -> list[Params]:
+    routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
+    publishers = (1, 3) if size == "full" else (1,)
+    simulated = [
+        {
+            "how": "machines",
+            "routing": routing,
+            "publishers": count,
+            "loss": loss,
+            "gap": missing,
+            "peers": PEERS,
+        }
+        for routing in routings
+        for count in publishers
+        for loss in LOSSES
+        for missing in GAPS[size]
+    ]
+    real = [
+        {"how": "network", "routing": routing, "publishers": 1, "loss": 0.0, "gap": missing}
+        for routing in (routings if size == "full" else ("pulsarcast",))
+        for missing in REAL_GAPS[size]
+    ]
+    return [*simulated, *real]
+
+
+def seconds(params: Params) -> float:
+    return 0.1 + float(params["gap"]) / (250 if params["how"] == "network" else 600)
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+QUESTIONS, ANSWERS = (BlocksRequest, PageRequest), (BlocksReply, PageReply)
+REPAIR = (*QUESTIONS, *ANSWERS)
+ONE_WAY_MS = 20
+EVERY_MS = 5
+"""So quick that the cut is over before any peer takes the subscriber for lost."""
+HOPS_MAX = 10
+"""measured: more than an event takes to any of so few peers."""
+STORE_MS = 5
+"""As the simulator's disks."""
+PATIENCE_MS = 400_000
+"""guess: with losses it may take several rounds of asking."""
+
+
+class Talk(Observer):
+    """Counts what one peer sends and is sent, by kind, since `begin`."""
+
+    def __init__(self, watched: Contact) -> None:
+        self._watched = watched
+        self.said: Counter[type] = Counter()
+        self.heard: Counter[type] = Counter()
+
+    def begin(self) -> None:
+        self.said.clear()
+        self.heard.clear()
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        if sender.contact == self._watched:
+            self.said[type(message)] += 1
+        elif to == self._watched:
+            self.heard[type(message)] += 1
+
+
+def run(params: Params, seed: int) -> Columns:
+    gap = params["gap"]
+    if params["how"] == "network":
+        return {**repair(params["routing"], gap), "heights": gap + 1, **_nothing_allowed()}
+    conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))
+    talk = Talk(keyed(seed, params["peers"] - 1)[0])
+    net = Net(seed, params["peers"], settings(params["routing"]), conditions, [talk])
+    world = net.world
+    members = list(range(params["peers"]))
+    net.subscribe(*members, since="beginning")
+    net.run_cycles(JOIN_CYCLES)
+    publishers, victim = members[: params["publishers"]], net.nodes[members[-1]]
+    net.publish_all(publishers, len(publishers), 1_000)
+    _cut_off(net, victim, publishers, gap)
+    loss_percent = round(100 * params["loss"])  # from now on, so that no other peer lacks anything
+    world.network.set_conditions(replace(world.network.conditions, loss_percent=loss_percent))
+    talk.begin()
+    healed_ms = world.now_ms
+    net.publish_next(publishers[0])
+    wanted = gap + 1 + len(publishers)
+    repaired = net.run_while(
+        lambda: len(net.deliveries(victim.index)) < wanted, ONE_WAY_MS, PATIENCE_MS
+    )
+    handed = net.deliveries(victim.index)
+    asked = sum(talk.said[kind] for kind in QUESTIONS)
+    answered = sum(talk.heard[kind] for kind in ANSWERS)
+    heights = _height(handed[-1]) - _height(handed[len(publishers) - 1])
+    return {
+        "missing": wanted - len(handed),
+        "repair_ms": float(handed[-1].at_ms - healed_ms) if repaired else float("nan"),
+        "messages": float(asked + answered),
+        "heights": heights,
+        **allowed(gap, heights, params["loss"]),
+    }
+
+
+def _cut_off(net: Net, victim: Node, publishers: Sequence[int], gap: int) -> None:
+    """Let others publish while the victim hears nothing."""
+    net.world.set_partition(Partition(tuple(int(node is victim) for node in net.nodes)))
+    net.publish_all(publishers, gap, EVERY_MS)
+    net.run(2 * ONE_WAY_MS)  # what is on its way is lost, too
+    net.world.set_partition(None)
+
+
+def _height(delivery: Delivery) -> int:
+    assert delivery.descriptor is not None
+    return delivery.descriptor.height
+
+
+def settings(routing: Routing) -> Config:
+    return Config(routing=routing, history=History(enabled=True))
+
+
+def allowed(gap: int, heights: int, loss: float) -> Columns:
+    """The most messages for a gap, by the settings, and the most time where nothing is lost.
+
+    With losses, a question and its answer come through with a chance q, so n of them take n/q on
+    average, with a standard deviation of √(n (1 − q))/q, of which three are allowed.
+    """
+    history = History()
+    begins_ms = HOPS_MAX * ONE_WAY_MS + STORE_MS
+    if heights <= history.walk_back_max:
+        exchanges, turns = gap, heights
+        begins_ms += history.patience_ms
+    else:
+        exchanges = turns = -(-(gap + 1) // BLOCKS_MAX) + 1  # one for what came meanwhile
+    through = (1 - loss) ** 2
+    asked = (exchanges + 3 * math.sqrt(exchanges * (1 - through))) / through
+    return {
+        "messages_allowed": 2 * asked,
+        "ms_allowed": float(begins_ms + turns * 2 * ONE_WAY_MS) if not loss else math.nan,
+    }
+
+
+def _nothing_allowed() -> Columns:
+    return {"messages_allowed": math.nan, "ms_allowed": math.nan}
+
+
+# --- measures ---------------------------------------------------------------------------------
+
+COLUMNS = columns(
+    how=TEXT,
+    routing=TEXT,
+    publishers=SMALL,
+    loss=NUMBER,
+    gap=SMALL,
+    heights=SMALL,
+    missing=WHOLE,
+    repair_ms=NUMBER,
+    messages=NUMBER,
+    messages_allowed=NUMBER,
+    ms_allowed=NUMBER,
+)
+MISSING = "events that stayed missing"
+MESSAGES = "messages over those allowed, no loss, the most"
+MESSAGES_LOSS = "messages over those allowed, 10 % lost, the most"
+TIME = "time over the time allowed, no loss, the most"
+
+
+def costs(rows: DataFrame) -> DataFrame:
+    """Per seed: what is asked, the worst of all gaps."""
+    quiet = F.col("loss") == 0
+    messages = F.col("messages") / F.col("messages_allowed")
+    machines = rows.where("how = 'machines'")
+    worst = machines.groupBy("seed").agg(
+        F.max(F.when(quiet, messages)).alias("messages"),
+        F.max(F.when(~quiet, messages)).alias("messages_loss"),
+        F.max(F.when(quiet, F.col("repair_ms") / F.col("ms_allowed"))).alias("time"),
+    )
+    return rows.groupBy("seed").agg(F.sum("missing").alias("missing")).join(worst, "seed")
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    titles = {
+        "missing": MISSING,
+        "messages": MESSAGES,
+        "messages_loss": MESSAGES_LOSS,
+        "time": TIME,
+    }
+    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
+    asked["missing"] = (AT_MOST, 0.0)
+    told = {
+        "repair_ms": "milliseconds",
+        "per_event": "messages per missing event",
+    }
+    groups = ("how", "routing", "publishers", "loss", "gap")
+    who = F.format_string(
+        "%s, %s, %d publishers, %.0f %% lost, gap of %d; ",
+        F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
+        F.col("routing"),
+        F.col("publishers"),
+        F.col("loss") * 100,
+        F.col("gap"),
+    )
+    wide = rows.withColumn("per_event", F.nanvl(F.col("messages"), F.lit(None)) / F.col("gap"))
+    return together(
+        rows.transform(costs).transform(numbers(titles, asked)),
+        wide.transform(numbers(told, by=groups, prefix=who)),
+    )
+
+
+# --- figure -----------------------------------------------------------------------------------
+
+
+def figure(rows: DataFrame) -> Figure:
+    groups = ("how", "routing", "publishers", "loss", "gap")
+    names = ("repair_ms", "messages", "messages_allowed", "ms_allowed")
+    means = table(
+        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
+    )
+    drawing, [quiet, lossy, messages] = panels(columns=3)
+    single = means[means["publishers"] == 1]
+    machines = single[single["how"] == "machines"]
+    for routing in pulsar.ROUTINGS:
+        mine = machines[machines["routing"] == routing]
+        if not len(mine):
+            continue
+        real = single[(single["how"] == "network") & (single["routing"] == routing)]
+        style = {**pulsar.style(routing), "label": pulsar.NAMES[routing]}
+        dotted = {**style, "ls": ":", "label": None}
+        calm, stormy = mine[mine["loss"] == 0], mine[mine["loss"] > 0]
+        quiet.plot(calm["gap"], calm["repair_ms"], **style)
+        if len(real):
+            quiet.plot(real["gap"], real["repair_ms"], **dotted)
+        lossy.plot(stormy["gap"], stormy["repair_ms"], **style)
+        messages.plot(calm["gap"], calm["messages"] / calm["gap"], **style)
+        messages.plot(stormy["gap"], stormy["messages"] / stormy["gap"], **dotted)
+    bound = machines[(machines["loss"] == 0) & (machines["routing"] == "pulsarcast")]
+    dashes: Any = {"color": BLACK, "ls": "--", "lw": 1, "label": "allowed, no loss"}
+    quiet.plot(bound["gap"], bound["ms_allowed"], **dashes)
+    messages.plot(bound["gap"], bound["messages_allowed"] / bound["gap"], **dashes)
+    for panel, title in (
+        (quiet, "no loss (dotted: real peers)"),
+        (lossy, "10 % of the messages lost"),
+    ):
+        panel.set_title(title)
+        panel.set_ylabel("milliseconds until repaired")
+    messages.set_title("no loss (dotted: 10 % lost)")
+    messages.set_ylabel("messages per missing event")
+    for panel in (quiet, lossy, messages):
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xlabel("missing events")
+        panel.legend()
+    return drawing
+
+
+# --- entry ------------------------------------------------------------------------------------
+
+ENTRIES = [
+    Entry(
+        id="pulsar-gap",
+        title="A gap is repaired",
+        claim="A gap of 1 to 1000 events is found when the next event comes, and repaired. A short "
+        "one is walked back: at most a question and an answer per missing event, a round trip per "
+        "height. A longer one is read: a question and an answer per page of 256 events. So a gap "
+        "of a thousand takes a fifth of a second where a round trip takes 40 ms.",
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds={"quick": 1, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            MISSING: "Others have what is missing, and go on having it.",
+            MESSAGES: "A question and an answer per missing event up to 16 heights; beyond, per "
+            "page of 256 events, and one more for what was published meanwhile.",
+            MESSAGES_LOSS: "As without losses, each repeated until question and answer come "
+            "through (0.81 of them do), with three standard deviations.",
+            TIME: "Ten hops for the event that shows the gap; the patience of half a second where "
+            "it is walked; and a round trip per height or page.",
+        },
+        figure=figure,
+        seconds=seconds,
+    )
+]

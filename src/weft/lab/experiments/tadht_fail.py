@@ -1,0 +1,347 @@
+"""tadht-fail: what crashed forwarders and crashed roots cost (paper 002, 4.4 and Section 6).
+
+With the real state machines in virtual time:
+
+*stabilise*: some of the peers go down at once and without a word. Counted are the live children
+that are not at their closest live forwarder right after it, and the periods of Algorithm 1 until
+Lemma 4.2 and the bound on children hold for every peer again.
+
+*roots*: events go out by f + 1 trees. The moment an event is published, the f roots that it is
+handed to beside its publisher go down without a word, before anything reaches them. Counted are the
+live subscribers that the trees alone miss (the dead roots are inside of the publisher's own tree,
+too), and those that still lack the event after the links' repair.
+
+The same over arrays at 10⁴ peers, where lookups find at once the peers that are there (`stabilise,
+arrays`), and where senders notice dead links (`roots, arrays`): without the repair of what a dead
+forwarder's children lack, so that f crashed roots may cost k·f children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.engine.experiments.common import workload
+from weft.engine.topic_dht.crash import Crash, survivors
+from weft.engine.topic_dht.events import Events
+from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.space import places_of
+from weft.lab.figures import BLACK, colour, marker, panels, table
+from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.tadht import Net, lose_roots, settled_net
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.topic_dht.roles import Config as Settings
+from weft.sim.checkers.dht import check_topic, seats_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+SEEDS = {"quick": 1, "full": 2}
+STABILISE, ROOTS = "stabilise", "roots"
+STABILISE_ARRAYS, ROOTS_ARRAYS = "stabilise, arrays", "roots, arrays"
+
+
+def points(size: Size) -> list[Params]:
+    full = size == "full"
+    shape: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    if full:
+        shape = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
+    crashes = [(30, 0), (30, 5), (50, 0)] if full else [(30, 0)]
+    stabilise: list[Params] = [
+        {**shape, "kind": STABILISE, "percent": percent, "loss_percent": loss, "roots": 1}
+        for percent, loss in crashes
+    ]
+    roots: list[Params] = [
+        {
+            **shape,
+            "kind": ROOTS,
+            "percent": 0,
+            "loss_percent": 0,
+            "roots": count,
+            "scheme": scheme,
+            "events": 8 if full else 4,
+        }
+        for count in ((2, 4) if full else (3,))
+        for scheme in ("full-treecast", "forward-treecast")
+    ]
+    return stabilise + roots + _points_of_arrays(full)
+
+
+def _points_of_arrays(full: bool) -> list[Params]:
+    shape: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
+    if full:
+        shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
+    stabilise: list[Params] = [
+        {**shape, "kind": STABILISE_ARRAYS, "percent": percent, "loss_percent": 0, "roots": 1}
+        for percent in (30, 50)
+    ]
+    roots: list[Params] = [
+        {
+            **shape,
+            "kind": ROOTS_ARRAYS,
+            "percent": 0,
+            "loss_percent": 0,
+            "roots": 3,
+            "scheme": scheme,
+            "events": shape["topics"],
+        }
+        for scheme in ("full-treecast", "forward-treecast")
+    ]
+    return stabilise + roots
+
+
+def seconds(params: Params) -> float:
+    if params["kind"] in (STABILISE_ARRAYS, ROOTS_ARRAYS):
+        return 2.0 + float(params["subscriptions"]) * 1e-5
+    return float(params["subscriptions"]) * 0.1
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+PERIODS_MAX = 10
+
+
+def run(params: Params, seed: int) -> Columns:
+    ways: dict[str, Callable[[Params, int], Columns]] = {
+        STABILISE: stabilise,
+        ROOTS: lose_roots,
+        STABILISE_ARRAYS: stabilise_arrays,
+        ROOTS_ARRAYS: roots_arrays,
+    }
+    return ways[params["kind"]](params, seed)
+
+
+def stabilise(params: Params, seed: int) -> Columns:
+    """One row."""
+    settings = Settings()
+    net = settled_net(params, seed, settings)
+    forwarders = _forwarders(net)
+    count = params["peers"] * params["percent"] // 100
+    net.crash(*net.dice.some("tadht-fail.crash", range(params["peers"]), count))
+    left, lost = _forwarders(net), _misplaced(net)
+    periods = net.settle(2 * PERIODS_MAX)
+    return {
+        "scheme": settings.scheme,
+        "events": 0,
+        "k": settings.k,
+        "crashed": forwarders - left,
+        "lost": lost,
+        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
+        "missed_by_trees": 0,
+        "missed": 0,
+        "parasites": net.parasites,
+    }
+
+
+def _forwarders(net: Net) -> int:
+    return sum(
+        role.forwarder is not None
+        for machine in net.machines().values()
+        for role in machine.roles.by_topic.values()
+    )
+
+
+def _misplaced(net: Net) -> int:
+    """Live children that are not at their closest live forwarder."""
+    seats = seats_of(net.machines(), net.wanted)
+    return sum(
+        len(check_topic(topic, some, net.settings.k).parents) for topic, some in seats.items()
+    )
+
+
+# --- simulation over arrays -------------------------------------------------------------------
+
+
+def stabilise_arrays(params: Params, seed: int) -> Columns:
+    """One row."""
+    held = workload(params, seed)
+    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
+    periods = crash.periods_until_right(2 * PERIODS_MAX)
+    return {
+        "scheme": Settings().scheme,
+        "events": 0,
+        "k": held_roles.k,
+        "crashed": crash.crashed_forwarders,
+        "lost": crash.lost,
+        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
+        "missed_by_trees": 0,
+        "missed": 0,
+        "parasites": 0,
+    }
+
+
+def roots_arrays(params: Params, seed: int) -> Columns:
+    """One row per event."""
+    held = workload(params, seed)
+    settings = Settings(scheme=params["scheme"])
+    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    missed = {}
+    for mended in (False, True):
+        events = Events(held_roles, params["scheme"], seed, mended=mended)
+        missed[mended] = [
+            events.publish(topic, events.random_member(topic), params["roots"], True).missed
+            for topic in range(params["events"])
+        ]
+    return {
+        "k": settings.k,
+        "crashed": params["roots"] - 1,
+        "lost": 0,
+        "periods": 0,
+        "missed_by_trees": missed[False],
+        "missed": missed[True],
+        "parasites": 0,
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
+
+COLUMNS = columns(
+    kind=TEXT,
+    peers=WHOLE,
+    percent=WHOLE,
+    loss_percent=WHOLE,
+    scheme=TEXT,
+    roots=WHOLE,
+    events=WHOLE,
+    k=WHOLE,
+    crashed=WHOLE,
+    lost=WHOLE,
+    periods=WHOLE,
+    missed_by_trees=WHOLE,
+    missed=WHOLE,
+    parasites=WHOLE,
+)
+PERIODS = "most periods until every child is at its closest forwarder"
+LOST = "children lost, over k for each crashed forwarder"
+MISSED = "live subscribers that lack an event after f of f + 1 roots crashed"
+BEYOND = "live subscribers missed beyond k for each crashed root"
+TREES = "share of events that the trees alone brought to everybody"
+
+
+def recovery(rows: DataFrame) -> DataFrame:
+    """Per kind and seed: how many periods, and how many children were lost at first."""
+    crashes = rows.where(F.col("kind").startswith(STABILISE))
+    return crashes.groupBy("kind", "seed").agg(
+        F.max("periods").alias("periods"),
+        F.max(F.col("lost") / (F.col("k") * F.col("crashed"))).alias("lost"),
+        F.avg("periods").alias("periods_mean"),
+    )
+
+
+def losses(rows: DataFrame) -> DataFrame:
+    """Per kind and seed: what events missed whose other roots crashed."""
+    events = rows.where(F.col("kind").startswith(ROOTS))
+    beyond = F.greatest(F.lit(0), F.col("missed") - F.col("k") * F.col("crashed"))
+    return events.groupBy("kind", "seed").agg(
+        F.sum("missed").alias("missed"),
+        F.sum(beyond).alias("beyond"),
+        F.avg((F.col("missed_by_trees") == 0).cast("double")).alias("by_trees"),
+        F.avg("missed_by_trees").alias("by_trees_mean"),
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    machine = F.col("kind") == ROOTS
+    prefix = F.concat("kind", F.lit(": "))
+    crashes: dict[str, Bound] = {
+        "periods": (AT_MOST, float(PERIODS_MAX)),
+        "lost": (AT_MOST, 1.0),
+    }
+    stabilised = {
+        "periods": PERIODS,
+        "lost": LOST,
+        "periods_mean": "mean periods until then",
+    }
+    roots = {"by_trees": TREES, "by_trees_mean": "live subscribers that the trees alone missed"}
+    lost = rows.transform(losses)
+    none: Bound = (AT_MOST, 0.0)
+    return together(
+        rows.transform(recovery).transform(
+            numbers(stabilised, crashes, by=("kind",), prefix=prefix)
+        ),
+        lost.transform(
+            numbers(
+                {"missed": MISSED, **roots},
+                {"missed": none},
+                by=("kind",),
+                prefix=prefix,
+                judged_where=machine,
+            )
+        ),
+        lost.transform(numbers({"beyond": BEYOND}, {"beyond": none}, by=("kind",), prefix=prefix)),
+    )
+
+
+# --- figure -----------------------------------------------------------------------------------
+
+
+def figure(rows: DataFrame) -> Figure:
+    drawing, (left, right) = panels(columns=2)
+    crashes = table(rows.where(F.col("kind").startswith(STABILISE)))
+    for number, (kind, some) in enumerate(crashes.groupby("kind")):
+        style = {"color": colour(number), "marker": marker(number), "ls": "none", "label": kind}
+        beside = some["percent"] + some["loss_percent"] / 5 - number  # not one over the other
+        left.plot(beside, some["periods"], **style)
+    left.axhline(PERIODS_MAX, color=BLACK, ls="--", lw=0.9, label="asked for")
+    left.set_ylim(bottom=0)
+    left.set_xlabel("peers crashed, % (to the right: with loss; to the left: arrays)")
+    left.set_ylabel("periods until Lemma 4.2 holds")
+    left.legend()
+    events = rows.where(F.col("kind").startswith(ROOTS)).groupBy("kind", "scheme")
+    drawn = table(
+        events.agg(
+            F.avg("missed_by_trees").alias("by trees alone"), F.avg("missed").alias("in the end")
+        ).orderBy("kind", "scheme")
+    )
+    names = [f"{row.scheme}\n({row.kind})" for row in drawn.itertuples()]
+    for number, column in enumerate(("by trees alone", "in the end")):
+        places = [place + 0.4 * number for place in range(len(names))]
+        right.barh(places, drawn[column], height=0.38, color=colour(number), label=column)
+    right.set_yticks([place + 0.2 for place in range(len(names))], names)
+    right.set_xlabel("live subscribers missed per event, f roots crashed")
+    right.legend()
+    return drawing
+
+
+# --- entry ------------------------------------------------------------------------------------
+
+ENTRIES = [
+    Entry(
+        id="tadht-fail",
+        title="Crashed forwarders and crashed roots",
+        claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
+        "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
+        "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
+        "peers; there nothing serves a dead root's own children, which k for each bounds.",
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds=SEEDS,
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            **{
+                f"{kind}: {name}": why
+                for kind in (STABILISE, STABILISE_ARRAYS)
+                for name, why in (
+                    (PERIODS, "Ten periods are asked for."),
+                    (LOST, "A forwarder has at most k children."),
+                )
+            },
+            f"{ROOTS}: {MISSED}": "None, three periods after it was published.",
+            **{
+                f"{kind}: {BEYOND}": "A dead root's own children at most, of which it has k."
+                for kind in (ROOTS, ROOTS_ARRAYS)
+            },
+        },
+        figure=figure,
+        seconds=seconds,
+    )
+]

@@ -1,0 +1,208 @@
+"""tadht-hier: events climb topic hierarchies (paper 002, Sections 4.5 and 5.3).
+
+Topics of a hierarchy three levels deep, one beside it whose name begins like its root, and one
+elsewhere; peers subscribe to some of them at random. Events are published in each topic by random
+peers, subscribers or not. Every event is then held against the subscribers of the topics that it
+counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule under test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.ids import Topic
+from weft.lab.experiments import _tadht as tadht
+from weft.lab.experiments.tadht_parasite import WAYS
+from weft.lab.figures import colour, panels, table
+from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.tadht import SUBSCRIBE_MS, Net
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.topic_dht.roles import Config as Settings
+from weft.rules.hierarchy import above
+from weft.sim.checkers.deliveries import expected_levels
+from weft.sim.network import Conditions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+# --- points -----------------------------------------------------------------------------------
+
+SEEDS = {"quick": 1, "full": 1}
+
+
+def points(size: Size) -> list[Params]:
+    if size == "full":
+        shape: Params = {"peers": 60, "per_peer": 3, "events": 45}
+        return [
+            {**shape, "scheme": scheme, "mode": mode, "loss_percent": loss}
+            for loss in (0, 5)
+            for scheme, mode in WAYS
+        ]
+    shape = {"peers": 24, "per_peer": 3, "events": 18, "loss_percent": 0}
+    return [{**shape, "scheme": scheme, "mode": mode} for scheme, mode in WAYS if mode == "push"]
+
+
+def seconds(params: Params) -> float:
+    return float(params["peers"]) * 0.4
+
+
+# --- simulation -------------------------------------------------------------------------------
+
+ROOT = "/a"
+TOPICS = tuple(
+    Topic(name)
+    for name in ("/a", "/a/b", "/a/c", "/a/b/c", "/a/b/d", "/a/c/b", "/ab", "/ab/c", "/other")
+)
+_BETWEEN_MS = 2_000
+
+
+def run(params: Params, seed: int) -> Columns:
+    """Rows: one per event."""
+    settings = Settings(scheme=params["scheme"], gossip_mode=params["mode"])
+    conditions = Conditions(loss_percent=params["loss_percent"])
+    net = Net(seed, params["peers"], settings, conditions, [ROOT])
+    for number in range(params["peers"]):
+        net.subscribe(
+            number, net.dice.some("tadht-hier.topics", TOPICS, params["per_peer"], number)
+        )
+        net.run(SUBSCRIBE_MS)
+    net.run(2 * settings.period_ms)
+    net.settle()
+    rows = []
+    for event in range(params["events"]):
+        topic = TOPICS[event % len(TOPICS)]
+        publisher = net.dice.below("tadht-hier.publisher", params["peers"], event)
+        payload = b"event %d" % event
+        net.world.publish_together(net.nodes[publisher], above(topic, [ROOT]), payload)
+        net.run(_BETWEEN_MS)
+        rows.append((topic, payload))
+    net.run(6 * settings.period_ms)
+    judged = [_judged(net, topic, payload) for topic, payload in rows]
+    return {
+        "event": list(range(len(rows))),
+        "topic": [topic for topic, _ in rows],
+        **{
+            name: [one[name] for one in judged]
+            for name in ("expected", "missing", "extra", "twice", "misnamed")
+        },
+        "parasites": net.parasites,
+    }
+
+
+def _judged(net: Net, topic: Topic, payload: bytes) -> dict[str, int]:
+    """Deliveries of an event that were due, against those that there were."""
+    wanted = {
+        (number, level)
+        for level in expected_levels(topic, [ROOT])
+        for number in net.subscribers(Topic(level))
+    }
+    got = [one for one in net.world.record.deliveries if one.event.payload == payload]
+    times = Counter((one.peer, str(one.topic)) for one in got)
+    return {
+        "expected": len(wanted),
+        "missing": sum(one not in times for one in sorted(wanted)),
+        "extra": sum(one not in wanted for one in times),
+        "twice": sum(count > 1 for count in times.values()),
+        "misnamed": sum((one.published_in or one.topic) != topic for one in got),
+    }
+
+
+# --- measures ---------------------------------------------------------------------------------
+
+COLUMNS = columns(
+    scheme=TEXT,
+    mode=TEXT,
+    loss_percent=WHOLE,
+    peers=WHOLE,
+    event=WHOLE,
+    topic=TEXT,
+    expected=WHOLE,
+    missing=WHOLE,
+    extra=WHOLE,
+    twice=WHOLE,
+    misnamed=WHOLE,
+    parasites=WHOLE,
+)
+JUDGED = {
+    "missing": "subscribers of the topic and those above it that lack an event",
+    "extra": "deliveries to anybody else",
+    "twice": "subscriptions that were handed an event twice",
+    "misnamed": "deliveries that do not name the topic it was published in",
+    "parasites": "copies and lookups to peers that are not subscribed",
+}
+
+
+def reached(rows: DataFrame) -> DataFrame:
+    """Per scheme and seed: deliveries that should have been, and what was wrong with them."""
+    sums = [
+        F.sum(name).alias(name) for name in ("expected", "missing", "extra", "twice", "misnamed")
+    ]
+    per_run = rows.withColumn("way", tadht.named()).groupBy("way", "loss_percent", "seed")
+    found = per_run.agg(*sums, F.first("parasites").alias("parasites"))
+    every = ("expected", *JUDGED)
+    return found.groupBy("way", "seed").agg(*(F.sum(name).alias(name) for name in every))
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    found = rows.transform(reached)
+    asked: dict[str, Bound] = dict.fromkeys(JUDGED, (AT_MOST, 0.0))
+    whole = found.groupBy("seed").agg(*(F.sum(name).alias(name) for name in ("expected", *JUDGED)))
+    prefix = F.concat("way", F.lit(": "))
+    return together(
+        whole.transform(numbers({**JUDGED, "expected": "deliveries due"}, asked)),
+        found.transform(
+            numbers({"expected": "deliveries due", **JUDGED}, by=("way",), prefix=prefix)
+        ),
+    )
+
+
+# --- figure -----------------------------------------------------------------------------------
+
+
+def figure(rows: DataFrame) -> Figure:
+    """Deliveries per topic of publication: those that were due, and what differs."""
+    drawn = table(
+        rows.groupBy("topic")
+        .agg(
+            F.avg(F.col("expected") - F.col("missing")).alias("delivered"),
+            F.avg("missing").alias("missing"),
+            F.avg("extra").alias("to others"),
+        )
+        .orderBy("topic")
+    )
+    drawing, [panel] = panels()
+    left = 0
+    for number, name in enumerate(("delivered", "missing", "to others")):
+        panel.barh(drawn["topic"], drawn[name], left=left, color=colour(number), label=name)
+        left = left + drawn[name]
+    panel.invert_yaxis()
+    panel.set_xlabel("deliveries per event, in its topic and those above it")
+    panel.set_ylabel("published in")
+    panel.legend()
+    return drawing
+
+
+# --- entry ------------------------------------------------------------------------------------
+
+ENTRIES = [
+    Entry(
+        id="tadht-hier",
+        title="Events reach the topics above theirs, and nobody else",
+        claim="In a hierarchy an event reaches exactly the subscribers of its topic and of the "
+        "topics above it, once per subscription, in all four schemes.",
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds=SEEDS,
+        columns=COLUMNS,
+        measure=measure,
+        tolerances=dict.fromkeys(JUDGED.values(), "None: exactly these."),
+        figure=figure,
+        seconds=seconds,
+    )
+]

@@ -1,0 +1,201 @@
+"""Peers that route by the topic-aware DHT, in virtual time, and what is sent among them.
+
+Peers come up one after the other, each by one that is there already. Subscriptions are drawn as for
+the engine. An event's *copies* are all messages that carry it from one peer to
+another, from `Cast` and `Payload` to repairs; parasites are counted where they are received.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.experiments.common import workload
+from weft.ids import Contact, PeerId, Topic
+from weft.lab.registry import Columns, Params
+from weft.protocol import messages as m
+from weft.protocol.config import Config
+from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Config as Settings
+from weft.protocol.wire import Message
+from weft.rules.treecast import ROOT_CHARGE
+from weft.sim.network import Conditions
+from weft.sim.node import Node
+from weft.sim.record import EventKey, event_key
+from weft.sim.topic_dht import RoleNet
+from weft.sim.world import Observer
+
+START_MS = 10
+"""guess: between the starts of two peers."""
+SUBSCRIBE_MS = 50
+"""guess: between the subscriptions of two peers."""
+PAYLOAD_BYTES = 32
+_TREES_MS = 1_000
+"""So long after a publication the trees alone have brought what they bring: ten hops of at most
+40 ms, and no peer has noticed yet that another is gone."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What became of one event."""
+
+    members: int  # subscribers when it was published, its publisher included if it is one
+    copies: int
+    rounds: int  # hops of the longest way
+    missed: int  # of those subscribers that are still up
+
+
+class Copies(Observer):
+    """Counts copies of events, and notes the roots that events are handed to."""
+
+    def __init__(self) -> None:
+        self.of: Counter[EventKey] = Counter()
+        self.roots_of: dict[EventKey, list[PeerId]] = defaultdict(list)
+        self.all = 0
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        if not isinstance(message, m.PAYLOAD_KINDS):
+            return
+        for event in m.events_in(message):
+            self.all += 1
+            which = event_key(message.topic, event)
+            self.of[which] += 1
+            if isinstance(message, Cast) and message.charge == ROOT_CHARGE and message.tree:
+                self.roots_of[which].append(to.peer)
+
+
+class Net(RoleNet):
+    """Whole peers that route by the topic-aware DHT, all up already."""
+
+    def __init__(
+        self,
+        seed: int,
+        peers: int,
+        settings: Settings,
+        conditions: Conditions | None = None,
+        hierarchies: Iterable[str] = (),
+    ) -> None:
+        self.copies = Copies()
+        config = Config(routing="topic-dht", topic_dht=settings, hierarchies=tuple(hierarchies))
+        super().__init__(seed, config, conditions, [self.copies])
+        for number in range(peers):
+            known = [self.dice.pick("lab.join", range(number), number)] if number else []
+            self.enter(known, START_MS)
+        self.run(2 * settings.period_ms)
+
+    # --- users ------------------------------------------------------------------------------------
+
+    def subscribe(self, number: int, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            self.note_wanted(number, [topic])
+            self.world.subscribe(self.nodes[number], topic)
+
+    def unsubscribe(self, number: int, topic: Topic) -> None:
+        self.note_unwanted(number, [topic])
+        self.world.unsubscribe(self.nodes[number], topic)
+
+    def subscribe_all(self, held: Memberships) -> None:
+        """Every peer subscribes to all it wants, one after the other."""
+        order = sorted(range(held.peers), key=lambda one: self.dice.bits("lab.order", one))
+        for number in order:
+            mine = held.of_peer[held.of_peer_offsets[number] : held.of_peer_offsets[number + 1]]
+            self.subscribe(number, [topic_of(int(held.topic_of[one])) for one in mine])
+            self.run(SUBSCRIBE_MS)
+
+    def subscribers(self, topic: Topic) -> list[int]:
+        return [
+            number
+            for number in self.alive()
+            if topic in self.wanted.get(self.nodes[number].contact.peer, ())
+        ]
+
+    def publish(self, number: int, topic: Topic) -> int:
+        """The number of the publication."""
+        publication = len(self.world.record.publications)
+        payload = (b"event %d " % publication).ljust(PAYLOAD_BYTES, b".")
+        self.world.publish(self.nodes[number], topic, payload)
+        return publication
+
+    # --- judging ----------------------------------------------------------------------------------
+
+    @property
+    def parasites(self) -> int:
+        """Copies and lookups inside topics that reached peers that are not subscribed."""
+        return self.lookups.parasites + len(self.world.record.parasites)
+
+    def spread_of(self, before: int, members: Sequence[int], topic: Topic) -> Spread:
+        """What became of the event that publication number `before` began; it must have been the
+        only one in this topic with its payload."""
+        record = self.world.record
+        publication = list(record.publications.values())[before]
+        got = [
+            one
+            for one in record.deliveries
+            if one.topic == topic and one.event.payload == publication.payload
+        ]
+        reached = {one.peer for one in got}
+        up = frozenset(self.alive())
+        copies = self.copies.of[event_key(topic, got[0].event)] if got else 0
+        return Spread(
+            len(members),
+            copies,
+            max((one.hops for one in got), default=0),
+            sum(one in up and one not in reached for one in members),
+        )
+
+
+def topic_of(number: int) -> Topic:
+    return Topic(topic_name(number))
+
+
+# --- crashed roots, for an experiment and a benchmark ------------------------------------------
+
+
+def settled_net(params: Params, seed: int, settings: Settings) -> Net:
+    """A network whose peers have subscribed as the parameters say, and have found their roles."""
+    conditions = Conditions(loss_percent=params["loss_percent"])
+    net = Net(seed, params["peers"], settings, conditions)
+    net.subscribe_all(workload(params, seed))
+    net.run(2 * settings.period_ms)
+    net.settle()
+    return net
+
+
+def lose_roots(params: Params, seed: int) -> Columns:
+    """One row per event: its publisher hands it to f other roots, which go down at that moment."""
+    settings = Settings(scheme=params["scheme"], roots=params["roots"])
+    net = settled_net(params, seed, settings)
+    by_trees, finally_, crashed = [], [], []
+    for event in range(params["events"]):
+        topic = topic_of(event % params["topics"])
+        members = net.subscribers(topic)
+        publisher = net.dice.pick("tadht-fail.publisher", members, event)
+        before = len(net.copies.roots_of)
+        publication = net.publish(publisher, topic)
+        dead = _crash_roots(net, before)
+        crashed.append(len(dead))
+        net.run(_TREES_MS)
+        by_trees.append(net.spread_of(publication, members, topic).missed)
+        net.run(3 * settings.period_ms)
+        finally_.append(net.spread_of(publication, members, topic).missed)
+    return {
+        "k": settings.k,
+        "crashed": crashed,
+        "lost": 0,
+        "periods": 0,
+        "missed_by_trees": by_trees,
+        "missed": finally_,
+        "parasites": net.parasites,
+    }
+
+
+def _crash_roots(net: Net, before: int) -> list[int]:
+    """The roots that the latest event is on its way to go down now; none in a topic too small."""
+    found = list(net.copies.roots_of.values())[before:]
+    numbers = [net.world.record.index_of(peer) for peers in found for peer in peers]
+    net.crash(*numbers)
+    return numbers

@@ -1,0 +1,184 @@
+"""Builds simulated networks: the peers' identities, stores and machines, their start, their users.
+
+    net = OneTopic(seed=1, config=Config(), conditions=Conditions(loss_percent=5))
+    for _ in range(30):
+        net.enter([0], then_ms=10)  # each knows the first peer
+    net.subscribe(*range(30))
+    net.run(60_000)
+    net.publish(7, payload=b"hello")
+
+All scenarios, experiments and tests build their networks here. They differ in what a newcomer knows
+and in what users do, which they draw themselves: a network draws nothing for itself, so a run is
+what its seed and its script say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from weft.documents.descriptor import Event
+from weft.documents.signing import Signer
+from weft.ids import Cid, Contact, Topic
+from weft.protocol import seam
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+from weft.rules.hierarchy import above
+from weft.sim.dice import Dice
+from weft.sim.network import Conditions, Network
+from weft.sim.node import TRUE_CLOCK, Clock, Node, contact_of, keyed
+from weft.sim.record import Delivery
+from weft.sim.workload import Publication
+from weft.sim.world import Observer, World
+from weft.store.interface import Store
+from weft.store.memory import MemoryStore
+from weft.store.reader import Since, read_all
+from weft.trace import Writer
+
+
+class SimNet:
+    """Peers in one world; each is named by its number, the order in which it was added."""
+
+    def __init__(
+        self,
+        seed: int,
+        config: Config,
+        conditions: Conditions | None = None,
+        *,
+        distance_ms_max: int = 0,
+        keys: bool | None = None,
+        writer: Writer | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """`keys`: whether peers have true key pairs; by default they do where history needs them.
+        Without, an id is a hash, and signs nothing."""
+        self.seed = seed
+        self.config = config
+        self.dice = Dice(seed)
+        network = Network(seed, conditions or Conditions(), distance_ms_max)
+        self.world = World(network, writer, observers)
+        self._keys = config.history.enabled if keys is None else keys
+
+    # --- peers ------------------------------------------------------------------------------------
+
+    def add(self, config: Config | None = None, clock: Clock = TRUE_CLOCK) -> Node:
+        """One more peer, which is down; with settings of its own, if it differs from the others."""
+        config = config or self.config
+        number = len(self.nodes)
+        contact, sign = keyed(self.seed, number) if self._keys else self._nameless(number)
+        store = MemoryStore() if config.history.enabled else None
+        make = partial(self.make_machine, contact, config, store, sign)
+        return self.world.add(contact, make, clock, store)
+
+    def _nameless(self, number: int) -> tuple[Contact, None]:
+        return contact_of(self.seed, number), None
+
+    def make_machine(
+        self, contact: Contact, config: Config, store: Store | None, sign: Signer | None
+    ) -> seam.Machine:
+        """A peer's machine, anew at each of its starts."""
+        return Peer(contact, self.seed, config, store, sign)
+
+    def start(self, number: int, known: Iterable[int] = ()) -> None:
+        """The peer comes up (again) and knows some others."""
+        self.world.start(self.nodes[number], [self.nodes[one].contact for one in known])
+
+    def enter(self, known: Iterable[int] = (), then_ms: int = 0) -> Node:
+        """One more peer comes up, and that is given so much time."""
+        node = self.add()
+        self.start(node.index, known)
+        if then_ms:
+            self.run(then_ms)
+        return node
+
+    def crash(self, *numbers: int, silent: bool = False) -> None:
+        for number in numbers:
+            self.world.crash(self.nodes[number], silent)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.world.nodes
+
+    def alive(self, among: Iterable[int] | None = None) -> list[int]:
+        """The peers that are up, of some or of all."""
+        numbers = range(len(self.nodes)) if among is None else among
+        return [number for number in numbers if self.nodes[number].machine is not None]
+
+    def peer(self, number: int) -> Peer:
+        """The machine of a peer that is up."""
+        machine = self.nodes[number].machine
+        assert isinstance(machine, Peer)
+        return machine
+
+    def peers(self) -> Iterator[Peer]:
+        """The machines of all peers that are up."""
+        return (node.machine for node in self.nodes if isinstance(node.machine, Peer))
+
+    def counted(self, name: str) -> int:
+        """A counter's sum over the peers that are up."""
+        return sum(peer.counters.get(name, 0) for peer in self.peers())
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def run(self, duration_ms: int) -> None:
+        self.world.run_until(self.world.now_ms + duration_ms)
+
+    @property
+    def cycle_ms(self) -> int:
+        return self.config.cyclon.cycle_ms
+
+    def run_cycles(self, cycles: int) -> None:
+        self.run(cycles * self.cycle_ms)
+
+    def run_while(self, going_on: Callable[[], bool], step_ms: int, most_ms: int) -> bool:
+        """Until it is over, looking every `step_ms`; False if it is not over within `most_ms`."""
+        end_ms = self.world.now_ms + most_ms
+        while going_on():
+            if self.world.now_ms >= end_ms:
+                return False
+            self.run(step_ms)
+        return True
+
+    # --- users ------------------------------------------------------------------------------------
+
+    def publish_in(self, number: int, topic: Topic, payload: bytes) -> None:
+        """In the topic, and in a hierarchy in those above it."""
+        levels = above(topic, self.config.hierarchies)
+        if len(levels) == 1:
+            self.world.publish(self.nodes[number], topic, payload)
+        else:
+            self.world.publish_together(self.nodes[number], levels, payload)
+
+    def schedule(self, publications: Iterable[Publication], from_ms: int) -> None:
+        """Let users publish as a workload has it, from a moment on."""
+        for one in publications:
+            publish = partial(self.publish_in, one.peer, one.topic, one.payload)
+            self.world.at(from_ms + one.at_ms, publish)
+
+    def deliveries(self, number: int) -> list[Delivery]:
+        return [one for one in self.world.record.deliveries if one.peer == number]
+
+
+class OneTopic(SimNet):
+    """A network whose users are all interested in the same topic."""
+
+    topic = Topic("/t")
+
+    def subscribe(self, *numbers: int, since: Since | None = None) -> None:
+        for number in numbers:
+            self.world.subscribe(self.nodes[number], self.topic, None, since)
+
+    def publish(self, *numbers: int, payload: bytes, every_ms: int = 0) -> None:
+        """One event of each named peer, one after the other."""
+        for number in numbers:
+            self.world.publish(self.nodes[number], self.topic, payload)
+            if every_ms:
+                self.run(every_ms)
+
+    def stored(self, number: int) -> list[Event]:
+        """What a peer holds of the topic, in the stream's order."""
+        store = self.nodes[number].store
+        return list(read_all(store, self.topic)) if store is not None else []
+
+    def stream(self, number: int) -> list[Cid]:
+        return [event.cid for event in self.stored(number)]

@@ -1,0 +1,65 @@
+"""The judges of both DHTs: lookups against the truth, roles against Lemma 4.2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weft.ids import Topic
+from weft.protocol.topic_dht.roles import location
+from weft.sim.checkers.dht import Seat, Truth, check_order, check_topic, judge
+from weft.sim.node import contact_of
+
+PEERS = [contact_of(1, index).peer for index in range(50)]
+
+
+def test_the_judge_sees_what_is_missing_dead_or_out_of_order() -> None:
+    target = 12345
+    truth = Truth(PEERS)
+    right = judge(PEERS, target, len(PEERS), truth)
+    assert right.exact and right.right == 50
+    assert not judge(PEERS[1:], target, len(PEERS), truth).exact
+    dead = judge(PEERS, target, 10, Truth(PEERS[1:]))
+    assert dead.dead == 1 and not dead.exact
+    assert check_order([PEERS[0], PEERS[0]], target)
+    assert any(check_order([a, b], target) for a, b in ((PEERS[0], PEERS[1]), (PEERS[1], PEERS[0])))
+
+
+A = Topic("/t0")
+CHILD, *OTHERS = PEERS[:4]
+NEAR, MIDDLE, FAR = sorted(OTHERS, key=lambda p: location(A, p) ^ location(A, CHILD))
+RIGHT = [
+    Seat(CHILD, True, parent=NEAR),
+    Seat(NEAR, True, forwards=True, children=(CHILD,)),
+    Seat(FAR, True, forwards=True),
+]
+
+
+def changed(index: int, **changes: object) -> list[Seat]:
+    return [
+        replace(seat, **changes) if number == index else seat  # type: ignore[arg-type]
+        for number, seat in enumerate(RIGHT)
+    ]
+
+
+def test_the_checker_finds_nothing_where_all_is_right() -> None:
+    assert check_topic(A, RIGHT, 1).all == []
+
+
+@pytest.mark.parametrize(
+    ("seats", "kind"),
+    [
+        (changed(0, parent=None), "roles"),
+        (changed(0, subscribed=False), "roles"),
+        (changed(2, subscribed=False), "roles"),
+        (changed(0, forwards=True), "roles"),
+        (changed(0, parent=FAR), "parents"),
+        (changed(1, forwards=False), "parents"),
+        (changed(1, children=()), "records"),
+        (changed(2, children=(CHILD,)), "records"),
+        (changed(2, children=(CHILD, MIDDLE)), "bounds"),
+    ],
+)
+def test_the_checker_finds_each_fault(seats: list[Seat], kind: str) -> None:
+    assert getattr(check_topic(A, seats, 1), kind)
