@@ -1,4 +1,4 @@
-"""What a peer holds for others: valid, bounded, and not for ever; and of topic records the latest."""
+"""What a peer holds for others: valid, bounded, not for ever; and of topic records the latest."""
 
 from __future__ import annotations
 
