@@ -68,7 +68,6 @@ def bounded(rig: Rig) -> None:
     assert all(count <= TINY.k for count in buckets.values())
     assert sizes(table)["_Bucket.spare"] <= TINY.spare * len(buckets)
     assert one.searches.running <= TINY.lookups_max
-    assert one.searches.waiting <= 2 * TINY.waiting_max
 
 
 commands = st.one_of(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
@@ -38,6 +38,7 @@ from weft.protocol.kademlia.rpc import (
     StoreValue,
 )
 from weft.protocol.kademlia.table import PLAIN, Entry, Place, Space, Table
+from weft.protocol.routing import Handlers
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import common_prefix, in_bucket, location_of
@@ -350,7 +351,7 @@ def _provides_nothing(key: bytes) -> bool:
 
 def handlers(
     ctx: Context, dht: Kademlia | None, provides: Provides = _provides_nothing
-) -> dict[type, Callable[[Contact, Any], None]]:
+) -> Handlers:
     """Where the DHT's messages go. A peer without one says so, and is not waited for."""
     if dht is None:
         return {
@@ -373,20 +374,11 @@ def handlers(
     }
 
 
-def commands(ctx: Context, dht: Kademlia | None) -> dict[type, Callable[[Any], None]]:
-    """Where the user's commands go."""
-    if dht is None:
+def commands(ctx: Context, dht: Kademlia | None) -> dict[type, Callable[[seam.DhtCommand], None]]:
+    """Where the user's commands go; a peer without a DHT refuses them."""
 
-        def refuse(command: seam.DhtCommand) -> None:
-            ctx.out.append(seam.Answer(command.token, "refused"))
+    def refuse(command: seam.DhtCommand) -> None:
+        ctx.out.append(seam.Answer(command.token, "refused"))
 
-        return dict.fromkeys(get_args(seam.DhtCommand), refuse)
-    operations = dht.operations
-    return {
-        seam.DhtPut: operations.put,
-        seam.DhtGet: operations.get,
-        seam.DhtProvide: operations.provide,
-        seam.DhtFindProviders: operations.find_providers,
-        seam.DhtFindPeer: operations.find_peer,
-        seam.DhtClosest: operations.closest_peers,
-    }
+    on_command = refuse if dht is None else dht.operations.on_command
+    return dict.fromkeys(get_args(seam.DhtCommand), on_command)

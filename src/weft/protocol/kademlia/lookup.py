@@ -428,10 +428,6 @@ class Searches:
         self._upkeeping = 0  # of these, in the background
         self.hops_most = 0
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting) + len(self._waiting_upkeep)
-
     def start(self, search: Search) -> bool:
         """False if too many wait already."""
         waiting = self._waiting_upkeep if search.background else self._waiting

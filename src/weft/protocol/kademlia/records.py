@@ -318,6 +318,21 @@ class Operations:
         self._open: dict[int, None] = {}  # tokens without an answer
         self._provided: dict[bytes, seam.Millis] = {}  # own ones, and when to tell again
 
+    def on_command(self, command: seam.DhtCommand) -> None:
+        match command:
+            case seam.DhtPut():
+                self.put(command)
+            case seam.DhtGet():
+                self.get(command)
+            case seam.DhtProvide():
+                self.provide(command)
+            case seam.DhtFindProviders():
+                self.find_providers(command)
+            case seam.DhtFindPeer():
+                self.find_peer(command)
+            case seam.DhtClosest():
+                self.closest_peers(command)
+
     def close(self) -> None:
         """The peer leaves."""
         for token in list(self._open):
