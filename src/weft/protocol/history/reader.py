@@ -389,6 +389,7 @@ class Reader:
         if not self._believes(message):
             self._leave(source)
             return
+        self._ctx.counters["history_no_room"] += 0  # so that it shows before it happens
         results = self._take_page(message.blocks, sender)
         # A branch that forked off below where this reading began shows in more that lacks parents
         # than may wait; or, during a search, in anything that does.
