@@ -34,7 +34,7 @@ class _Stream:
 
 
 class MemoryStore:
-    """See `interface.Store`."""
+    """A store that is gone with its process (`interface.Store`)."""
 
     def __init__(self) -> None:
         self._events: dict[Cid, Event] = {}

@@ -4,8 +4,8 @@
 - since a time: what is no older;
 - since an event: all that is neither that event nor an ancestor of it, so that its reader lacks
   nothing. What was concurrent with it comes too, though it may have been read before;
-- since a set of heads: all that is not in their past. That is what a peer lacks who has these
-  heads; those that are not held here are passed over.
+- since a set of heads: all that is not in their past. That is what a peer with these heads
+  lacks; those that are not held here are passed over.
 
 Events come in the order of the stream, each once. A reader that has come to the end goes on when
 there is more above; what comes in late further down belongs to live delivery.

@@ -10,7 +10,7 @@ What no event names, but a peer says that there is (its heads, a topic record), 
 the peers that said so are asked, and if none of them has it, it is forgotten. So no peer can make
 another one pester others with names that it made up.
 
-In the DHT a peer says which events it has, and asks who has one (Section 4.4).
+In the DHT a peer says which events it has, and finds peers that have one (Section 4.4).
 
 Invariants: a block is asked for at one peer at a time; at most `requests_max` requests are on their
 way, each for at most `blocks_per_request` blocks; at most `wants_max` blocks are wanted, of these
@@ -79,7 +79,7 @@ class _Want:
     def __init__(self, topic: Topic, until: Millis, first: PeerId | None, hearsay: bool) -> None:
         self.topic = topic
         self.until = until  # given up then
-        self.first = first  # on whose word it is looked for
+        self.first = first  # the peer on the word of which it is looked for
         self.hearsay = hearsay  # no event names it
         self.sources: dict[PeerId, Contact] = {}  # peers that should have it, best first
         self.asked: dict[PeerId, None] = {}  # in this round
@@ -371,7 +371,7 @@ class Providers:
         spread by its trees. Elsewhere it provides like any other peer.
 
         Deviation: the block stays in the publisher's store, durable before any peer hears of it,
-        and the DHT is told who has it; spreading does not wait until the DHT has answered.
+        and the DHT is told that it has it; spreading does not wait until the DHT has answered.
         """
         if self._ctx.config.routing == "pulsarcast":
             self._provide(event)

@@ -12,10 +12,10 @@ What a gap means depends on what is being read, so that is an explicit state:
     state       what the peer does                            a gap that shows meanwhile
     IDLE        reads nothing                                 is walked back, or begins a reading
     READING     reads all that comes after what it has        is left: reading brings the parents
-    SEARCHING   reads from below a branch; the next page      shows that the page began too high:
-                shows whether below the fork                  the peer begins further down
-    PARTIAL     reads a part: what came before was not        is given up: the parents are not
-                asked for, or no member has it any more       wanted, or gone
+    SEARCHING   reads from below a branch; the next page      shows, in the page, that it began too
+                shows whether below the fork                  high: the peer begins further down
+    PARTIAL     reads a part: what came before was not        is left; parents of a page's events
+                asked for, or no member has it any more       are given up
     FAILED      found no member to ask, and begins anew       is walked back, or begins a reading
                 at the topic's next turn
     LOST        found no member to ask during a search        is left until the topic's next turn
@@ -389,6 +389,7 @@ class Reader:
         if not self._believes(message):
             self._leave(source)
             return
+        self._ctx.counters["history_no_room"] += 0  # so that it shows before it happens
         results = self._take_page(message.blocks, sender)
         # A branch that forked off below where this reading began shows in more that lacks parents
         # than may wait; or, during a search, in anything that does.
