@@ -293,17 +293,15 @@ class Cyclon:
 
     # --- exchanges: asking -----------------------------------------------------------------------
 
-    def exchange(self, news: OverlayNews, topics_sample: list[int]) -> Contact | None:
-        """Run one cycle: ask the oldest neighbour for an exchange; returns the asked one."""
+    def exchange(self, news: OverlayNews, topics_sample: list[int]) -> None:
+        """Run one cycle: ask the oldest neighbour for an exchange."""
         self.tick += 1
         self._expire()
         if not self.peers:
-            return None
+            return
         self.ages = rules.aged(self.ages)
         peer = self.peers[rules.oldest_slot(self.ages)]
-        contact = self._contacts[peer]
-        self._ask_for_exchange(contact, news, topics_sample)
-        return contact
+        self._ask_for_exchange(self._contacts[peer], news, topics_sample)
 
     def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
         """Force a view exchange with this peer (TERA's ForceViewExchange).

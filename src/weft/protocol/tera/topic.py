@@ -161,7 +161,7 @@ class TopicState:
     # --- repair ---------------------------------------------------------------------------------
 
     def compare(self, other: Contact, fingerprint: int, settle_ms: Millis) -> None:
-        """Offer what we hold to a member that has seen something else."""
+        """Offer what is held here to a member that has seen something else."""
         if not self.entering and recent.compare(
             self._ctx, self.topic, self.recent, other, fingerprint, settle_ms
         ):
