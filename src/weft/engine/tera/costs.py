@@ -10,13 +10,16 @@ and events together for any rate of publishing.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.engine.tera.cyclon import Overlay
 from weft.engine.tera.events import Events, Totals, random_peers
 from weft.engine.tera.flood import flood_general
-from weft.engine.tera.world import World
+
+if TYPE_CHECKING:
+    from weft.engine.tera.world import World
 
 # --- counts ------------------------------------------------------------------------------------
 #

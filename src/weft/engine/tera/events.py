@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -24,13 +24,15 @@ from weft.engine.data.workload import Memberships, membership_of, topic_name
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.tables import NOT_FOUND, find
-from weft.engine.tera.world import World
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
 from weft.protocol import records as r
 from weft.protocol.publishing import RouteEvent
 from weft.protocol.wire import Event, Payload
 from weft.rules.draw import stream_of
 from weft.rules.tera import steps_of_each
+
+if TYPE_CHECKING:
+    from weft.engine.tera.world import World
 
 
 @dataclass
