@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from weft.lab import report, verdict
-from weft.lab.execute import bins_of, stages_of
+from weft.lab.execute import bins_of, rows_of, stages_of
+from weft.lab.experiment import JobEntry
 from weft.lab.progress import Phases, Progress, duration
-from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
+from weft.lab.registry import UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, code_of, rooms_behind, rows_of, tasks_of
+from weft.lab.task import Task, code_of, rooms_behind, tasks_of
 from weft.lab.verdict import Verdict
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -229,9 +230,15 @@ def test_the_report_is_one_page_with_everything_in_it(tmp_path: Path) -> None:
 
 
 def test_rows_depend_on_the_rooms_that_made_them() -> None:
-    assert rooms_behind("weft.engine.experiments.lookups:run", False) == ("engine", "rules")
-    assert rooms_behind("weft.lab.stan_points:pooled", True) == ("engine", "rules", "pipeline")
-    machines = ("engine", "rules", "protocol", "sim", "store")
-    assert rooms_behind("weft.lab.stan_peers:run", False) == machines
-    assert rooms_behind("weft.lab.pulsar.deliver:run", False) == (*machines, "lab/pulsar")
+    lookups = rooms_behind("weft.lab.experiments.tera_4a:run", False)
+    assert lookups == ("engine", "rules", "lab/experiments/tera_4a.py", "lab/simulation.py")
+    overlays = rooms_behind("weft.lab.experiments.stan_8:run", True)
+    assert overlays[:3] == ("engine", "rules", "pipeline")
+    assert {"lab/experiments/stan_8.py", "lab/stan.py", "lab/universes.py"} <= set(overlays)
+    assert not {"sim", "lab/figures.py"} & set(overlays)
+    for machines in ("weft.lab.experiments.stan_multi:run", "weft.lab.pulsar.deliver:run"):
+        found = rooms_behind(machines, False)
+        assert {"engine", "rules", "documents", "protocol", "sim", "store"} <= set(found)
+    assert "lab/pulsar/world.py" in found
+    assert rooms_behind("somewhere.else:run", False) == ("engine", "rules")
     assert code_of(("rules",)) != code_of(("engine",))

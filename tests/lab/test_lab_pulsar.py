@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Topic
 from weft.lab import run as lab
-from weft.lab.entries import (
+from weft.lab.experiments import (
     _pulsar,
     pulsar_deliver,
     pulsar_flood,

@@ -21,7 +21,7 @@ from weft.pipeline.transforms import judged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from weft.lab.registry import Experiment, Size
+    from weft.lab.experiment import Experiment, Size
     from weft.lab.sources import Sources
 
 FILE = "verdict.json"

@@ -1,0 +1,41 @@
+"""What the experiments on the topic-aware DHT share: names and colours of its four schemes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from weft.lab.figures import colour, marker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+NAMES = {
+    ("full-gossip", "push"): "FullGossip",
+    ("full-gossip", "push-pull"): "FullGossip, push-pull",
+    ("forward-gossip", "push"): "ForwardGossip",
+    ("forward-gossip", "push-pull"): "ForwardGossip, push-pull",
+    ("full-treecast", "push"): "FullTreeCast",
+    ("forward-treecast", "push"): "ForwardTreeCast",
+}
+"""By scheme and mode of gossip, as the paper calls them."""
+TREES = ("FullTreeCast", "ForwardTreeCast")
+PUSHED = ("FullGossip", "ForwardGossip")
+ORDER = tuple(NAMES.values())
+
+
+def named() -> Column:
+    """The paper's name, from the columns scheme and mode."""
+    found = F.lit(None)
+    for (scheme, mode), name in NAMES.items():
+        both = (F.col("scheme") == scheme) & (F.col("mode") == mode)
+        found = F.when(both, F.lit(name)).otherwise(found)
+    return found
+
+
+def style(name: str) -> dict[str, Any]:
+    """How a scheme is drawn."""
+    number = ORDER.index(name)
+    return {"color": colour(number), "marker": marker(number), "label": name}

@@ -1,0 +1,223 @@
+"""pulsar-flood: what a notification costs over a tree and over the naive flood."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from weft.lab.experiment import Entry, Params, Size
+from weft.lab.figures import colour, marker, panels, table
+from weft.lab.pulsar import flood
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import Column, DataFrame
+
+
+SHARES = {"quick": (0.1, 1.0), "full": (0.05, 0.1, 0.25, 1.0)}
+SIZES = {"quick": (25,), "full": (25, 50, 100)}
+MINORITY = 0.25
+EVENTS = 40
+COLUMNS = columns(
+    routing=TEXT,
+    peers=SMALL,
+    share=NUMBER,
+    events=SMALL,
+    subscribed=SMALL,
+    in_tree=SMALL,
+    outside=SMALL,
+    notifications=WHOLE,
+    owed=WHOLE,
+    payload_messages=WHOLE,
+    payload_bytes=WHOLE,
+    upkeep_messages=WHOLE,
+    upkeep_bytes=WHOLE,
+    dht_messages=WHOLE,
+    dht_bytes=WHOLE,
+    cycles=SMALL,
+)
+MISSED = "notifications that are missing"
+EXACT = "messages of the tree less those of its links, the most"
+PAYLOAD = "messages per notification, tree over flood, the most"
+MINORITY_MESSAGES = "the same with upkeep, at most a quarter subscribed, an event per cycle"
+MINORITY_BYTES = "bytes so, tree over flood"
+
+
+def points(size: Size) -> list[Params]:
+    return [
+        {"routing": routing, "peers": peers, "share": share, "events": EVENTS}
+        for peers in SIZES[size]
+        for share in SHARES[size]
+        for routing in ("pulsarcast", "flood")
+    ]
+
+
+def compared(rows: DataFrame) -> DataFrame:
+    """Per seed, size and share: the two side by side, per event; and from how many events per cycle
+    on the tree is cheaper with all that keeps it up."""
+    keys = ["seed", "peers", "share"]
+
+    def per_event(name: str) -> Column:
+        return F.col(name) / F.col("events")
+
+    def per_cycle(kind: str) -> Column:
+        return (F.col(f"upkeep_{kind}") + F.col(f"dht_{kind}")) / F.col("cycles")
+
+    links = F.col("events") * (F.col("in_tree") - 1) + 2 * F.col("outside")
+    trees = rows.where("routing = 'pulsarcast'").select(
+        *keys,
+        "subscribed",
+        (F.col("owed") - F.col("notifications")).alias("missed"),
+        F.abs(F.col("payload_messages") - links).alias("exact"),
+        per_event("payload_messages").alias("tree_messages"),
+        per_event("payload_bytes").alias("tree_bytes"),
+        per_cycle("messages").alias("kept_messages"),
+        per_cycle("bytes").alias("kept_bytes"),
+    )
+    floods = rows.where("routing = 'flood'").select(
+        *keys,
+        (F.col("owed") - F.col("notifications")).alias("missed_too"),
+        per_event("payload_messages").alias("flood_messages"),
+        per_event("payload_bytes").alias("flood_bytes"),
+    )
+
+    def crossing(kind: str) -> Column:
+        saved = F.col(f"flood_{kind}") - F.col(f"tree_{kind}")
+        return F.when(saved > 0, F.col(f"kept_{kind}") / saved)
+
+    def whole(kind: str) -> Column:
+        return (F.col(f"tree_{kind}") + F.col(f"kept_{kind}")) / F.col(f"flood_{kind}")
+
+    return trees.join(floods, keys).withColumns(
+        {
+            "missed": F.col("missed") + F.col("missed_too"),
+            "ratio": F.col("tree_messages") / F.col("flood_messages"),
+            "whole_messages": whole("messages"),
+            "whole_bytes": whole("bytes"),
+            "crossing_messages": crossing("messages"),
+            "crossing_bytes": crossing("bytes"),
+        }
+    )
+
+
+def worst(pairs: DataFrame) -> DataFrame:
+    """Per seed: what is asked."""
+    few = F.col("share") <= MINORITY
+    return pairs.groupBy("seed").agg(
+        F.sum("missed").alias("missed"),
+        F.max("exact").alias("exact"),
+        F.max("ratio").alias("ratio"),
+        F.max(F.when(few, F.col("whole_messages"))).alias("minority_messages"),
+        F.max(F.when(few, F.col("whole_bytes"))).alias("minority_bytes"),
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    titles = {
+        "missed": MISSED,
+        "exact": EXACT,
+        "ratio": PAYLOAD,
+        "minority_messages": MINORITY_MESSAGES,
+        "minority_bytes": MINORITY_BYTES,
+    }
+    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
+    asked |= {"missed": (AT_MOST, 0.0), "exact": (AT_MOST, 0.0)}
+    told = {
+        "tree_each": "messages per notification, tree",
+        "flood_each": "messages per notification, flood",
+        "tree_weight": "bytes per notification, tree",
+        "flood_weight": "bytes per notification, flood",
+        "kept_messages": "messages per cycle that keep the tree and the DHT up",
+        "crossing_messages": "events per cycle from which on the tree sends fewer messages",
+        "crossing_bytes": "events per cycle from which on the tree sends fewer bytes",
+    }
+    pairs = rows.transform(compared)
+    wide = pairs.withColumns(
+        {
+            "tree_each": F.col("tree_messages") / F.col("subscribed"),
+            "flood_each": F.col("flood_messages") / F.col("subscribed"),
+            "tree_weight": F.col("tree_bytes") / F.col("subscribed"),
+            "flood_weight": F.col("flood_bytes") / F.col("subscribed"),
+        }
+    )
+    who = F.format_string("%d peers, %.0f %% subscribed; ", F.col("peers"), F.col("share") * 100)
+    return together(
+        pairs.transform(worst).transform(numbers(titles, asked)),
+        wide.transform(numbers(told, by=("peers", "share"), prefix=who)),
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    pairs = rows.transform(compared)
+    names = [name for name in pairs.columns if name not in ("seed", "peers", "share")]
+    means = table(
+        pairs.groupBy("peers", "share")
+        .agg(*(F.avg(name).alias(name) for name in names))
+        .orderBy("peers", "share")
+    )
+    drawing, [messages, weights, crossings] = panels(columns=3)
+    for number, (peers, some) in enumerate(means.groupby("peers")):
+        style: Any = {"color": colour(number), "marker": marker(number)}
+        share, each = 100 * some["share"], some["subscribed"]
+        for panel, kind in ((messages, "messages"), (weights, "bytes")):
+            label = f"{peers} peers"
+            panel.plot(share, some[f"tree_{kind}"] / each, label=f"tree, {label}", **style)
+            panel.plot(
+                share, some[f"flood_{kind}"] / each, ls=":", label=f"flood, {label}", **style
+            )
+        crossings.plot(share, some["crossing_messages"], label=f"messages, {peers} peers", **style)
+        crossings.plot(
+            share, some["crossing_bytes"], ls=":", label=f"bytes, {peers} peers", **style
+        )
+    messages.set_ylabel("messages per notification")
+    weights.set_ylabel("bytes per notification")
+    crossings.set_ylabel("events per cycle (10 s)")
+    crossings.set_title("from where on the tree with its upkeep is cheaper")
+    for panel in (messages, weights, crossings):
+        panel.set_xlabel("subscribed, %")
+        panel.set_xscale("log")
+        ticks = sorted(set(100 * means["share"]))
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.minorticks_off()
+    messages.set_yscale("log")
+    weights.set_yscale("log")
+    crossings.set_ylim(bottom=0)
+    messages.legend(ncols=2, fontsize=7)
+    crossings.legend(ncols=2, fontsize=7)
+    return drawing
+
+
+def seconds(params: Params) -> float:
+    peers, share = float(params["peers"]), float(params["share"])
+    return peers / 40 + (peers * peers * share / 1_000 if params["routing"] == "flood" else 0)
+
+
+ENTRIES = [
+    Entry(
+        id="pulsar-flood",
+        title="A tree against the naive flood",
+        claim="A flood reaches everybody, whoever has asked. A tree carries an event over exactly "
+        "its links, one per member, so it sends fewer messages per notification everywhere; and "
+        "where at most a quarter of the peers is subscribed, also with everything that keeps the "
+        "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
+        "holds is told.",
+        simulation=f"{flood.__name__}:run",
+        points=points,
+        seeds={"quick": 1, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            MISSED: "Nothing is lost on the way here.",
+            EXACT: "Members and rendezvous, less one, for each event; and a question and an answer "
+            "where the publisher is outside.",
+            PAYLOAD: "Cheaper means: fewer.",
+            MINORITY_MESSAGES: "Cheaper means: fewer.",
+            MINORITY_BYTES: "Cheaper means: fewer.",
+        },
+        figure=figure,
+        seconds=seconds,
+    )
+]

@@ -1,0 +1,166 @@
+"""pulsar-late: a late subscriber reads everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from weft.lab.experiment import Entry, Params, Size
+from weft.lab.experiments import _pulsar
+from weft.lab.figures import BLACK, panels, table
+from weft.lab.pulsar import late
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+EVENTS = {"quick": (100, 600), "full": (100, 1_000, 5_000)}
+REAL_EVENTS = {"quick": (600,), "full": (1_000, 5_000)}
+COLUMNS = columns(
+    how=TEXT,
+    routing=TEXT,
+    events=SMALL,
+    lacking=WHOLE,
+    misplaced=WHOLE,
+    same=TRUTH,
+    waited_s=NUMBER,
+    read_s=NUMBER,
+    read_s_allowed=NUMBER,
+    cpu_s=NUMBER,
+    messages=NUMBER,
+    messages_allowed=NUMBER,
+)
+LACKING = "events that the latecomer lacks"
+MISPLACED = "events it got twice or before a parent"
+DIFFERENT = "latecomers whose stream differs from the others'"
+TIME = "reading time over the time allowed, the most"
+MESSAGES = "messages over those allowed, the most"
+
+
+def points(size: Size) -> list[Params]:
+    routings = _pulsar.ROUTINGS[: 3 if size == "full" else 2]
+    simulated = [
+        {"how": "machines", "routing": routing, "events": events}
+        for routing in routings
+        for events in EVENTS[size]
+    ]
+    real = [
+        {"how": "network", "routing": routing, "events": events}
+        for routing in (routings if size == "full" else ("pulsarcast",))
+        for events in REAL_EVENTS[size]
+    ]
+    return [*simulated, *real]
+
+
+def replayed(rows: DataFrame) -> DataFrame:
+    """Per seed: what is asked, over all runs; of time and messages, the worst."""
+    simulated = F.col("how") == "machines"
+    time = F.col("read_s") / F.col("read_s_allowed")
+    messages = F.col("messages") / F.col("messages_allowed")
+    return rows.groupBy("seed").agg(
+        F.sum("lacking").alias("lacking"),
+        F.sum("misplaced").alias("misplaced"),
+        F.sum((~F.col("same")).cast("int")).alias("different"),
+        F.max(F.when(simulated, time)).alias("time"),
+        F.max(F.when(simulated, messages)).alias("messages"),
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    titles = {
+        "lacking": LACKING,
+        "misplaced": MISPLACED,
+        "different": DIFFERENT,
+        "time": TIME,
+        "messages": MESSAGES,
+    }
+    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 0.0))
+    asked |= {"time": (AT_MOST, 1.0), "messages": (AT_MOST, 1.0)}
+    told = {
+        "waited_s": "seconds until the first event",
+        "per_event": "milliseconds per event, all of it together",
+        "rate": "events a second, all of it together",
+        "cpu": "microseconds of CPU time per event, at both ends",
+    }
+    groups = ("how", "routing", "events")
+    who = F.format_string(
+        "%s, %s, %d events; ",
+        F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
+        F.col("routing"),
+        F.col("events"),
+    )
+    whole = F.col("waited_s") + F.col("read_s")
+    wide = rows.withColumns(
+        {
+            "per_event": 1_000 * whole / F.col("events"),
+            "rate": F.col("events") / whole,
+            "cpu": 1e6 * F.col("cpu_s") / F.col("events"),
+        }
+    )
+    return together(
+        rows.transform(replayed).transform(numbers(titles, asked)),
+        wide.transform(numbers(told, by=groups, prefix=who)),
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    groups = ("how", "routing", "events")
+    names = ("waited_s", "read_s", "read_s_allowed")
+    means = table(
+        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
+    )
+    drawing, [simulated, real] = panels(columns=2)
+    for panel, how in ((simulated, "machines"), (real, "network")):
+        for routing in _pulsar.ROUTINGS:
+            some = means[(means["how"] == how) & (means["routing"] == routing)]
+            if not len(some):
+                continue
+            style = {**_pulsar.style(routing), "label": _pulsar.NAMES[routing]}
+            panel.plot(some["events"], 1e3 * (some["waited_s"] + some["read_s"]), **style)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xlabel("events in the topic")
+        panel.set_ylabel("milliseconds until all are read")
+    bound = means[(means["how"] == "machines") & (means["routing"] == "tera")]
+    dashes: Any = {"color": BLACK, "ls": "--", "lw": 1, "label": "pages of 256 events, 40 ms each"}
+    simulated.plot(bound["events"], 1e3 * bound["read_s_allowed"], **dashes)
+    simulated.set_title("simulated, a round trip takes 40 ms")
+    real.set_title("real peers on loopback")
+    simulated.legend()
+    real.legend()
+    return drawing
+
+
+def seconds(params: Params) -> float:
+    return 0.5 + float(params["events"]) / (900 if params["how"] == "machines" else 1_200)
+
+
+ENTRIES = [
+    Entry(
+        id="pulsar-late",
+        title="A late subscriber reads the whole history",
+        claim="Whoever subscribes since the beginning gets every event of the past and every live "
+        "one, once each, parents first, and ends with the same stream as everybody else, at a "
+        "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
+        "signature and CID checked, stores on disk) is told.",
+        simulation=f"{late.__name__}:run",
+        points=points,
+        seeds={"quick": 1, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            LACKING: "All members have everything.",
+            MISPLACED: "Pages come in the stream's order, and what is live waits for its parents.",
+            DIFFERENT: "A stream is a set of events with one order.",
+            TIME: "From the first event to the last of the past: a round trip per page, and two "
+            "more for pages that are cut short by live events or empty.",
+            MESSAGES: "A question and an answer per page, and for two more pages.",
+        },
+        figure=figure,
+        seconds=seconds,
+    )
+]

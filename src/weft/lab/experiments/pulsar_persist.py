@@ -1,0 +1,178 @@
+"""pulsar-persist: copies of events, and what survives a crash."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from weft.lab.experiment import Entry, Params, Size
+from weft.lab.figures import colour, marker, panels, table
+from weft.lab.pulsar import persist
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
+from weft.pipeline.transforms import Bound, numbers, together
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import Column, DataFrame
+
+
+CHANCES = {"quick": (0.0, 0.1, 0.5), "full": (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)}
+CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
+COLUMNS = columns(
+    p=NUMBER,
+    crash=NUMBER,
+    peers=SMALL,
+    subscribers=SMALL,
+    event=SMALL,
+    own_copy=TRUTH,
+    copies=SMALL,
+    copies_expected=NUMBER,
+    survived=TRUTH,
+    expected=NUMBER,
+    held=TRUTH,
+    named=TRUTH,
+    found=TRUTH,
+)
+OWN = "events that their publisher provides"
+COPIES = "copies less those expected, over the noise allowed, the most"
+SURVIVAL = "survival less that expected, over the noise allowed, the most"
+FOUND = "found, of the events that a live provider is on record for"
+RIGHT = 0.99
+"""With this chance all points keep to the noise allowed if draws are fair."""
+
+
+def points(size: Size) -> list[Params]:
+    large = {"peers": 60, "subscribers": 30, "events": 60}
+    some = large if size == "full" else {"peers": 24, "subscribers": 12, "events": 24}
+    return [{"p": p, "crash": crash, **some} for p in CHANCES[size] for crash in CRASHES[size]]
+
+
+def deviations(size: Size) -> float:
+    """How many standard deviations are allowed, so that no point of many exceeds them."""
+    tests = 2 * len(points(size))
+    return NormalDist().inv_cdf(1 - (1 - RIGHT) / tests / 2)
+
+
+def agreement(size: Size) -> Any:
+    """Per seed: the largest departures from the closed forms over all points, in units of what is
+    allowed: so many standard deviations, and one event, because numbers are whole."""
+    allowed = deviations(size)
+
+    def transform(rows: DataFrame) -> DataFrame:
+        chance = F.col("expected")
+        others = F.col("subscribers") - 1
+        sums = rows.groupBy("seed", "p", "crash").agg(
+            _off("copies", F.col("copies_expected")).alias("copies_off"),
+            F.sqrt(F.sum(others * F.col("p") * (1 - F.col("p")))).alias("copies_noise"),
+            _off("survived", chance).alias("survived_off"),
+            F.sqrt(F.sum(chance * (1 - chance))).alias("survived_noise"),
+            F.sum(F.col("found").cast("int")).alias("found"),
+            F.sum(F.col("named").cast("int")).alias("named"),
+            F.avg(F.col("own_copy").cast("double")).alias("own"),
+        )
+        return sums.groupBy("seed").agg(
+            F.max(F.col("copies_off") / (1 + allowed * F.col("copies_noise"))).alias("copies"),
+            F.max(F.col("survived_off") / (1 + allowed * F.col("survived_noise"))).alias(
+                "survival"
+            ),
+            (F.sum("found") / F.sum("named")).alias("found"),
+            F.min("own").alias("own"),
+        )
+
+    return transform
+
+
+def _off(name: str, expected: Column) -> Column:
+    return F.abs(F.sum(F.col(name).cast("double") - expected))
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    titles = {"own": OWN, "copies": COPIES, "survival": SURVIVAL, "found": FOUND}
+    asked: dict[str, Bound] = {
+        "own": (AT_LEAST, 1.0),
+        "copies": (AT_MOST, 1.0),
+        "survival": (AT_MOST, 1.0),
+        "found": (AT_LEAST, 0.99),
+    }
+    told = {
+        "copies": "copies at other peers",
+        "survived": "survived without the publisher's copy",
+        "expected": "expected so",
+        "held": "survived",
+        "found": "found by a stranger",
+    }
+    who = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
+    whole = rows.withColumns({name: F.col(name).cast("double") for name in told})
+    return together(
+        rows.transform(agreement(size)).transform(numbers(titles, asked)),
+        whole.transform(numbers(told, by=("p", "crash"), prefix=who)),
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    names = ("copies", "copies_expected", "survived", "expected", "held", "found")
+    means = table(
+        rows.groupBy("p", "crash")
+        .agg(*(F.avg(F.col(name).cast("double")).alias(name) for name in names))
+        .orderBy("p", "crash")
+    )
+    drawing, [copies, survival, found] = panels(columns=3)
+    chances = means.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
+    copies.plot(chances["p"], chances["copies"], ls="none", marker="o", color=colour(0))
+    copies.plot(chances["p"], chances["copies_expected"], ls="--", color=colour(0))
+    copies.set_xlabel("p")
+    copies.set_ylabel("copies of an event at other peers")
+    copies.set_title("dots: counted; dashes: p times the others")
+    for number, (p, some) in enumerate(means.groupby("p")):
+        style: Any = {"color": colour(number), "marker": marker(number), "label": f"p = {p:g}"}
+        x = 100 * some["crash"]
+        survival.plot(x, 100 * some["survived"], ls="none", **style)
+        survival.plot(x, 100 * some["expected"], ls="--", color=colour(number), lw=1.1)
+        found.plot(x, 100 * some["found"], **style)
+        found.plot(x, 100 * some["held"], ls=":", color=colour(number), lw=1.1)
+    survival.set_ylabel("events with a copy left, %")
+    survival.set_title("publishers' own copies not counted; dashes: expected")
+    found.set_ylabel("events that a stranger finds, %")
+    found.set_title("by the DHT; dotted: with a provider left")
+    for panel in (survival, found):
+        panel.set_xlabel("crashed at once, %")
+        panel.set_xticks(np.unique(100 * means["crash"]))
+        panel.set_ylim(-4, 104)
+    found.legend(loc="lower left")
+    return drawing
+
+
+def seconds(params: Params) -> float:
+    events = float(params["peers"] * params["events"])
+    return events * (1 + 4 * float(params["p"])) / 3_000
+
+
+ENTRIES = [
+    Entry(
+        id="pulsar-persist",
+        title="Events outlive their publishers",
+        claim="A publisher provides its events. Where each other peer on the way does so, too, "
+        "with probability p, an event has p "
+        "copies for each of them, and one of these survives a crash with the chance "
+        "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
+        "is found.",
+        simulation=f"{persist.__name__}:run",
+        points=points,
+        seeds={"quick": 1, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            OWN: "That is the rule where events travel by trees.",
+            COPIES: "A binomial number; so many standard deviations that all points keep to them "
+            "with a chance of 0.99, and one copy more, because numbers are whole.",
+            SURVIVAL: "The same, of independent draws with the chances expected.",
+            FOUND: "A lookup asks all of the closest peers that are left; one in a hundred may "
+            "fail on tables that name mostly the dead.",
+        },
+        figure=figure,
+        seconds=seconds,
+    )
+]

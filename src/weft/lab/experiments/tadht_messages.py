@@ -1,0 +1,145 @@
+"""tadht-messages: copies of an event, by scheme and size of the topic (Baehni and others, 5, 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.engine.experiments import tadht_events as engine
+from weft.lab.experiment import Entry, Size
+from weft.lab.experiments import _tadht as tadht
+from weft.lab.figures import BLACK, panels, table
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers, together
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+COLUMNS = columns(
+    members=WHOLE,
+    scheme=TEXT,
+    mode=TEXT,
+    k=WHOLE,
+    event=WHOLE,
+    forwarders=WHOLE,
+    payloads=WHOLE,
+    handovers=WHOLE,
+    calls=WHOLE,
+    rounds=WHOLE,
+    missed=WHOLE,
+)
+EXCESS = "largest difference from N_t − 1 copies"
+LOGARITHM = "most copies per member, over ln n + 4"
+FEWER = "push-pull over push, copies in the largest topic"
+_SPARE = 4
+"""The fan-out is ln n + 3, rounded up."""
+
+
+def costs(rows: DataFrame) -> DataFrame:
+    """Per scheme, size and seed: copies per member of who gossips, and how far from N_t − 1."""
+    gossiping = F.when(F.col("scheme").startswith("full"), F.col("members")).otherwise(
+        F.col("forwarders")
+    )
+    handed = F.when(F.col("scheme").startswith("full"), 0).otherwise(
+        F.col("members") - F.col("forwarders")
+    )
+    per_member = (F.col("payloads") - handed) / gossiping
+    found = rows.withColumns({"way": tadht.named(), "group": gossiping, "each": per_member})
+    return found.groupBy("way", "members", "seed").agg(
+        F.max(F.abs(F.col("payloads") - F.col("members") + 1)).alias("excess"),
+        F.max(F.col("each") / (F.log("group") + _SPARE)).alias("logarithm"),
+        F.avg("payloads").alias("payloads"),
+        F.avg(F.col("payloads") / F.col("members")).alias("per_member"),
+        F.avg(F.col("calls") / F.col("members")).alias("calls"),
+        F.avg(F.col("missed") / F.col("members")).alias("missed"),
+    )
+
+
+def summed(found: DataFrame) -> DataFrame:
+    """Per scheme and seed: the worst of all sizes, and the largest size by itself."""
+    return found.groupBy("way", "seed").agg(
+        F.max("excess").alias("excess"),
+        F.max("logarithm").alias("logarithm"),
+        F.max_by("per_member", "members").alias("per_member"),
+        F.max_by("calls", "members").alias("calls"),
+        F.avg("missed").alias("missed"),
+    )
+
+
+def saved(found: DataFrame) -> DataFrame:
+    """Per seed: copies by push-pull over those by push, where everybody gossips."""
+    largest = found.groupBy("way", "seed").agg(F.max_by("payloads", "members").alias("copies"))
+    pulled = F.max(F.when(F.col("way") == "FullGossip, push-pull", F.col("copies")))
+    pushed = F.max(F.when(F.col("way") == "FullGossip", F.col("copies")))
+    return largest.groupBy("seed").agg((pulled / pushed).alias("fewer"))
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    found = rows.transform(costs)
+    totals = found.transform(summed)
+    prefix = F.concat("way", F.lit(": "))
+    exact: dict[str, Bound] = {"excess": (AT_MOST, 0.0)}
+    bounded: dict[str, Bound] = {"logarithm": (AT_MOST, 1.0)}
+    told = {
+        "per_member": "copies per member, largest topic",
+        "calls": "calls per member in rounds of pulling, largest topic",
+        "missed": "share of members an event missed",
+    }
+    trees = totals.where(F.col("way").isin(*tadht.TREES))
+    gossip = totals.where(~F.col("way").isin(*tadht.TREES))
+    return together(
+        trees.transform(numbers({"excess": EXCESS}, exact, by=("way",), prefix=prefix)),
+        gossip.transform(numbers({"logarithm": LOGARITHM}, bounded, by=("way",), prefix=prefix)),
+        found.transform(saved).transform(numbers({"fewer": FEWER}, {"fewer": (AT_MOST, 1.0)})),
+        totals.transform(numbers(told, by=("way",), prefix=prefix)),
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    found = rows.transform(costs).groupBy("way", "members").agg(F.avg("per_member").alias("each"))
+    points = table(found.orderBy("members"))
+    drawing, [panel] = panels()
+    for name in tadht.ORDER:
+        some = points[points["way"] == name]
+        panel.plot(some["members"], some["each"], **tadht.style(name))
+    panel.axhline(1.0, color=BLACK, ls=":", lw=0.9, label="one copy per member")
+    panel.set_xscale("log", base=2)
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("members of the topic")
+    panel.set_ylabel("copies of an event per member")
+    panel.legend()
+    return drawing
+
+
+def _reasons() -> dict[str, str]:
+    trees = {
+        f"{name}: {EXCESS}": "Every member but the publisher is sent the event once: exactly."
+        for name in tadht.TREES
+    }
+    gossip = {
+        f"{name}: {LOGARITHM}": "Each of n members tells ln n + 3 others, rounded up, at most."
+        for name in tadht.ORDER
+        if name not in tadht.TREES
+    }
+    return {**trees, **gossip, FEWER: "Push-pull is there to need fewer copies."}
+
+
+ENTRIES = [
+    Entry(
+        id="tadht-messages",
+        title="Trees send one copy per member, gossip O(log n)",
+        claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
+        "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
+        simulation=f"{engine.__name__}:run",
+        points=engine.points,
+        seeds=engine.SEEDS,
+        columns=COLUMNS,
+        measure=measure,
+        tolerances=_reasons(),
+        figure=figure,
+        seconds=engine.seconds,
+    )
+]

@@ -1,0 +1,117 @@
+"""tadht-rounds: hops until the last member has an event, over log₂ N_t (paper 002, Section 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from weft.engine.experiments import tadht_events as engine
+from weft.lab.experiment import Entry, Size
+from weft.lab.experiments import _tadht as tadht
+from weft.lab.experiments.tadht_messages import COLUMNS
+from weft.lab.figures import BLACK, panels, table
+from weft.pipeline.schemas import AT_MOST
+from weft.pipeline.transforms import Bound, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+SLOPE, SPARE = 1.5, 3.0
+OVER = "most rounds, over 1.5·log₂ N_t + 3"
+JUDGED = (*tadht.PUSHED, *tadht.TREES)
+
+
+def longest(rows: DataFrame) -> DataFrame:
+    """Per scheme, size and seed: the most rounds of any event, and the mean."""
+    return (
+        rows.withColumn("way", tadht.named())
+        .groupBy("way", "members", "seed")
+        .agg(
+            F.max("rounds").cast("double").alias("most"),
+            F.avg("rounds").alias("mean"),
+            F.log2(F.first("members")).alias("doublings"),
+        )
+    )
+
+
+def fitted(found: DataFrame) -> DataFrame:
+    """Per scheme and seed: straight lines through the most and the mean rounds over log₂ N_t."""
+    lines = {}
+    for name in ("most", "mean"):
+        lines[f"{name}_a"] = F.regr_slope(name, "doublings")
+        lines[f"{name}_b"] = F.regr_intercept(name, "doublings")
+    over = F.max(F.col("most") - SLOPE * F.col("doublings") - SPARE)
+    wanted = [column.alias(name) for name, column in lines.items()]
+    return found.groupBy("way", "seed").agg(over.alias("over"), *wanted)
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    titles = {
+        "over": OVER,
+        "most_a": "a of the most rounds ≈ a·log₂ N_t + b",
+        "most_b": "b of the most rounds",
+        "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
+        "mean_b": "b of the mean rounds",
+    }
+    asked: dict[str, Bound] = {"over": (AT_MOST, 0.0)}
+    return (
+        rows.transform(longest)
+        .transform(fitted)
+        .transform(
+            numbers(
+                titles,
+                asked,
+                by=("way",),
+                prefix=F.concat("way", F.lit(": ")),
+                judged_where=F.col("way").isin(*JUDGED),
+            )
+        )
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    found = rows.transform(longest).groupBy("way", "members")
+    points = table(
+        found.agg(F.max("most").alias("most"), F.avg("mean").alias("mean")).orderBy("members")
+    )
+    drawing, axes = panels(columns=2)
+    for panel, column, label in zip(axes, ("most", "mean"), ("most", "mean"), strict=True):
+        for name in tadht.ORDER:
+            some = points[points["way"] == name]
+            panel.plot(some["members"], some[column], **tadht.style(name))
+        sizes = np.unique(points["members"])
+        bound = SLOPE * np.log2(sizes) + SPARE
+        panel.plot(sizes, bound, "--", color=BLACK, lw=0.9, label="1.5·log₂ N_t + 3")
+        panel.set_xscale("log", base=2)
+        panel.set_ylim(0, 1.6 * bound.max())  # with room for the legend
+        panel.set_xlabel("members of the topic")
+        panel.set_ylabel(f"rounds, {label} over events")
+    axes[0].legend(loc="upper left", ncols=2)
+    return drawing
+
+
+ENTRIES = [
+    Entry(
+        id="tadht-rounds",
+        title="Events reach everybody in O(log N_t) rounds",
+        claim="In a topic of N_t members an event is with everybody after at most a·log₂ N_t + b "
+        "rounds, by trees and by push gossip; asked for is 1.5·log₂ N_t + 3. Lines are fitted to "
+        "the most and to the mean number of rounds. Push-pull, whose rounds of pulling come after "
+        "the push, is reported.",
+        simulation=f"{engine.__name__}:run",
+        points=engine.points,
+        seeds=engine.SEEDS,
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            f"{name}: {OVER}": "The bound that is asked for, for every event of every size."
+            for name in JUDGED
+        },
+        figure=figure,
+        seconds=engine.seconds,
+    )
+]
