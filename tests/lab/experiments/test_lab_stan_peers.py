@@ -1,5 +1,5 @@
 """stan-6 and stan-multi: their transforms on small frames, the machines against the engine's
-kernel, and a small swarm of real peers."""
+kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.lab.experiments import stan_6, stan_multi
-from weft.lab.swarm import Swarm, SwarmFailed
 
 
 def means(rows: dict[str, np.ndarray], round_: int) -> tuple[float, float]:
@@ -38,22 +37,6 @@ def test_sharing_an_event_saves_copies_and_loses_nothing() -> None:
         assert found["delivered_twice"] == 0
     assert shared["crossings_most"] == 1
     assert shared["crossings"] < apart["crossings"]
-
-
-def test_a_swarm_of_real_peers_does_a_round_and_ends() -> None:
-    with Swarm(
-        4, 2, {"protocol": {"stan": {"enabled": True, "period_ms": 0, "sample": False}}}
-    ) as swarm:
-        assert len(set(swarm.open())) == 4
-        swarm.subscribe([["/a", "/b"]] * 4)
-        for _ in range(2):
-            swarm.ask("collect")
-        answers = swarm.ask("ranked")
-        assert list(answers) == [0, 1, 2, 3]
-        assert all(set(answer["views"]) == {"/a", "/b"} for answer in answers.values())
-        with pytest.raises(SwarmFailed, match="KeyError"):
-            swarm.ask("nonsense")
-    assert all(part.returncode == 0 for part in swarm._parts)
 
 
 # --- transforms -----------------------------------------------------------------------------------

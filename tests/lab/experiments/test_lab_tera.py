@@ -14,10 +14,10 @@ from frames import frame, only
 from pyspark.sql import SparkSession
 
 import weft
+from weft.lab import costs
 from weft.lab import run as lab
 from weft.lab.experiment import SIZES, Experiment
 from weft.lab.experiments import (
-    _costs,
     tera_3,
     tera_4a,
     tera_4b,
@@ -169,7 +169,7 @@ def test_the_crossing_lies_on_a_straight_line_in_logarithms(spark: SparkSession)
     # From 100 times dearer to 100 times cheaper between rates 0.01 and 1: even at 0.1.
     rows = frame(
         spark,
-        _costs.COLUMNS,
+        costs.COLUMNS,
         [
             row(0.0001, 1e6, 1.0),
             row(0.01, 100.0, 1.0),
@@ -189,10 +189,10 @@ def test_common_numbers_of_costs_leave_out_what_is_by_formula(spark: SparkSessio
     nothing = {"missed": 0, "events_lost": 0, "lookups": 0, "size_estimation": math.nan}
     rows = frame(
         spark,
-        _costs.COLUMNS,
+        costs.COLUMNS,
         [{**simulated, **counted}, {**by_formula, **nothing, "tera": 9.0, "tera_formula": 1.0}],
     )
-    numbers = [column.alias(name) for name, column in _costs.common_numbers().items()]
+    numbers = [column.alias(name) for name, column in costs.common_numbers().items()]
     only(
         rows.groupBy("seed").agg(*numbers),
         exact=0.0,

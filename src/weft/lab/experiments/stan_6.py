@@ -1,12 +1,25 @@
-"""stan-6: logical and physical links on a synthetic grid, simulated and on real peers (Fig. 6)."""
+"""stan-6: logical and physical links on a synthetic grid (StaN 3.3 and 3.4, Fig. 6).
+
+StaN's rounds are run three times over: in the engine's kernel, in the real state machines under the
+simulator, and in real peers on loopback with TLS.
+
+All three start from random views of the sizes that connect the overlays and then run plain
+Algorithm 2, one walk per peer, topic and round. The kernel is told the sizes of topics; the peers
+estimate them. The machines and the real peers get the command for a round at the same moment; when
+a walk comes back is up to the network. A round lasts a second, and on a busy machine until the
+walks of the real peers are back, at most the paper's thirty seconds.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -14,9 +27,9 @@ from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, topic_name
 from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
-from weft.lab.experiment import Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, marker, panels, table
-from weft.lab.swarm import Swarm
+from weft.lab.processes import Json, Status, Swarm
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol import config as c
@@ -30,28 +43,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
 
-
-# --- stan_peers --------------------------------------------------------------------------------
-#
-# StaN's rounds on a synthetic grid, three times over: in the engine's kernel, in the real state
-# machines under the simulator, and in real peers on loopback with TLS (StaN 3.3 and 3.4, Fig. 6).
-#
-# All three start from random views of the sizes that connect the overlays and then run plain
-# Algorithm 2, one walk per peer, topic and round. The kernel is told the sizes of topics; the
-# peers estimate them. The machines and the real peers get the command for a round at the same
-# moment; when a walk comes back is up to the network. A round lasts a second, and on a busy
-# machine until the walks of the real peers are back, at most the paper's thirty seconds.
-
-
+ROUNDS = 8  # paper
+IDEAL = -1
+WAYS = ("engine", "machines", "network")
 ROUND_MS = 1_000  # guess: much longer than a walk takes, here
 ROUND_S_MAX = 30.0  # paper (Section 3.3)
 CYCLE_MS = 5_000  # guess: a hundred peers on two cores keep up with it
 MIX_CYCLES = 8  # measured: Cyclon's views are random by then
 SETTLE_S = 300.0  # guess: real peers that have not found each other by then never will
 
-Rows = dict[str, Any]
-Views = Sequence[Mapping[str, Sequence[Any]]]
-"""By peer and topic: the neighbours."""
+
+# --- points ---------------------------------------------------------------------------------------
+
+
+def points(size: Size) -> list[Params]:
+    same = {"topics": 16, "ttl": 6, "rounds": ROUNDS}
+    if size == "full":
+        return [{"how": how, "nodes": 100, **same} for how in WAYS]
+    few = [("engine", 100), ("machines", 100), ("engine", 40), ("machines", 40), ("network", 40)]
+    return [{"how": how, "nodes": nodes, **same} for how, nodes in few]
+
+
+# --- the simulation -------------------------------------------------------------------------------
 
 
 def settings(ttl: int) -> c.Config:
@@ -70,7 +83,7 @@ def settings(ttl: int) -> c.Config:
     )
 
 
-def run(params: Mapping[str, Any], seed: int) -> Rows:
+def run(params: Params, seed: int) -> Columns:
     """One run on the grid of this seed; `how` is engine, machines or network."""
     grid = draw_grid(Grid(nodes=params["nodes"], topics=params["topics"]), seed)
     how = {"engine": in_engine, "machines": in_machines, "network": in_network}[params["how"]]
@@ -85,10 +98,7 @@ def interests_of(grid: Memberships) -> list[list[str]]:
     return found
 
 
-# --- in the engine ----------------------------------------------------------------------------
-
-
-def in_engine(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
+def in_engine(grid: Memberships, ttl: int, rounds: int, seed: int) -> Columns:
     overlays = stan.overlays_of(grid.topic_of, grid.members)
     asked = (*range(rounds + 1), stan.IDEAL)
     outcome = stan.run(overlays, stan.Config(ttl=ttl, rounds=rounds), seed, asked)
@@ -101,23 +111,9 @@ def in_engine(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
     )
 
 
-# --- in the state machines --------------------------------------------------------------------
-
-
-def in_machines(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
-    interests, config = interests_of(grid), settings(ttl)
+def in_machines(grid: Memberships, ttl: int, rounds: int, seed: int) -> Columns:
     world = World(Network(seed, Conditions()))
-    contacts = [contact_of(seed, peer) for peer in range(grid.peers)]
-    dice = Dice(seed)
-    for contact in contacts:
-        world.add(contact, lambda me=contact: Peer(me, seed, config))  # type: ignore[misc]
-    for peer, node in enumerate(world.nodes):
-        known = [contacts[dice.below("stan.join", peer, peer)]] if peer else []
-        world.start(node, known)
-        world.run_until(world.now_ms + 10)
-    for node, topics in zip(world.nodes, interests, strict=True):
-        for topic in topics:
-            world.subscribe(node, Topic(topic))
+    populate(world, interests_of(grid), settings(ttl), seed)
     world.run_until(world.now_ms + MIX_CYCLES * CYCLE_MS)
     found = []
     for round_ in range(rounds + 1):
@@ -128,74 +124,92 @@ def in_machines(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
     return _rows(found)
 
 
+def populate(world: World, interests: list[list[str]], config: c.Config, seed: int) -> None:
+    """Peers that join one after the other, each through an earlier one, and then subscribe."""
+    contacts = [contact_of(seed, peer) for peer in range(len(interests))]
+    dice = Dice(seed)
+    for contact in contacts:
+        world.add(contact, partial(Peer, contact, seed, config))
+    for peer, node in enumerate(world.nodes):
+        world.start(node, [contacts[dice.below("stan.join", peer, peer)]] if peer else [])
+        world.run_until(world.now_ms + 10)
+    for node, topics in zip(world.nodes, interests, strict=True):
+        for topic in topics:
+            world.subscribe(node, Topic(topic))
+
+
 def _views_of(machine: object) -> dict[str, list[PeerId]]:
     assert isinstance(machine, Peer)
     return {topic: list(state.stan.entries) for topic, state in machine.tera.topics.items()}
 
 
-# --- on a network -----------------------------------------------------------------------------
+def in_network(grid: Memberships, ttl: int, rounds: int, seed: int) -> Columns:
+    return asyncio.run(_in_network(grid, settings(ttl), rounds))
 
 
-def in_network(grid: Memberships, ttl: int, rounds: int, seed: int) -> Rows:
-    interests, config = interests_of(grid), settings(ttl)
+async def _in_network(grid: Memberships, config: c.Config, rounds: int) -> Columns:
     chosen = {
         "network": {"idle_ms": 120_000},  # connections of exchanges are used again
         "protocol": {"cyclon": vars(config.cyclon), "stan": vars(config.stan)},
     }
-    with Swarm(grid.peers, processes=4, settings=chosen) as swarm:
-        swarm.open()
-        swarm.subscribe(interests)
-        _wait_until_mixed(swarm, grid)
-        found = []
+    found = []
+    async with Swarm(grid.peers, 4, config=chosen) as swarm:
+        await swarm.open(0, 1)
+        await swarm.open(1, grid.peers)
+        await swarm.subscribe(dict(enumerate(interests_of(grid))))
+        await _until_mixed(swarm, grid)
         for round_ in range(rounds + 1):
-            swarm.ask("collect")  # the first one only draws the views
-            views = _after_round(swarm) if round_ else swarm.ask("ranked")
-            found.append((round_, *_sizes([answer["views"] for answer in views.values()])))
+            await swarm.ask_all("collect")  # the first one only draws the views
+            status = await (_after_round(swarm) if round_ else swarm.status())
+            views = [_topics(each, "ranked") for each in status.values()]
+            found.append((round_, *_sizes(views)))
     return _rows(found)
 
 
-def _after_round(swarm: Swarm) -> dict[int, Any]:
-    """The peers' views when a second has passed and the walks are back."""
+def _topics(status: Status, name: str) -> dict[str, Json]:
+    """One thing that a peer tells of each of its topics."""
+    return {topic: state[name] for topic, state in status["topics"].items()}
+
+
+async def _after_round(swarm: Swarm) -> dict[int, Status]:
+    """The peers' status when a second has passed and the walks are back."""
     deadline = time.monotonic() + ROUND_S_MAX
     while True:
-        time.sleep(ROUND_MS / 1e3)
-        answers: dict[int, Any] = swarm.ask("ranked")
-        waiting = sum(answer["walks"] for answer in answers.values())
+        await asyncio.sleep(ROUND_MS / 1e3)
+        status = await swarm.status()
+        waiting = sum(sum(_topics(each, "walks").values()) for each in status.values())
         if not waiting or time.monotonic() > deadline:
-            return answers
+            return status
 
 
-def _wait_until_mixed(swarm: Swarm, grid: Memberships) -> None:
-    """Wait until everyone's view is at least half full (exchanges under way always leave gaps),
-    then some cycles more."""
+async def _until_mixed(swarm: Swarm, grid: Memberships) -> None:
+    """Wait until every view is at least half full (exchanges under way always leave gaps), then
+    some cycles more."""
     room = c.Cyclon().view_size
     sizes = {topic_name(topic): int(size) for topic, size in enumerate(grid.sizes())}
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
-        answers = swarm.ask("ranked").values()
+        status = await swarm.status()
         if all(
-            2 * known >= min(room, sizes[topic] - 1)
-            for answer in answers
-            for topic, known in answer["known"].items()
+            2 * len(view) >= min(room, sizes[topic] - 1)
+            for each in status.values()
+            for topic, view in _topics(each, "view").items()
         ):
-            time.sleep(MIX_CYCLES * CYCLE_MS / 1e3)
+            await asyncio.sleep(MIX_CYCLES * CYCLE_MS / 1e3)
             return
-        time.sleep(0.5)
+        await asyncio.sleep(0.5)
     raise TimeoutError(f"the topics' overlays have not formed within {SETTLE_S:.0f} s")
 
 
-# --- rows -------------------------------------------------------------------------------------
-
-
-def _sizes(views: Views) -> tuple[list[int], list[int]]:
+def _sizes(views: Sequence[Mapping[str, Sequence[Json]]]) -> tuple[list[int], list[int]]:
     """Logical and physical view sizes, by peer."""
     logical = [sum(len(view) for view in mine.values()) for mine in views]
     physical = [len({other for view in mine.values() for other in view}) for mine in views]
     return logical, physical
 
 
-def _rows(rounds: Sequence[tuple[int, Any, Any]]) -> Rows:
-    peers = len(rounds[0][1])
+def _rows(rounds: Sequence[tuple[int, npt.ArrayLike, npt.ArrayLike]]) -> Columns:
+    peers = len(np.asarray(rounds[0][1]))
     return {
         "round": np.repeat([round_ for round_, _, _ in rounds], peers).astype(np.int32),
         "node": np.tile(np.arange(peers, dtype=np.int32), len(rounds)),
@@ -204,9 +218,13 @@ def _rows(rounds: Sequence[tuple[int, Any, Any]]) -> Rows:
     }
 
 
-ROUNDS = 8  # paper
-IDEAL = -1
-WAYS = ("engine", "machines", "network")
+def seconds(params: Params) -> float:
+    return {"engine": 1.0, "machines": 5.0, "network": 120.0}[params["how"]]
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
 COLUMNS = columns(
     how=TEXT, nodes=SMALL, rounds=SMALL, round=SMALL, node=SMALL, lvs=WHOLE, pvs=WHOLE
 )
@@ -222,14 +240,6 @@ and walks on one grid (30 draws on each of three grids: 1.4 to 1.5 %)."""
 SIZES_OFF = 0.02
 """measured: real peers estimate how large topics are; their logical views are 0.3 to 3 % off, and
 what that does to the ratio of the views is less."""
-
-
-def points(size: Size) -> list[Params]:
-    same = {"topics": 16, "ttl": 6, "rounds": ROUNDS}
-    if size == "full":
-        return [{"how": how, "nodes": 100, **same} for how in WAYS]
-    few = [("engine", 100), ("machines", 100), ("engine", 40), ("machines", 40), ("network", 40)]
-    return [{"how": how, "nodes": nodes, **same} for how, nodes in few]
 
 
 def by_round(rows: DataFrame) -> DataFrame:
@@ -312,6 +322,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- the picture ----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     largest = F.max("nodes").over(Window.partitionBy("how"))
     shown = rows.where("round >= 0").withColumn("largest", largest).where("nodes = largest")
@@ -335,8 +348,7 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def seconds(params: Params) -> float:
-    return {"engine": 1.0, "machines": 5.0, "network": 120.0}[params["how"]]
+# --- the claim ------------------------------------------------------------------------------------
 
 
 ENTRIES = [

@@ -1,30 +1,34 @@
-"""stan-multi: one event in several topics, with and without shared dissemination."""
+"""stan-multi: one event in several topics, with and without shared dissemination (StaN 2.1).
+
+The real state machines run under the simulator. Peers of a synthetic grid find each other and their
+links; then subscribers publish events, each in several topics of theirs: once as one event in all
+of them, once as one event for each. What is counted are events with their payload, by the
+connection that they cross.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import PeerId, Topic
-from weft.lab.experiment import Entry, Params, Size
-from weft.lab.experiments.stan_6 import interests_of
+from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiments.stan_6 import interests_of, populate
 from weft.lab.figures import colour, panels, table
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.peer import Peer
 from weft.protocol.recent import Repair
 from weft.protocol.twins import Again
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Network
-from weft.sim.node import Node, contact_of
+from weft.sim.node import Node
 from weft.sim.world import World
 
 if TYPE_CHECKING:
@@ -32,19 +36,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-# --- stan_shared -------------------------------------------------------------------------------
-#
-# Events in several topics: what crosses the connections between peers, with and without sharing
-# (StaN 2.1, the dissemination management), in the real state machines under the simulator.
-#
-# Peers of a synthetic grid find each other and their links; then subscribers publish events, each
-# in several topics of theirs: once as one event in all of them, once as one event for each. What
-# is counted are events with their payload, by the connection that they cross.
-
-
 SETTLE_MS = 300_000  # measured: links have found their places by then
 WARM_EVENTS = 200  # guess: enough to shape every topic's tree
 GAP_MS = 500  # guess: an event has reached everyone before the next one
+
+
+# --- points ---------------------------------------------------------------------------------------
+
+
+def points(size: Size) -> list[Params]:
+    same = {"topics": 16, "parts": 3}
+    larger = {"nodes": 100, "events": 300} if size == "full" else {"nodes": 50, "events": 80}
+    return [
+        {"stan": stan, "together": shared, **larger, **same}
+        for stan in (True, False)
+        for shared in (True, False)
+    ]
+
+
+# --- the simulation -------------------------------------------------------------------------------
 
 
 class CountingWorld(World):
@@ -67,7 +77,7 @@ class CountingWorld(World):
                 self.crossings[event.payload, ends] += 1
 
 
-def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run(params: Params, seed: int) -> Columns:
     """One run; rows are the connections that carried an event, one row per event and connection
     class: how many crossings it saw."""
     grid = draw_grid(Grid(nodes=params["nodes"], topics=params["topics"]), seed)
@@ -75,7 +85,7 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     dice = Dice(seed)
     config = c.Config(stan=c.Stan(enabled=params["stan"]))
     world = CountingWorld(Network(seed, Conditions()))
-    _populate(world, interests, config, seed, dice)
+    populate(world, interests, config, seed)
     world.run_until(world.now_ms + SETTLE_MS)
     for number in range(WARM_EVENTS):
         _publish(world, interests, dice, number, params["together"], params["parts"])
@@ -88,20 +98,6 @@ def run(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     ]
     world.run_until(world.now_ms + 20_000)
     return _counted(world, before, events)
-
-
-def _populate(
-    world: World, interests: list[list[str]], config: c.Config, seed: int, dice: Dice
-) -> None:
-    contacts = [contact_of(seed, peer) for peer in range(len(interests))]
-    for contact in contacts:
-        world.add(contact, lambda me=contact: Peer(me, seed, config))  # type: ignore[misc]
-    for peer, node in enumerate(world.nodes):
-        world.start(node, [contacts[dice.below("stan.join", peer, peer)]] if peer else [])
-        world.run_until(world.now_ms + 10)
-    for node, topics in zip(world.nodes, interests, strict=True):
-        for topic in topics:
-            world.subscribe(node, Topic(topic))
 
 
 def _publish(
@@ -121,7 +117,7 @@ def _publish(
     return len(topics)
 
 
-def _counted(world: CountingWorld, before: int, events: list[int]) -> dict[str, Any]:
+def _counted(world: CountingWorld, before: int, events: list[int]) -> Columns:
     per_link = np.array(list(world.crossings.values()), np.int64)
     delivered = world.record.deliveries[before:]
     notes = Counter((d.peer, d.topic, d.event.payload) for d in delivered)
@@ -146,6 +142,9 @@ def _counted(world: CountingWorld, before: int, events: list[int]) -> dict[str, 
     }
 
 
+# --- what is measured -----------------------------------------------------------------------------
+
+
 COLUMNS = columns(
     nodes=SMALL,
     stan=TRUTH,
@@ -166,16 +165,6 @@ ONCE = "shared: copies of an event per connection it crosses"
 MISSED = "notifications missing or doubled"
 SAVED = "copies saved by sharing, with StaN's links"
 MORE = "copies with StaN's links over copies with random links, both shared"
-
-
-def points(size: Size) -> list[Params]:
-    same = {"topics": 16, "parts": 3}
-    larger = {"nodes": 100, "events": 300} if size == "full" else {"nodes": 50, "events": 80}
-    return [
-        {"stan": stan, "together": shared, **larger, **same}
-        for stan in (True, False)
-        for shared in (True, False)
-    ]
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -223,6 +212,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- the picture ----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     means = table(
         rows.groupBy("stan", "together").agg(
@@ -244,6 +236,9 @@ def figure(rows: DataFrame) -> Figure:
         panel.grid(visible=False, axis="x")
     axes[0].legend(loc="upper left", ncols=2)
     return drawing
+
+
+# --- the claim ------------------------------------------------------------------------------------
 
 
 ENTRIES = [
