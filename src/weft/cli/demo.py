@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from weft.demo import report  # noqa: F401  (what is missing here is said before anything runs)
     from weft.demo.output import Output
     from weft.demo.show import Plan, Show
     from weft.lab.progress import Phases

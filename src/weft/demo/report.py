@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from weft.demo import charts
+from weft.demo import figures
+from weft.demo.figures import STYLE, Picture, duration
 from weft.demo.show import Outcome
-from weft.demo.svg import STYLE, Picture, duration
-from weft.demo.traffic import Traffic
+from weft.demo.traffic import Traffic, way_of
 from weft.demo.verdict import events_of, explain
 
 _PAGE_STYLE = """
@@ -45,7 +45,7 @@ code { font-size: 0.9em; }
 
 def overlay(outcome: Outcome, traffic: Traffic) -> Picture:
     """The picture of all peers, their links and the way of one event."""
-    return charts.overlay(outcome.status, charts.way_of(traffic))
+    return figures.overlay(outcome.status, way_of(traffic))
 
 
 def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
@@ -58,7 +58,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
         if event in outcome.published and peer != publication.peer:
             outside = publication.peer not in subscribers[publication.topic]
             parts[outside].append((received_ns - outcome.published[event][0]) / 1e6)
-    figures = [
+    shown = [
         _figure(
             "The weft, and the way of one event",
             "Every peer with its links; a thicker line serves more topics over one connection. "
@@ -74,19 +74,19 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
             "How long it took",
             "From publish to notification, all on this machine. Whoever is not subscribed looks "
             "an access point up first, which takes longer the first time.",
-            charts.latency(*parts),
+            figures.latency(*parts),
         ),
         _figure(
             "Who worked how much",
             "Messages that each peer sent while events were published: payload carries events, "
             "control serves their spreading, maintenance keeps the overlays alive.",
-            charts.load(traffic, outcome.workload.interests),
+            figures.load(traffic, outcome.workload.interests),
         ),
         _figure(
             "Who is interested in what",
             "Popular topics have more subscribers and more events; peers with one topic in "
             "common are likely to share more.",
-            charts.interests(outcome.workload),
+            figures.interests(outcome.workload),
         ),
         _kinds(summary),
         _measured(summary),
@@ -96,7 +96,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>weft demo</title><style>{STYLE}{_PAGE_STYLE}</style></head><body><main>"
         f"{_head(outcome, summary)}{_tiles(summary)}"
-        f'<div class="figures">{"".join(figures)}</div>{_foot(summary)}</main></body></html>\n'
+        f'<div class="figures">{"".join(shown)}</div>{_foot(summary)}</main></body></html>\n'
     )
 
 

@@ -24,7 +24,7 @@ GREY = "#9a9a9a"
 BLACK = "#1a1a1a"
 PANEL_INCHES = (5.0, 3.6)
 
-_STYLE: Any = {
+_STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
     "font.size": 10,
@@ -48,9 +48,9 @@ _STYLE: Any = {
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in the house style."""
-    import matplotlib as mpl  # noqa: PLC0415  (only where something is drawn)
+    from matplotlib import style  # noqa: PLC0415  (only where something is drawn)
 
-    with mpl.rc_context(_STYLE):
+    with style.context(_STYLE):
         yield
 
 

@@ -38,7 +38,7 @@ from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import Settings, World, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, colour, panels, table
-from weft.lab.simulation import rank_correlation, workload
+from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
 
@@ -133,16 +133,11 @@ def _columns(
         "active": held.topics,
         "cycles": world.cycle,
         "mean_expected": params["peers"] * min(params["table_size"], held.topics) / held.topics,
-        "mean": float(snapshot.mean()),
-        "spread": float(snapshot.std() / snapshot.mean()),
         "spread_floor": single,
-        "spread_average": float(average.std() / average.mean()),
         "spread_average_floor": floor_of_average(
             single, _SNAPSHOTS[params["zipf"]], math.exp(-apart)
         ),
-        "rank_correlation": rank_correlation(snapshot, sizes),
         "rank_correlation_noise": 1.0 / math.sqrt(held.topics - 1),
-        "size_messages": world.counts.size,
     }
 
 

@@ -13,22 +13,20 @@ own, under which peers with more subscriptions send more, in the general overlay
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.core.layout import Array
 from weft.engine.tera.events import Events, random_peers
 from weft.engine.tera.world import Settings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, colour, panels, table
-from weft.lab.simulation import rank_correlation, workload
+from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked
-from weft.rules.sizing import visits_expected, visits_for
+from weft.rules.sizing import visits_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,29 +51,6 @@ def points(zipf: float, size: Size) -> list[Params]:
 # --- the simulation -------------------------------------------------------------------------------
 
 
-def general_bound(params: Params, walked: float, mean: float) -> float:
-    """How large max/mean of the general load may be by chance; 1.06 at the paper's size.
-
-    Over a run of c cycles, a peer's messages vary by the sum of
-    - advertisements received: c·D/T, as if thrown at random; and as many again in proportion
-      as in-degrees drift (std 1.5 of 20, over about 20 cycles);
-    - being asked: in each exchange 2·L entries change hands, V/N of them duplicates, of which
-      one copy is lost and another kept, so entries naming a peer drift by 4·L·V/N per cycle;
-      each entry is one question, two messages;
-    - walks that pass by, two messages each: `walked` of them per event, over all peers.
-    The largest of N loads lies about sqrt(2·ln N) deviations above the mean; half a deviation
-    is added for its own scatter.
-    """
-    cycles, peers = params["cycles"], params["peers"]
-    usual = Settings()
-    adverts = cycles * usual.advertise_to / usual.advertise_every
-    drift = (adverts * 1.5 / usual.view_size) ** 2 * 2 * 20 / cycles
-    asked = 2 * 1.5**2 + cycles * 4 * usual.shuffle_length * usual.view_size / peers
-    walks = cycles * walked / peers
-    deviation = math.sqrt(adverts + drift + 4 * asked + 4 * walks)
-    return 1.0 + (math.sqrt(2.0 * math.log(peers)) + 0.5) * deviation / mean
-
-
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
@@ -96,25 +71,14 @@ def run(params: Params, seed: int) -> Columns:
     general, extra, topic = world.general_load, world.extra_load, world.topics.handled
     assert general is not None and extra is not None and topic is not None
     of_topics = np.bincount(held.members, weights=topic, minlength=held.peers)
-    subscriptions = held.per_peer()
-    walked = visits_expected(params["table_size"], held.topics, settings.visits, settings.walks)
     return {
         "peer": np.arange(held.peers),
-        "subscriptions_held": subscriptions,
+        "subscriptions_held": held.per_peer(),
         "general": general,
         "general_single": general + extra,
         "topic": of_topics.astype(np.int64),
-        "general_max_to_mean": _max_to_mean(general),
-        "general_max_to_mean_bound": general_bound(params, walked, float(general.mean())),
-        "general_single_max_to_mean": _max_to_mean(general + extra),
-        "rank_correlation": rank_correlation(general + of_topics, subscriptions),
-        "rank_correlation_single": rank_correlation(general + extra + of_topics, subscriptions),
         "events_lost": events.totals.lost,
     }
-
-
-def _max_to_mean(load: Array) -> float:
-    return float(load.max() / load.mean())
 
 
 def seconds(params: Params) -> float:

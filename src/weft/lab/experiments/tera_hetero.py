@@ -31,7 +31,7 @@ from weft.engine.tera.events import Events, random_peers
 from weft.engine.tera.world import Settings, World, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, marker, panels, plain_log, table
-from weft.lab.simulation import rank_correlation, workload
+from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked, together
 from weft.rules.draw import absorb, stream_of
@@ -104,7 +104,6 @@ def run(params: Params, seed: int) -> Columns:
     assert world.general_load is not None and world.topics.handled is not None
     of_topics = np.bincount(held.members, weights=world.topics.handled, minlength=held.peers)
     forwarded = np.bincount(held.members, weights=events.flood.forwarded, minlength=held.peers)
-    load = world.general_load + of_topics
     return {
         "peer": np.arange(held.peers),
         "capacity": capacity,
@@ -113,22 +112,9 @@ def run(params: Params, seed: int) -> Columns:
         "topic": of_topics.astype(np.int64),
         "forwarded": forwarded.astype(np.int64),
         "access_point_for": _entries_naming(world),
-        **_against(capacity, load, "load"),
-        **_against(capacity, forwarded, "forwarded"),
         "delivery": events.flood.notified / max(1, events.totals.expected),
         "events_lost": events.totals.lost,
         "messages": world.counts.total(),
-    }
-
-
-def _against(capacity: Array, load: Array, name: str) -> Columns:
-    """How a load goes with capacity."""
-    busy = load / capacity
-    weakest = capacity <= np.quantile(capacity, 0.1)
-    return {
-        f"{name}_rank_correlation": rank_correlation(load, capacity),
-        f"{name}_jain": float(busy.sum() ** 2 / (len(busy) * (busy**2).sum())),
-        f"{name}_weakest_to_mean": float(busy[weakest].mean() / busy.mean()),
     }
 
 
