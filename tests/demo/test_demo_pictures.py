@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.demo import figures
-from weft.demo.summary import percentile
+from weft.demo.output import percentile
 from weft.sim.workload import draw_workload
 
 SVG = "{http://www.w3.org/2000/svg}"

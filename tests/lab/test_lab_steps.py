@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.lab.steps import Steps
+from weft.lab.progress import Steps
 from weft.lab.stoppable import Stopped, Stopping, stoppable
 
 

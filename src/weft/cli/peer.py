@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli import notes
+from weft.cli import output
 from weft.cli.parser import maybe_host_port, topic
 from weft.cli.settings import (
     config_of,
@@ -110,4 +110,4 @@ async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
     print(f"weft: subscribed to {subscription.topic} ({subscription.outcome})", file=sys.stderr)
     async for note in subscription:
         several = len(args.subscribe) > 1 or bool(args.hierarchy)
-        notes.show(notes.fields_of(note), as_json=args.json, with_topic=several)
+        output.show(output.fields_of(note), as_json=args.json, with_topic=several)

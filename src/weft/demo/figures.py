@@ -195,7 +195,7 @@ def latency(inside: Sequence[float], outside: Sequence[float]) -> Picture:
     top = 1.22 * base.max()
     panel.set_ylim(0, top)
     for share, name, height in ((0.5, "half", 0.93), (0.99, "99 %", 0.99)):
-        value = max(every[max(0, math.ceil(len(every) * share) - 1)], edges[0])
+        value = max(np.quantile(every, share, method="inverted_cdf"), edges[0])
         panel.axvline(value, 0, height, color=_LIGHT["ink"], lw=1, ls=(0, (3, 3)), alpha=0.6)
         late = value > math.sqrt(edges[0] * edges[-1])
         text = f" {name} within {duration(value)} "

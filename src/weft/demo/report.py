@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from weft.demo import figures
 from weft.demo.figures import STYLE, Picture, duration
+from weft.demo.output import Summary
 from weft.demo.show import Outcome
 from weft.demo.traffic import Traffic, way_of
 from weft.demo.verdict import events_of, explain
@@ -48,7 +48,7 @@ def overlay(outcome: Outcome, traffic: Traffic) -> Picture:
     return figures.overlay(outcome.status, way_of(traffic))
 
 
-def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
+def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
     """The whole page."""
     events = events_of(outcome.workload)
     subscribers = outcome.workload.subscribers()
@@ -100,7 +100,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
     )
 
 
-def _head(outcome: Outcome, summary: dict[str, Any]) -> str:
+def _head(outcome: Outcome, summary: Summary) -> str:
     expected, delivered = summary["notifications_expected"], summary["notifications_delivered"]
     if summary["all_delivered"]:
         kind, text = "good", f"All {expected:,} notifications arrived, each once"
@@ -118,7 +118,7 @@ def _head(outcome: Outcome, summary: dict[str, Any]) -> str:
     )
 
 
-def _tiles(summary: dict[str, Any]) -> str:
+def _tiles(summary: Summary) -> str:
     latency = summary["latency_ms"]
     tiles = [
         (f"{summary['events']:,}", "events published"),
@@ -152,7 +152,7 @@ def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> s
     return f"<figure{kind}><h2>{title}</h2><p>{text}</p>{picture.render()}</figure>"
 
 
-def _kinds(summary: dict[str, Any]) -> str:
+def _kinds(summary: Summary) -> str:
     rows = "".join(
         f"<tr><td>{escape(kind)}</td><td>{count:,}</td></tr>"
         for kind, count in summary["messages_by_kind"].items()
@@ -164,7 +164,7 @@ def _kinds(summary: dict[str, Any]) -> str:
     )
 
 
-def _measured(summary: dict[str, Any]) -> str:
+def _measured(summary: Summary) -> str:
     """What the pipeline found in the traces, if it was asked."""
     if "measured" not in summary:
         return ""
@@ -190,7 +190,7 @@ def _show_long(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
-def _foot(summary: dict[str, Any]) -> str:
+def _foot(summary: Summary) -> str:
     phases = ", ".join(
         f"{name} {seconds:.1f} s" for name, seconds in summary["duration_s_by_phase"].items()
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from weft.engine.tera.world import Settings
-from weft.lab.figures import colour, marker, table
+from weft.lab.figures import Table, colour, look, marker, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 
@@ -109,7 +109,7 @@ ASKED: dict[str, Bound] = {"exact": (AT_MOST, 1e-9), "missed": (AT_MOST, 0.0)}
 # --- pictures -------------------------------------------------------------------------------------
 
 
-def means(rows: DataFrame, x: str) -> Any:
+def means(rows: DataFrame, x: str) -> Table:
     """The mean over seeds of every cost, by x."""
     costs = ["tera", "flooding", "tera_formula", "flooding_formula", *KINDS]
     found = rows.groupBy(x).agg(
@@ -118,20 +118,19 @@ def means(rows: DataFrame, x: str) -> Any:
     return table(found.orderBy(x))
 
 
-def line(panel: Axes, points: Any, x: str, y: str, number: int, label: str) -> None:
+def line(panel: Axes, points: Table, x: str, y: str, number: int, label: str) -> None:
     """A simulated line with its formula dashed in black."""
     panel.plot(points[x], points[y], color=colour(number), marker=marker(number), label=label)
     panel.plot(points[x], points[f"{y}_formula"], "--", color="black", lw=0.9)
 
 
-def by_kind(panel: Axes, points: Any, x: str, *, legend: bool = True) -> None:
+def by_kind(panel: Axes, points: Table, x: str, *, legend: bool = True) -> None:
     """TERA's messages, split."""
     for number, (kind, label) in enumerate(KINDS.items()):
         some = points[points[kind] > 0]
-        style: Any = {"color": colour(number), "marker": marker(number), "label": label}
+        [drawn] = panel.plot(some[x], some[kind], label=label, **look(number))
         if number == 0:  # may lie under the next one, and shows around it
-            style |= {"lw": 3.6, "ms": 8}
-        panel.plot(some[x], some[kind], **style)
+            drawn.set(lw=3.6, ms=8)
     panel.plot(points[x], points["tera"], color="black", lw=2.2, alpha=0.35, label="all of TERA")
     log_log(panel)
     panel.set_ylabel("messages per notification")

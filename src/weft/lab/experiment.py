@@ -5,10 +5,10 @@ size, the shape of the rows that come back, the numbers that are measured from t
 picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. There are two
 kinds.
 
-An `Entry` names a function of the engine, which runs inside one Spark task: it takes the parameters
-of a point and a seed, and returns columns: arrays of one length, or single values that hold for
-every row. It is named by a path rather than passed, so that a worker imports the engine and nothing
-of the lab's.
+An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and
+a seed, and returns columns: arrays of one length, or single values that hold for every row. It is
+named by a path rather than passed, so that a worker imports it; matplotlib, which a worker may not
+have, is imported when something is drawn.
 
 A `JobEntry` names a function that is a Spark job itself, over data: it runs on the driver, takes
 the session, the parameters of a point, a seed and a source of memberships (`weft.lab.sources`), and
@@ -39,7 +39,7 @@ Columns: TypeAlias = Mapping[str, Any]
 class Simulation(Protocol):
     """A function of the engine: deterministic, no Spark, arrays made inside."""
 
-    def __call__(self, params: Params, seed: int) -> Mapping[str, Any]: ...
+    def __call__(self, params: Params, seed: int) -> Columns: ...
 
 
 class Job(Protocol):
@@ -53,7 +53,7 @@ class Job(Protocol):
 class OverlaidSimulation(Protocol):
     """A function of the overlays over a point's memberships, in a task or on the driver."""
 
-    def __call__(self, params: Params, seed: int, over: Overlaid) -> Mapping[str, Any]: ...
+    def __call__(self, params: Params, seed: int, over: Overlaid) -> Columns: ...
 
 
 def _one_second(params: Params) -> float:

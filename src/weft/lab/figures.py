@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,17 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#9a9a9a"
 BLACK = "#1a1a1a"
 PANEL_INCHES = (5.0, 3.6)
+
+Table: TypeAlias = Any
+"""A table of pandas', which comes without types."""
+
+
+class Look(TypedDict):
+    """How a series is told from others."""
+
+    color: str
+    marker: str
+
 
 _STYLE = {
     "figure.dpi": 100,
@@ -64,7 +75,7 @@ def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes.flat)
 
 
-def table(frame: DataFrame) -> Any:
+def table(frame: DataFrame) -> Table:
     """A small table of Spark's as one of pandas', for drawing."""
     return frame.toPandas()
 
@@ -84,6 +95,11 @@ def colour(number: int) -> str:
 def marker(number: int) -> str:
     """The marker of a series."""
     return MARKERS[number % len(MARKERS)]
+
+
+def look(number: int) -> Look:
+    """The colour and the marker of a series."""
+    return {"color": colour(number), "marker": marker(number)}
 
 
 def save(figure: Figure, folder: Path) -> list[Path]:

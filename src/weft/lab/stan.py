@@ -3,7 +3,7 @@ is a whole trace and what a universe), how they are pooled, and how panels are l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.universe import READINGS
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab.experiment import Columns, Params, Size
-from weft.lab.figures import panels
+from weft.lab.figures import Table, panels
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
@@ -78,7 +78,7 @@ def who() -> Column:
     return F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
 
 
-def panels_by_source(points: Any) -> tuple[Figure, list[tuple[Axes, str, str, Any]]]:
+def panels_by_source(points: Table) -> tuple[Figure, list[tuple[Axes, str, str, Table]]]:
     """A panel for each source and universe of a table of pandas', a row of them for each source;
     with each panel its source, its universe and its part of the table."""
     groups = {source: list(some.groupby("universe")) for source, some in points.groupby("source")}

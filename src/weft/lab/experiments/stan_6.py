@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from weft.engine.data.workload import Memberships, topic_name
 from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import look, panels, table
 from weft.lab.processes import Json, Status, Swarm
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -338,9 +338,8 @@ def figure(rows: DataFrame) -> Figure:
         some = means[means["how"] == how]
         if len(some):
             label = f"{how} ({some['nodes'].iloc[0]} nodes)"
-            style: Any = {"color": colour(number), "marker": marker(number)}
-            panel.plot(some["round"], some["lvs"], ls="--", **style)
-            panel.plot(some["round"], some["pvs"], label=label, **style)
+            panel.plot(some["round"], some["lvs"], ls="--", **look(number))
+            panel.plot(some["round"], some["pvs"], label=label, **look(number))
     panel.set_ylim(bottom=0)
     panel.set_xlabel("round")
     panel.set_ylabel("links of a peer: logical (dashed), physical")

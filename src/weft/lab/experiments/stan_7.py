@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import GREY, colour, table
+from weft.lab.figures import GREY, Table, colour, table
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import OVERHEARD, PLAIN, SHARING
@@ -20,6 +20,7 @@ from weft.pipeline.stan import MANY_TOPICS
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pyspark.sql import Column, DataFrame
 
@@ -126,6 +127,10 @@ def nodes(rows: DataFrame) -> DataFrame:
     )
 
 
+def _dots(panel: Axes, x: Table, y: Table, number: int) -> None:
+    panel.scatter(x, y, color=colour(number), s=7, alpha=0.35, linewidths=0)
+
+
 def figure(rows: DataFrame) -> Figure:
     means = [F.avg(name).alias(name) for name in ("ipvs", "fpvs")]
     plain = rows.where(F.col("variant") == PLAIN)
@@ -135,17 +140,16 @@ def figure(rows: DataFrame) -> Figure:
     some = per_user.withColumn("place", F.row_number().over(within.orderBy(order)))
     dots = table(some.where(F.col("place") <= DOTS).orderBy("source", "universe"))
     drawing, places = stan.panels_by_source(dots)
-    size: Any = {"s": 7, "alpha": 0.35, "linewidths": 0}
     for panel, _, _, part in places:
         most = part["ipvs"].max() * 1.03
         panel.plot([0, most], [0, most], color=GREY, lw=1)
-        panel.scatter(part["ipvs"], part["fpvs"], color=colour(0), **size)
+        _dots(panel, part["ipvs"], part["fpvs"], 0)
         panel.set_xlabel("initial PVS")
         panel.set_ylabel("final PVS", color=colour(0))
         panel.set_ylim(0, most)
         right = panel.twinx()
         gains = 100 * (1 - part["fpvs"] / part["ipvs"])
-        right.scatter(part["ipvs"], gains, color=colour(1), **size)
+        _dots(right, part["ipvs"], gains, 1)
         right.set_ylabel("improvement in %", color=colour(1))
         right.set_ylim(min(-20.0, gains.min()), 100)
         right.grid(visible=False)

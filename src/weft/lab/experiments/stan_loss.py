@@ -6,7 +6,7 @@ The paper measures both in a supplement that was not printed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import Column, Window
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import look, panels, table
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
@@ -245,8 +245,7 @@ def _figure(rows: DataFrame, name: str) -> Figure:
             some = part[part["overheard"] == overheard]
             for place, (rate, line) in enumerate(some.groupby(name)):
                 label = f"{100 * rate:.0f} % {name}"
-                style: Any = {"color": colour(place), "marker": marker(place), "ms": 3.5}
-                panel.plot(line["round"] + 1, line["share"], label=label, **style)
+                panel.plot(line["round"] + 1, line["share"], label=label, ms=3.5, **look(place))
             panel.axhline(ENOUGH, color="black", lw=0.8, ls=":")
             panel.set_xscale("log")
             looks_at = [0, 1, 2, 4, 8, 16, 32, 64, 128]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import colour, look, panels, table
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.prune import LEAST_SUBSCRIBERS, pruned
 from weft.pipeline.schemas import (
@@ -183,11 +183,10 @@ def figure(rows: DataFrame) -> Figure:
     for panel, name in zip(axes, ("topics", "nodes"), strict=True):
         groups = points_.groupby(["source", "reading"], sort=True)
         for number, ((source, reading), some) in enumerate(groups):
-            style: Any = {"color": colour(number // 2), "marker": marker(number // 2)}
             middle = some[some["median"]].groupby("seeds")[name].mean()
             by_seeds = some.groupby("seeds")[name]
-            line = "-" if reading == "closed" else ":"
-            panel.plot(middle.index, middle, line, label=f"{source}, {reading}", **style)
+            line, label = "-" if reading == "closed" else ":", f"{source}, {reading}"
+            panel.plot(middle.index, middle, line, label=label, **look(number // 2))
             low, high = by_seeds.quantile(0.05), by_seeds.quantile(0.95)
             panel.fill_between(low.index, low, high, color=colour(number // 2), alpha=0.15, lw=0)
         panel.set_xscale("log")

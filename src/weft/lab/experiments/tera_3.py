@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import functions as F
@@ -37,7 +37,7 @@ from weft.engine.data.workload import Memberships, Sizes
 from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import Settings, World, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, GREY, colour, panels, table
+from weft.lab.figures import BLACK, GREY, Table, colour, panels, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
@@ -293,7 +293,7 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-def _panel(panel: Axes, topics: Any) -> None:
+def _panel(panel: Axes, topics: Table) -> None:
     expected, floor = topics["mean_expected"].iloc[0], topics["spread_floor"].iloc[0]
     panel.plot(topics["topic"], topics["popularity"], ".", color=GREY, ms=3.5, label="subscribers")
     panel.plot(topics["topic"], topics["held"], ".", color=BLACK, ms=3.5, label="tables")

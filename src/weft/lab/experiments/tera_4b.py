@@ -15,7 +15,7 @@ a little sooner.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import functions as F
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.workload import spread
 from weft.engine.tera.world import Settings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, plain_log, table
+from weft.lab.figures import look, panels, plain_log, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.sizing import merged_within
@@ -169,8 +169,8 @@ def figure(rows: DataFrame) -> Figure:
     for panel, length in zip(axes, lengths, strict=True):
         lines = drawn[drawn["shuffle_length"] == length].groupby("members")
         for number, (members, line) in enumerate(lines):
-            style: Any = {"color": colour(number), "marker": marker(number), "ms": 3}
-            panel.plot(line["horizon"], line["merged"], label=f"G = {members}", **style)
+            label = f"G = {members}"
+            panel.plot(line["horizon"], line["merged"], label=label, ms=3, **look(number))
             panel.plot(line["horizon"], line["predicted"], "--", color="black", lw=0.9)
         panel.plot([], [], "--", color="black", lw=0.9, label="formula")
         plain_log(panel, (1, 2, 5, 10, 20, 50))

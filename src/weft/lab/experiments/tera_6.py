@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import Window
@@ -31,7 +31,7 @@ from weft.engine.tera.topics import Topics
 from weft.engine.tera.world import LargeWorld, Settings, build
 from weft.lab import costs
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels
+from weft.lab.figures import colour, look, marker, panels
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST
 from weft.pipeline.transforms import Bound, numbers, together
@@ -420,8 +420,8 @@ def figure_c(rows: DataFrame) -> Figure:
     for number, (name, label) in enumerate((("tera", "TERA"), ("flooding", "flooding"))):
         left.plot(points["rate_shown"], points[name], color=colour(number), label=label)
         left.plot(points["rate_shown"], points[f"{name}_formula"], "--", color="black", lw=0.9)
-        style: Any = {"ls": "", "color": colour(number), "marker": marker(number)}
-        left.plot(real["rate_shown"], real[name], label=f"{label}, as published", **style)
+        as_published = f"{label}, as published"
+        left.plot(real["rate_shown"], real[name], label=as_published, ls="", **look(number))
     costs.log_log(left)
     costs.formula_in_legend(left)
     left.set_ylabel("messages per notification")
@@ -462,19 +462,16 @@ def figure_d(rows: DataFrame) -> Figure:
     drawing, (left, right) = panels(columns=2)
     for number, (name, label) in enumerate((("tera", "TERA"), ("flooding", "flooding"))):
         left.plot(points["peers"], points[f"{name}_formula"], "--", color="black", lw=0.9)
-        looks: dict[str, Any] = {
-            "all": {"marker": marker(number), "label": f"{label}, simulated"},
-            "general": {
-                "marker": marker(number),
-                "mfc": "white",
-                "label": f"{label}, general overlay simulated",
-            },
-            "formula": {"marker": "x", "label": f"{label}, by formula alone"},
+        looks = {
+            "all": (marker(number), colour(number), "simulated"),
+            "general": (marker(number), "white", "general overlay simulated"),
+            "formula": ("x", colour(number), "by formula alone"),
         }
-        for how, look in looks.items():
+        for how, (mark, face, words) in looks.items():
             some = points[points["simulated"] == how]
             if len(some):
-                left.plot(some["peers"], some[name], ls="", color=colour(number), **look)
+                [dots] = left.plot(some["peers"], some[name], mark, color=colour(number), mfc=face)
+                dots.set_label(f"{label}, {words}")
     costs.log_log(left)
     low, high = left.get_ylim()
     left.set_ylim(low, high * (high / low) ** 0.7)  # room for the legend above the lines

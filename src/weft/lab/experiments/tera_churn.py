@@ -21,7 +21,7 @@ newcomer starts with a copy of the table of the peer it enters by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import functions as F
@@ -33,7 +33,7 @@ from weft.engine.tera.flood import Flood
 from weft.engine.tera.tables import NOT_FOUND
 from weft.engine.tera.world import Settings
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import look, panels, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -287,8 +287,8 @@ def figure(rows: DataFrame) -> Figure:
             some = drawn[(drawn["churn"] == churn) & (drawn["mended"] == mended)]
             x = [0, *(places[rate] for rate in some["rate"])]
             label = f"{churn}, mended" if mended else churn
-            style: Any = {"color": colour(number), "marker": marker(number), "label": label}
-            panel.plot(x, [quiet[name], *some[name]], ls="--" if mended else "-", **style)
+            y = [quiet[name], *some[name]]
+            panel.plot(x, y, ls="--" if mended else "-", label=label, **look(number))
         panel.set_xticks([0, *places.values()], ["none", "0.1 %", "1 %", "5 %"])
         panel.set_ylim(-0.03, 1.05)
         panel.set_title(NUMBERS[name])

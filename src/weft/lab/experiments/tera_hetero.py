@@ -19,7 +19,7 @@ capacity of the weakest tenth against the mean. And deliveries: none should be m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import Window
@@ -30,7 +30,7 @@ from weft.engine.core.layout import Array
 from weft.engine.tera.events import Events, random_peers
 from weft.engine.tera.world import Settings, World, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, plain_log, table
+from weft.lab.figures import look, panels, plain_log, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked, together
@@ -274,8 +274,7 @@ def figure(rows: DataFrame) -> Figure:
     for panel, (name, label) in zip(axes, labels.items(), strict=True):
         for number, (choice, how) in enumerate(CHOICES.items()):
             some = drawn[drawn["choice"] == choice]
-            style: Any = {"color": colour(number), "marker": marker(number)}
-            panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **style)
+            panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **look(number))
         plain_log(panel, (1, 2, 3, 4, 6))
         panel.set_ylim(bottom=0)
         panel.set_xlabel("capacity, means of tenths of the peers")

@@ -1,20 +1,31 @@
-"""Notifications on their way to a terminal or another program."""
+"""What commands print: columns for a terminal, notifications for people or for programs."""
 
 from __future__ import annotations
 
 import base64
 import json
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from weft.net.subscription import Notification
 
-Fields = Mapping[str, Any]
+
+Fields: TypeAlias = dict[str, Any]
+"""A JSON object."""
 
 
-def fields_of(note: Notification) -> dict[str, Any]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned columns under their names."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    )
+
+
+def fields_of(note: Notification) -> Fields:
     """What is shown of a notification, with its payload as bytes."""
     return {
         "topic": note.topic,
