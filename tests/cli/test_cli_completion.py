@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.cli import completion
+from weft.cli import completion, data, data_ingest
 from weft.cli.main import COMMANDS
 from weft.cli.parser import actions_of
 
@@ -47,6 +47,12 @@ def test_bash_offers_options_and_choices() -> None:
     assert complete(["weft", "sim", "--scheme", "fl"]) == ["flood"]
     assert complete(["weft", "peer", "--listen", ""]) == []
     assert "--nodes" in complete(["weft", "data", "synth", "--"])
+
+
+def test_bash_offers_actions_and_their_options() -> None:
+    assert set(data.ACTIONS) <= set(complete(["weft", "data", ""]))
+    assert set(complete(["weft", "data", "ingest", "--format", ""])) == set(data_ingest.FORMATS)
+    assert "pyproject.toml" in complete(["weft", "data", "ingest", "--out", "pyproj"])
 
 
 def test_bash_offers_files() -> None:

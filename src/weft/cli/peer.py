@@ -19,7 +19,7 @@ from weft.cli.settings import (
     network_options,
     socket_of,
 )
-from weft.cli.stopping import stop_on_signals
+from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from weft.cli.output import Fields
 from weft.cli.parser import seconds, topic, whole
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
-from weft.cli.stopping import Stop, stop_on_signals
+from weft.cli.stop import Stop, stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_option
 
 if TYPE_CHECKING:

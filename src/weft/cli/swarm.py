@@ -12,7 +12,7 @@ from weft.cli.output import table
 from weft.cli.parser import seconds, topic, whole
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import config_of, network_options
-from weft.cli.stopping import Stop, stop_on_signals
+from weft.cli.stop import Stop, stop_on_signals
 
 if TYPE_CHECKING:
     from weft.lab.processes import Status, Swarm

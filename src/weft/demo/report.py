@@ -72,8 +72,8 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
         else "",
         _figure(
             "How long it took",
-            "From publish to notification, all on this machine. Whoever is not subscribed looks "
-            "an access point up first, which takes longer the first time.",
+            "From publish to notification, all on this machine. A publisher that is not "
+            "subscribed looks an access point up first, which takes longer the first time.",
             figures.latency(*parts),
         ),
         _figure(

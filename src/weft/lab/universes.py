@@ -6,7 +6,7 @@ A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 t
 least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
 many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
 subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
-arrays. The grid is drawn to the size wanted by whoever needs it, and nothing of it is left out.
+arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every TERA figure as a function: parameters and a seed in, columns out.
+"""Simulations of the topic-aware DHT as functions: parameters and a seed in, columns out.
 
 Each module holds one experiment or a family of them:
 

@@ -6,10 +6,10 @@ strong one. Three ways to diffuse events are compared:
 - `paper`: every peer advertises to D neighbours and forwards an event to its whole view;
 - `flat`: the same, but events go to half of the view, as many as `aware` sends on average;
 - `aware`: D and the number of neighbours an event is forwarded to grow with capacity, within
-  bounds that keep weak peers advertising and events spreading. Access points are whoever
-  advertises, so strong peers serve as access points more often. To keep topics evenly spread
-  over tables, the popularity that is advertised is the topic's advertising effort: the sum of
-  its members' D over the mean D.
+  bounds that keep weak peers advertising and events spreading. Access points are the peers that
+  advertise, so strong peers serve as access points more often. To keep topics evenly spread over
+  tables, the popularity that is advertised is the topic's advertising effort: the sum of its
+  members' D over the mean D.
 
 Measured for forwarding events, which is what the choice decides, and for the whole load, most of
 which follows from how many topics a peer asked for: the rank correlation with capacity; Jain's
