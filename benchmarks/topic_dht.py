@@ -23,12 +23,12 @@ import numpy as np
 from benchmarks.goals import Goal
 
 from weft.engine.core.arrays import jain
-from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.crash import Crash, survivors
 from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import Roles, settled
 from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
+from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, topic_of
 from weft.protocol.topic_dht.roles import Config as Settings
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
 from weft.engine.stan.overlays import Config
+from weft.lab.progress import Steps
 from weft.lab.sources import DATA_BESIDE, TRACES
-from weft.lab.steps import Steps
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
 from weft.pipeline.session import Settings, opened
 from weft.pipeline.stan import reductions, stan_nodes

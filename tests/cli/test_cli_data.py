@@ -1,4 +1,4 @@
-"""`weft data` as a user meets it: help, completion, errors before Spark starts, the summary."""
+"""`weft data` as a user meets it: help, errors before Spark starts, the summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli import completion, data, data_ingest
+from weft.cli import data, data_ingest
 from weft.cli.main import main
 from weft.cli.parser import parser_for
 from weft.cli.problem import FAILED, USAGE
@@ -34,14 +34,6 @@ def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture
     assert end.value.code == 0
     assert text.startswith(f"usage: weft data {action}")
     assert f"weft data {action}" in text.partition("examples:")[2]
-
-
-def test_completion_knows_the_actions_and_their_options() -> None:
-    [command] = [each for each in completion.commands() if each.name == "data"]
-    assert set(data.ACTIONS) <= set(command.values())
-    named = {name: option for option in command.options for name in option.names}
-    assert named["--format"].choices == data_ingest.FORMATS
-    assert named["--out"].path
 
 
 def test_a_slip_is_understood(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from weft import trace
-from weft.demo import charts, traffic
+from weft.demo import traffic
 from weft.ids import PeerId, Topic, peer_text
 from weft.protocol import delivery
 from weft.protocol import messages as m
@@ -73,7 +73,7 @@ def test_counts_in_the_stretch_of_time(tmp_path: Path) -> None:
     assert (found.copies, found.remote_deliveries) == (3, 2)
     assert found.peers == [peer_text(peer) for peer in (A, B, C)]
 
-    way = charts.way_of(found)
+    way = traffic.way_of(found)
     assert way is not None
     assert way.publisher == 0 and way.reached == {1, 2} and way.topic == "/t"
     assert way.edges == ((0, 1), (1, 2))
@@ -91,4 +91,4 @@ def test_every_message_has_its_group() -> None:
 def test_nothing_traced_is_no_traffic(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     found = traffic.read([tmp_path / "empty.jsonl"], 0, 1)
-    assert found.copies == 0 and charts.way_of(found) is None
+    assert found.copies == 0 and traffic.way_of(found) is None

@@ -18,9 +18,9 @@ import pytest
 from processes import ENVIRONMENT, run, started
 from pyarrow import parquet  # type: ignore[import-untyped]
 
+from weft.lab.execute import run as run_task
 from weft.lab.registry import matching
 from weft.lab.run import plan_of
-from weft.lab.task import run as run_task
 from weft.pipeline import cluster, marked
 from weft.rules.draw import draw
 

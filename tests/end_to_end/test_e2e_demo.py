@@ -76,7 +76,8 @@ def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     page.close()
     assert page.open == [] and page.pictures == 4 and page.references == []
     picture = ElementTree.parse(out / "overlay.svg").getroot()
-    assert len(picture.findall("{http://www.w3.org/2000/svg}circle")) == 8
+    hints = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum(hint.startswith("peer ") for hint in hints) == 8
 
     # Its own folder may be used again, and nothing of the earlier run stays.
     again = run("demo", "--out", str(out), "--no-measure", *SMALL)

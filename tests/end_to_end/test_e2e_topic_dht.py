@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from weft.demo.swarm import Swarm, Worker
+from weft.lab.processes import Swarm, Worker
 from weft.protocol.topic_dht.roles import Scheme
 
 TOPICS = ("/news", "/music", "/games")

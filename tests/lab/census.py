@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid
+from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import panels
-from weft.lab.registry import JobEntry, Params, Size
 from weft.lab.sources import Source
 from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import numbers

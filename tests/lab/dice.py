@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.lab.experiment import Entry, Params, Size
 from weft.lab.figures import panels
-from weft.lab.registry import Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
 from weft.pipeline.transforms import largest, measured, over_seeds
 

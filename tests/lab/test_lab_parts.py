@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from weft.lab import report, verdict
-from weft.lab.execute import bins_of, stages_of
+from weft.lab.execute import bins_of, rows_of, stages_of
+from weft.lab.experiment import JobEntry
 from weft.lab.progress import Phases, Progress, duration
-from weft.lab.registry import JobEntry, UnknownExperiment, all_entries, matching
+from weft.lab.registry import UnknownExperiment, all_entries, matching
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, code_of, reach, rooms_behind, rows_of, tasks_of
+from weft.lab.task import Task, code_of, reach, rooms_behind, tasks_of
 from weft.lab.verdict import Verdict
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -229,11 +230,11 @@ def test_the_report_is_one_page_with_everything_in_it(tmp_path: Path) -> None:
 
 
 def test_rows_depend_on_the_rooms_that_made_them() -> None:
-    assert rooms_behind("weft.engine.experiments.lookups:run", False) == ("engine", "rules")
-    assert rooms_behind("weft.lab.stan_points:pooled", True) == ("engine", "rules", "pipeline")
+    assert rooms_behind("weft.lab.experiments.tera_4a:run", False) == ("engine", "rules")
+    assert rooms_behind("weft.lab.experiments.stan_8:run", True) == ("engine", "rules", "pipeline")
     machines = ("engine", "rules", "documents", "protocol", "sim", "store")
-    for name in ("stan_peers", "experiments.pulsar_deliver", "experiments.tadht_uniform"):
-        assert rooms_behind(f"weft.lab.{name}:run", False) == machines
+    for name in ("stan_multi", "pulsar_deliver", "tadht_uniform"):
+        assert rooms_behind(f"weft.lab.experiments.{name}:run", False) == machines
     over_arrays = "weft.lab.experiments.tadht_fair:run"
     assert rooms_behind(over_arrays, False) == ("engine", "rules")
     assert code_of(over_arrays, ("rules",)) != code_of(over_arrays, ("engine",))

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import weft
 from weft.lab import run as lab
 from weft.lab.execute import TaskFailed, pending
-from weft.lab.registry import Size
+from weft.lab.experiment import Size
 from weft.lab.run import Busy, claimed, plan_of
 from weft.lab.task import shape_of, table_of
 from weft.pipeline import marked, tables

@@ -1,15 +1,13 @@
-"""The bar over the steps of a job, and work that can be stopped."""
+"""The bar over the steps of a job."""
 
 from __future__ import annotations
 
 import io
 from threading import Event
 
-import pytest
 from pyspark.sql import SparkSession
 
-from weft.lab.steps import Steps
-from weft.lab.stoppable import Stopped, Stopping, stoppable
+from weft.lab.progress import Steps
 
 
 class Terminal(io.StringIO):
@@ -35,17 +33,3 @@ def test_the_bar_names_the_step(spark: SparkSession) -> None:
         steps.begin(1, "reading")
         assert stream.seen.wait(60)
     assert stream.getvalue().endswith("\r\x1b[K")  # taken away at the end
-
-
-def test_work_that_is_not_stopped(spark: SparkSession) -> None:
-    assert stoppable(spark, lambda stopping: spark.range(3).count()) == 3
-    with pytest.raises(ZeroDivisionError):
-        stoppable(spark, lambda stopping: 1 // 0)
-
-
-def test_work_is_told_to_stop_where_it_asks() -> None:
-    stopping = Stopping()
-    stopping.check()
-    stopping.want()
-    with pytest.raises(Stopped):
-        stopping.check()

@@ -12,6 +12,7 @@ from frames import frame, only
 from pyspark.sql import SparkSession
 
 from weft.lab import run as lab
+from weft.lab.experiment import Entry
 from weft.lab.experiments import (
     tadht_fail,
     tadht_fair,
@@ -22,7 +23,7 @@ from weft.lab.experiments import (
     tadht_space,
     tadht_uniform,
 )
-from weft.lab.registry import Entry, all_entries
+from weft.lab.registry import all_entries
 from weft.lab.tadht import lose_roots
 
 ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "uniform"]

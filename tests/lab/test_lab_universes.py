@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from weft.engine.data.grid import Grid
 from weft.lab import run as lab
-from weft.lab import stan_points, universes
-from weft.lab.entries import stan_7
+from weft.lab import stan, universes
+from weft.lab.experiments import stan_7, stan_9, stan_lean, stan_loss, stan_omni
 from weft.lab.overlaid import InTask, Spread
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source, Sources
@@ -24,7 +24,7 @@ from weft.pipeline.universe import Universes
 
 PARAMS = {
     "nodes": 80,
-    "variant": stan_points.PLAIN,
+    "variant": stan.PLAIN,
     "rounds": 6,
     "loss": 0.1,
     "churn": 0.1,
@@ -43,17 +43,17 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "simulation",
     [
-        stan_points.nodes,
-        stan_points.fit,
-        stan_points.leaning,
-        stan_points.worn,
-        stan_points.omniscient,
+        stan_7.run,
+        stan_9.run,
+        stan_lean.run,
+        stan_loss.run,
+        stan_omni.run,
     ],
 )
 def test_a_point_comes_out_alike_in_one_task_and_spread(
     spark: SparkSession, tmp_path: Path, simulation: Callable[..., dict[str, Any]]
 ) -> None:
-    params = {**PARAMS, "variant": "lean"} if simulation is stan_points.leaning else PARAMS
+    params = {**PARAMS, "variant": "lean"} if simulation is stan_lean.run else PARAMS
     alone = simulation(params, 3, InTask(universes.arrays_of(params, 3, tmp_path)))
     frame = universes.frame_of(spark, params, 3, Source(GRID), tmp_path)
     spread = simulation(params, 3, Spread(frame))

@@ -34,9 +34,9 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("bench", "pipeline"): ("core", "engine", "pipeline", "bench"),
     ("cluster",): ("core", "engine", "pipeline"),
     ("data",): ("core", "engine", "pipeline", "lab"),
-    ("demo",): ("core", "pipeline"),
+    ("demo",): ("core", "pipeline", "lab"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
-    ("trace",): ("core", "pipeline"),
+    ("trace",): ("core", "pipeline", "lab"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,
 }

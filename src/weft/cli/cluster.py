@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.output import table
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, Problem
-from weft.cli.table import table
 
 if TYPE_CHECKING:
     from weft.pipeline.cluster import Cluster

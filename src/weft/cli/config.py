@@ -9,7 +9,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 HELP = "Print all settings with their defaults, or check a settings file"
 DETAILS = """
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def lines(config: Any, path: str = "") -> Iterator[str]:
+def lines(config: DataclassInstance, path: str = "") -> Iterator[str]:
     """A settings object as commented TOML, its own values first, then its tables."""
     fields = dataclasses.fields(config)
     tables = [field for field in fields if dataclasses.is_dataclass(getattr(config, field.name))]

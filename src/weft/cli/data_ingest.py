@@ -101,8 +101,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.lab.steps import Steps
-    from weft.lab.stoppable import Stopping, stoppable
+    from weft.cli.stop import Stopping, stoppable
+    from weft.lab.progress import Steps
     from weft.pipeline.claim import Busy
     from weft.pipeline.ingest.files import SMALL_BYTES, listed
     from weft.pipeline.ingest.job import ingest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.cli.parser import whole
 from weft.cli.problem import Problem
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.lab.steps import Steps
+    from weft.lab.progress import Steps
     from weft.pipeline.claim import Busy, claimed
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import Lake, NotALake
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def told(spark: SparkSession, out: Path) -> list[str]:
     """The profile for people."""
-    from weft.cli.table import table
+    from weft.cli.output import table
     from weft.pipeline import profile_job
 
     fits = profile_job.table(spark, out, "fits").orderBy("kind").collect()
@@ -149,7 +149,7 @@ def _draw(spark: SparkSession, out: Path) -> None:
             panel.set_xlabel(kind)
             panel.set_ylabel("share with at least as many")
             panel.legend()
-        pairs: dict[int, list[Any]] = {0: [], 1: []}
+        pairs: dict[int, list[tuple[int, int, float]]] = {0: [], 1: []}
         for row in heat.collect():
             pairs[row.shuffle].append((row.one, row.other, row.value))
         for panel, (number, title) in zip(

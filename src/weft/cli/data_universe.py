@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from weft.cli.table import table
-    from weft.lab.steps import Steps
+    from weft.cli.output import table
+    from weft.lab.progress import Steps
     from weft.pipeline.claim import Busy
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import Lake, NotALake

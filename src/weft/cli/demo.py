@@ -6,13 +6,13 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
-    from weft.demo.output import Output
+    from weft.demo.output import Output, Summary
     from weft.demo.show import Outcome
     from weft.lab.progress import Phases
 
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from weft.demo import report  # noqa: F401  (what is missing here is said before anything runs)
     from weft.demo.output import Output
     from weft.demo.show import Plan, Show
     from weft.lab.progress import Phases
@@ -85,12 +86,10 @@ def run(args: argparse.Namespace) -> int:
     return conclude(output, show.outcome, summary)
 
 
-def write(
-    output: Output, outcome: Outcome, measured: dict[str, object] | None = None
-) -> dict[str, Any]:
+def write(output: Output, outcome: Outcome, measured: dict[str, object] | None = None) -> Summary:
     """Write the results, with what the pipeline measured if it did; returns the summary."""
     from weft.demo import report, traffic
-    from weft.demo.summary import summarise
+    from weft.demo.output import summarise
 
     start_ns, end_ns = outcome.publishing_ns
     whole_run = traffic.read(output.traces(), start_ns, end_ns)
@@ -103,9 +102,7 @@ def write(
     return summary
 
 
-def measure(
-    output: Output, outcome: Outcome, summary: dict[str, Any], progress: Phases
-) -> dict[str, Any]:
+def measure(output: Output, outcome: Outcome, summary: Summary, progress: Phases) -> Summary:
     """Let the pipeline measure the traces and compare; returns the summary with what it found."""
     from weft.demo import measured, traffic
 
@@ -122,7 +119,7 @@ def measure(
     )
 
 
-def conclude(output: Output, outcome: Outcome, summary: dict[str, Any]) -> int:
+def conclude(output: Output, outcome: Outcome, summary: Summary) -> int:
     """Say the most important results; returns the exit code."""
     from weft.demo.verdict import explain
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft.cli import notes
+from weft.cli import output
+from weft.cli.output import Fields, table
 from weft.cli.parser import topic, whole
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import home_option
 from weft.cli.store import opened, read_option, reading_since, since_option
-from weft.cli.table import table
 
 if TYPE_CHECKING:
     from weft.documents.descriptor import Event
@@ -74,14 +74,14 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
     left: int | None = args.limit
     while page := reader.read(min(1_000, left) if left is not None else 1_000):
         for event in page:
-            notes.show(fields_of(event), as_json=args.json, with_topic=False)
+            output.show(fields_of(event), as_json=args.json, with_topic=False)
         if left is not None:
             left -= len(page)
             if not left:
                 return
 
 
-def fields_of(event: Event) -> dict[str, Any]:
+def fields_of(event: Event) -> Fields:
     from weft.ids import cid_text, peer_text
     from weft.rules.hierarchy import claimed_origin
 

@@ -12,7 +12,7 @@ from weft.cli.parser import whole
 from weft.cli.problem import FAILED, USAGE, Problem
 
 if TYPE_CHECKING:
-    from weft.lab.registry import AnyEntry, JobEntry
+    from weft.lab.experiment import AnyEntry, JobEntry
 
 OUT = Path("out") / "lab"
 HELP = "Run the papers' experiments and judge their claims"
@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from weft.lab.registry import SIZES, all_entries
+    from weft.lab.experiment import SIZES
+    from weft.lab.registry import all_entries
     from weft.lab.run import plan_of
     from weft.lab.sources import find
 
@@ -87,7 +88,8 @@ def _list(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from weft.lab import run as lab
     from weft.lab.execute import TaskFailed
-    from weft.lab.registry import JobEntry, Size, UnknownExperiment, matching
+    from weft.lab.experiment import JobEntry, Size
+    from weft.lab.registry import UnknownExperiment, matching
     from weft.lab.sources import find
     from weft.lab.verdict import table
     from weft.pipeline.java import NoJava

@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Point stdout elsewhere, because the interpreter
+        # The reader of our output has seen enough. Point stdout elsewhere, because the interpreter
         # flushes it once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

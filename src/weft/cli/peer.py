@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli import notes
+from weft.cli import output
 from weft.cli.parser import maybe_host_port, topic
 from weft.cli.settings import (
     config_of,
@@ -19,7 +19,7 @@ from weft.cli.settings import (
     network_options,
     socket_of,
 )
-from weft.cli.stopping import stop_on_signals
+from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
 
 if TYPE_CHECKING:
@@ -110,4 +110,4 @@ async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
     print(f"weft: subscribed to {subscription.topic} ({subscription.outcome})", file=sys.stderr)
     async for note in subscription:
         several = len(args.subscribe) > 1 or bool(args.hierarchy)
-        notes.show(notes.fields_of(note), as_json=args.json, with_topic=several)
+        output.show(output.fields_of(note), as_json=args.json, with_topic=several)

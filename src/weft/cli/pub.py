@@ -7,8 +7,8 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
+from weft.cli.output import Fields
 from weft.cli.parser import seconds, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
@@ -32,7 +32,7 @@ weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 
 _GOES_ON = ("delivered", "queued")
 
-Publish = Callable[[bytes], Awaitable[list[dict[str, Any]]]]
+Publish = Callable[[bytes], Awaitable[list[Fields]]]
 """Publishes one event; returns a receipt for each of its topics."""
 
 
@@ -72,7 +72,7 @@ async def _run(args: argparse.Namespace) -> int:
 
         async with Peer.open(join=args.join, config=config_of(args), store=kept(args)) as peer:
 
-            async def publish(data: bytes) -> list[dict[str, Any]]:
+            async def publish(data: bytes) -> list[Fields]:
                 receipts = await peer.publish([args.topic, *args.also], data)
                 finals = asyncio.gather(*(receipt.final() for receipt in receipts))
                 try:
@@ -103,9 +103,9 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     return code
 
 
-def reached_above(receipt: dict[str, Any]) -> dict[str, Any] | None:
+def reached_above(receipt: Fields) -> Fields | None:
     """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
-    above: list[dict[str, Any]] = receipt.get("above", [])
+    above: list[Fields] = receipt.get("above", [])
     return next((level for level in above if level["outcome"] in _GOES_ON), None)
 
 
@@ -118,7 +118,7 @@ def input_lines() -> Iterator[bytes]:
         yield line.rstrip(b"\r\n")
 
 
-def in_words(receipt: dict[str, Any]) -> str:
+def in_words(receipt: Fields) -> str:
     """A receipt for people."""
     above = reached_above(receipt)
     if above is not None:

@@ -9,8 +9,9 @@ import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from weft.cli.output import Fields
 from weft.cli.parser import hierarchy, host_port, multiaddr
 from weft.cli.problem import USAGE, Problem
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from weft.net.config import Config
     from weft.net.control import ControlClient
 
-Table = dict[str, Any]
 ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
 """Written out: commands that start no peer shall not load what defines them."""
 
@@ -109,7 +109,7 @@ def config_of(args: argparse.Namespace) -> Config:
     from weft.net import toml
     from weft.net.config import Config
 
-    table: Table = {}
+    table: Fields = {}
     if args.config is not None:
         Config.load(args.config)  # its errors name the file
         table = tomllib.loads(args.config.read_text())
@@ -125,7 +125,7 @@ def config_of(args: argparse.Namespace) -> Config:
     return toml.build(table, Config, "command line", "")
 
 
-def put(table: Table, assignment: str) -> None:
+def put(table: Fields, assignment: str) -> None:
     """Carry `protocol.cyclon.cycle_ms=1000` out on nested tables."""
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")

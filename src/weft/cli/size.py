@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from weft.cli.output import table
 from weft.cli.parser import whole
-from weft.cli.table import table
 
 HELP = "Size access point tables and lookups for a number of topics"
 DETAILS = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any
 
+from weft.cli.output import Fields
 from weft.cli.settings import home_option, socket_of
 
 HELP = "Show how a running peer is"
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def ask(args: argparse.Namespace, op: str) -> dict[str, Any]:
+async def ask(args: argparse.Namespace, op: str) -> Fields:
     """One question to the peer that runs with this home."""
     from weft.net.control import ControlClient
 
@@ -43,7 +43,7 @@ async def ask(args: argparse.Namespace, op: str) -> dict[str, Any]:
         return await client.ask(op)
 
 
-def in_words(status: dict[str, Any]) -> str:
+def in_words(status: Fields) -> str:
     network = status["network"]
     rows = [
         ("address", status["address"]),
@@ -63,7 +63,7 @@ def in_words(status: dict[str, Any]) -> str:
     return "\n".join(f"{name:<14} {value}" for name, value in rows)
 
 
-def _history(history: dict[str, Any]) -> str:
+def _history(history: Fields) -> str:
     """What is stored of the subscribed topics, what is looked for, what was refused and why."""
     events = sum(topic["events"] for topic in history["topics"].values())
     text = f"{events:,} events stored"
@@ -78,7 +78,7 @@ def _links(counts: dict[str, int]) -> str:
     return f"{counts['logical']} logical over {counts['physical']} physical"
 
 
-def _estimate(status: dict[str, Any]) -> str:
+def _estimate(status: Fields) -> str:
     """How many topics the network has, once the peer has an idea of it."""
     estimate = status["topics_active_estimate"]
     return f", about {estimate:.0f} active in the network" if estimate else ""

@@ -8,13 +8,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft.cli import notes
+from weft.cli import output
+from weft.cli.output import Fields
 from weft.cli.parser import seconds, topic, whole
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
-from weft.cli.stopping import Stop, stop_on_signals
+from weft.cli.stop import Stop, stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_option
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ weft sub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /chat
 weft sub --join ADDRESS --hierarchy /sports /sports   sub-topics' events, too
 """
 
-Notes = AsyncIterator[dict[str, Any]]
+Notes = AsyncIterator[Fields]
 """First what the subscription came to (`outcome`), then notifications."""
 
 
@@ -93,7 +94,7 @@ async def open_sources(args: argparse.Namespace, stack: AsyncExitStack) -> list[
     ]
 
 
-def since_fields(when: str | datetime | None) -> dict[str, Any]:
+def since_fields(when: str | datetime | None) -> Fields:
     """How the control socket is told."""
     if when is None:
         return {}
@@ -104,7 +105,7 @@ async def _own(peer: Peer, name: str, since: str | datetime | None) -> Notes:
     subscription = await peer.subscribe(name, since=since)
     yield {"outcome": subscription.outcome}
     async for note in subscription:
-        yield notes.fields_of(note)
+        yield output.fields_of(note)
 
 
 class Printer:
@@ -120,7 +121,7 @@ class Printer:
         print(f"weft: subscribed to {name} ({answer['outcome']})", file=sys.stderr, flush=True)
         several = len(self._args.topics) > 1 or bool(self._args.hierarchy)
         async for note in source:
-            notes.show(note, as_json=self._args.json, with_topic=several)
+            output.show(note, as_json=self._args.json, with_topic=several)
             if self._left is not None:
                 self._left -= 1
                 if self._left == 0:

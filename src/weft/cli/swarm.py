@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from weft.cli.output import table
 from weft.cli.parser import seconds, topic, whole
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import config_of, network_options
-from weft.cli.stopping import stop_on_signals
-from weft.cli.table import table
+from weft.cli.stop import Stop, stop_on_signals
 
 if TYPE_CHECKING:
-    from weft.demo.swarm import Swarm
+    from weft.lab.processes import Status, Swarm
+    from weft.net.config import Config
 
 HELP = "Run many peers on this machine"
 DETAILS = """
@@ -53,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_run(args, config))
 
 
-async def _run(args: argparse.Namespace, config: Any) -> int:
+async def _run(args: argparse.Namespace, config: Config) -> int:
     from dataclasses import asdict
 
-    from weft.demo.swarm import Swarm
+    from weft.lab.processes import Swarm
 
     with stop_on_signals() as stop:
         swarm = Swarm(args.peers, args.processes, config=asdict(config), join=args.join)
@@ -66,14 +68,14 @@ async def _run(args: argparse.Namespace, config: Any) -> int:
             for address in swarm.addresses:
                 print(address, flush=True)
             await swarm.subscribe(dict.fromkeys(range(args.peers), args.subscribe))
-            await _watch(swarm, args.every, stop.wait())
+            await _watch(swarm, args.every, stop)
             print("weft: leaving", file=sys.stderr)
     return stop.code
 
 
-async def _watch(swarm: Swarm, every_s: float, stopped: Any) -> None:
-    """Show the swarm until `stopped` is done."""
-    waiting = asyncio.ensure_future(stopped)
+async def _watch(swarm: Swarm, every_s: float, stop: Stop) -> None:
+    """Show the swarm until something asks for the end."""
+    waiting = asyncio.ensure_future(stop.wait())
     live = sys.stderr.isatty()
     height = 0
     while not waiting.done():
@@ -85,14 +87,14 @@ async def _watch(swarm: Swarm, every_s: float, stopped: Any) -> None:
         await asyncio.wait([waiting], timeout=every_s)
 
 
-def _line(status: dict[int, dict[str, Any]]) -> str:
+def _line(status: Mapping[int, Status]) -> str:
     joined = sum(not peer["isolated"] for peer in status.values())
     links = sum(peer["linked_peers"] for peer in status.values()) // 2
     delivered = sum(peer["counters"].get("net_delivered", 0) for peer in status.values())
     return f"{len(status)} peers, {joined} joined, {links} linked pairs, {delivered} notifications"
 
 
-def _table(status: dict[int, dict[str, Any]], rows_max: int = 20) -> str:
+def _table(status: Mapping[int, Status], rows_max: int = 20) -> str:
     rows = [
         [
             str(index),

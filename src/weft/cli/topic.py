@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any
 
+from weft.cli.output import Fields
 from weft.cli.parser import topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_run(request_of(args), args))
 
 
-def request_of(args: argparse.Namespace) -> dict[str, Any]:
+def request_of(args: argparse.Namespace) -> Fields:
     """What to ask the running peer for; `Problem` where something is missing or too much."""
     action, values = args.action, args.values
     if action in _NEED_PEERS and not values:
@@ -86,7 +86,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         raise Problem("--hierarchy is for create; sub-topics that are added belong to it", USAGE)
     if args.anyone and action not in ("create", "restrict"):
         raise Problem("--anyone is for create and restrict", USAGE)
-    request: dict[str, Any] = {"action": action, "topic": args.topic, "anyone": args.anyone}
+    request: Fields = {"action": action, "topic": args.topic, "anyone": args.anyone}
     if action in ("add", "ask"):
         request["segment"] = values[0]
     elif action == "follow":
@@ -98,7 +98,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     return request
 
 
-async def _run(request: dict[str, Any], args: argparse.Namespace) -> int:
+async def _run(request: Fields, args: argparse.Namespace) -> int:
     async with running_peer(args) as client:
         answer = await client.ask("topic", **request)
         info = answer["info"]
@@ -117,7 +117,7 @@ async def _run(request: dict[str, Any], args: argparse.Namespace) -> int:
     return 0
 
 
-def in_words(info: dict[str, Any]) -> str:
+def in_words(info: Fields) -> str:
     publishers = info["publishers"]
     who = "anyone" if publishers is None else ", ".join(publishers) or "only the owners"
     rows = [

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any
 
+from weft.cli.output import Fields, table
 from weft.cli.settings import home_option
 from weft.cli.status import ask
-from weft.cli.table import table
 
 DETAILS = """
 Whatever the routing. "members" is an estimate, "?" where the routing makes none; "links" are those
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    topics: dict[str, dict[str, Any]] = asyncio.run(ask(args, "topics"))["topics"]
+    topics: dict[str, Fields] = asyncio.run(ask(args, "topics"))["topics"]
     if args.json:
         print(json.dumps(topics, indent=2))
     else:
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def in_words(topics: dict[str, dict[str, Any]]) -> str:
+def in_words(topics: dict[str, Fields]) -> str:
     if not topics:
         return "not subscribed to anything"
     rows = [

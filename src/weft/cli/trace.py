@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from weft.lab.steps import Steps
+    from weft.lab.progress import Steps
     from weft.pipeline.traces.measure import WEIGHTS, measure
     from weft.pipeline.traces.source import BadTrace, find
 

@@ -1,6 +1,6 @@
-"""A real swarm on one machine, and what it shows: processes, checks, figures, a report.
+"""The demonstration: a swarm of real peers on one machine, and what it shows.
 
-`worker` hosts some peers in one process, `swarm` starts and steers workers, `show` runs the
-demonstration, `verdict` compares what arrived with what should have, `traffic` reads the traces,
-`summary` puts the figures together, and `report` draws them with `svg`.
+`show` runs it on the lab's swarm of processes, `verdict` compares what arrived with what should
+have, `traffic` reads the traces, `measured` lets the pipeline measure them, `output` is the folder
+with the summary, `figures` draws, and `report` puts the page together.
 """

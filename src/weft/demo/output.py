@@ -1,15 +1,25 @@
-"""The folder that a demonstration writes: never somebody else's, never half of two runs."""
+"""The folder that a demonstration writes, never somebody else's and never half of two runs; and the
+figures that go into its `summary.json`."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
+
+from weft.demo.show import CONFIG, Outcome, latencies_ms
+from weft.demo.traffic import Traffic
+from weft.demo.verdict import events_of
+from weft.lab.processes import Json
 from weft.net.errors import UsageError
 
 MADE_BY = "weft demo"
+Summary: TypeAlias = dict[str, Json]
 
 
 class Output:
@@ -54,3 +64,62 @@ class Output:
         draft = self.summary.with_suffix(".draft")
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self.summary)
+
+
+def summarise(outcome: Outcome, traffic: Traffic, settled: Traffic) -> Summary:
+    """All figures. `traffic` is that of publishing, `settled` that of its second half, when the
+    push trees have found their shape."""
+    plan, verdict = outcome.plan, outcome.verdict
+    events = events_of(outcome.workload)
+    subscribers = outcome.workload.subscribers()
+    outside = sum(event.peer not in subscribers[event.topic] for event in events.values())
+    groups = traffic.by_group()
+    latencies = latencies_ms(outcome)
+    return {
+        "made_by": MADE_BY,
+        "complete": outcome.complete,
+        "all_delivered": outcome.complete and verdict.holds,
+        "seed": plan.seed,
+        "peers": plan.peers,
+        "processes": plan.processes,
+        "topics": plan.topics,
+        "subscriptions": sum(len(topics) for topics in outcome.workload.interests),
+        "events": len(outcome.published),
+        "events_planned": plan.events,
+        "events_from_outside": outside,
+        "publish_outcomes": dict(Counter(what for _, what in outcome.published.values())),
+        "notifications_expected": verdict.expected,
+        "notifications_delivered": verdict.delivered,
+        "notifications_twice": len(verdict.twice),
+        "notifications_unwanted": len(verdict.unwanted),
+        "messages": sum(groups.values()),
+        "messages_per_notification": ratio(sum(groups.values()), verdict.delivered),
+        "messages_per_notification_by_group": {
+            group: ratio(count, verdict.delivered) for group, count in groups.items()
+        },
+        "messages_by_kind": dict(traffic.kinds.most_common()),
+        "messages_before_publishing": dict(traffic.setup),
+        "bytes_per_notification": ratio(traffic.bytes_sent, verdict.delivered),
+        "payload_copies_per_delivery": ratio(traffic.copies, traffic.remote_deliveries),
+        "payload_copies_per_delivery_second_half": ratio(settled.copies, settled.remote_deliveries),
+        "latency_ms": {
+            "p50": percentile(latencies, 50),
+            "p90": percentile(latencies, 90),
+            "p99": percentile(latencies, 99),
+            "max": percentile(latencies, 100),
+        },
+        "duration_s": round(sum(outcome.seconds.values()), 3),
+        "duration_s_by_phase": outcome.seconds,
+        "config": CONFIG,
+    }
+
+
+def ratio(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The smallest value that `percent` of all do not exceed."""
+    if not values:
+        return None
+    return round(float(np.percentile(values, percent, method="inverted_cdf")), 3)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
-from weft.demo import charts
+from weft.demo import figures
+from weft.demo.figures import STYLE, Picture, duration
+from weft.demo.output import Summary
 from weft.demo.show import Outcome
-from weft.demo.svg import STYLE, Picture, duration
-from weft.demo.traffic import Traffic
+from weft.demo.traffic import Traffic, way_of
 from weft.demo.verdict import events_of, explain
 
 _PAGE_STYLE = """
@@ -45,10 +45,10 @@ code { font-size: 0.9em; }
 
 def overlay(outcome: Outcome, traffic: Traffic) -> Picture:
     """The picture of all peers, their links and the way of one event."""
-    return charts.overlay(outcome.status, charts.way_of(traffic))
+    return figures.overlay(outcome.status, way_of(traffic))
 
 
-def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
+def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
     """The whole page."""
     events = events_of(outcome.workload)
     subscribers = outcome.workload.subscribers()
@@ -58,7 +58,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
         if event in outcome.published and peer != publication.peer:
             outside = publication.peer not in subscribers[publication.topic]
             parts[outside].append((received_ns - outcome.published[event][0]) / 1e6)
-    figures = [
+    shown = [
         _figure(
             "The weft, and the way of one event",
             "Every peer with its links; a thicker line serves more topics over one connection. "
@@ -72,21 +72,21 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
         else "",
         _figure(
             "How long it took",
-            "From publish to notification, all on this machine. Whoever is not subscribed looks "
-            "an access point up first, which takes longer the first time.",
-            charts.latency(*parts),
+            "From publish to notification, all on this machine. A publisher that is not "
+            "subscribed looks an access point up first, which takes longer the first time.",
+            figures.latency(*parts),
         ),
         _figure(
             "Who worked how much",
             "Messages that each peer sent while events were published: payload carries events, "
             "control serves their spreading, maintenance keeps the overlays alive.",
-            charts.load(traffic, outcome.workload.interests),
+            figures.load(traffic, outcome.workload.interests),
         ),
         _figure(
             "Who is interested in what",
             "Popular topics have more subscribers and more events; peers with one topic in "
             "common are likely to share more.",
-            charts.interests(outcome.workload),
+            figures.interests(outcome.workload),
         ),
         _kinds(summary),
         _measured(summary),
@@ -96,11 +96,11 @@ def page(outcome: Outcome, traffic: Traffic, summary: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>weft demo</title><style>{STYLE}{_PAGE_STYLE}</style></head><body><main>"
         f"{_head(outcome, summary)}{_tiles(summary)}"
-        f'<div class="figures">{"".join(figures)}</div>{_foot(summary)}</main></body></html>\n'
+        f'<div class="figures">{"".join(shown)}</div>{_foot(summary)}</main></body></html>\n'
     )
 
 
-def _head(outcome: Outcome, summary: dict[str, Any]) -> str:
+def _head(outcome: Outcome, summary: Summary) -> str:
     expected, delivered = summary["notifications_expected"], summary["notifications_delivered"]
     if summary["all_delivered"]:
         kind, text = "good", f"All {expected:,} notifications arrived, each once"
@@ -118,7 +118,7 @@ def _head(outcome: Outcome, summary: dict[str, Any]) -> str:
     )
 
 
-def _tiles(summary: dict[str, Any]) -> str:
+def _tiles(summary: Summary) -> str:
     latency = summary["latency_ms"]
     tiles = [
         (f"{summary['events']:,}", "events published"),
@@ -152,7 +152,7 @@ def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> s
     return f"<figure{kind}><h2>{title}</h2><p>{text}</p>{picture.render()}</figure>"
 
 
-def _kinds(summary: dict[str, Any]) -> str:
+def _kinds(summary: Summary) -> str:
     rows = "".join(
         f"<tr><td>{escape(kind)}</td><td>{count:,}</td></tr>"
         for kind, count in summary["messages_by_kind"].items()
@@ -164,7 +164,7 @@ def _kinds(summary: dict[str, Any]) -> str:
     )
 
 
-def _measured(summary: dict[str, Any]) -> str:
+def _measured(summary: Summary) -> str:
     """What the pipeline found in the traces, if it was asked."""
     if "measured" not in summary:
         return ""
@@ -190,7 +190,7 @@ def _show_long(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
-def _foot(summary: dict[str, Any]) -> str:
+def _foot(summary: Summary) -> str:
     phases = ", ".join(
         f"{name} {seconds:.1f} s" for name, seconds in summary["duration_s_by_phase"].items()
     )

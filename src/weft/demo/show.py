@@ -12,10 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from weft.demo.swarm import Swarm, SwarmError
 from weft.demo.verdict import Verdict, events_of, judge
+from weft.lab.processes import Received, Status, Swarm, SwarmError
 from weft.lab.progress import Phases
 from weft.sim.workload import Workload, draw_workload
 
@@ -46,8 +45,8 @@ class Outcome:
     workload: Workload
     addresses: list[str] = field(default_factory=list)
     published: dict[int, tuple[int, str]] = field(default_factory=dict)  # event: when, outcome
-    received: list[tuple[int, str, int, int, int]] = field(default_factory=list)
-    status: dict[int, dict[str, Any]] = field(default_factory=dict)  # at the end of publishing
+    received: list[Received] = field(default_factory=list)
+    status: dict[int, Status] = field(default_factory=dict)  # at the end of publishing
     publishing_ns: tuple[int, int] = (0, 0)  # wall clock: first event, last notification
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
     complete: bool = False
@@ -170,9 +169,7 @@ class Show:
                 self.outcome.published[event] = (when_ns, outcome)
             self.outcome.received += [tuple(row) for row in part["received"]]
 
-    async def _until(
-        self, holds: Callable[[Mapping[int, dict[str, Any]]], list[bool]], what: str
-    ) -> None:
+    async def _until(self, holds: Callable[[Mapping[int, Status]], list[bool]], what: str) -> None:
         """Look at all peers until all of `holds` is true, or patience ends."""
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -185,7 +182,7 @@ class Show:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def woven(topic: str, group: list[int], status: Mapping[int, dict[str, Any]]) -> bool:
+def woven(topic: str, group: list[int], status: Mapping[int, Status]) -> bool:
     """Whether a topic's subscribers are in one overlay and reach each other over its links."""
     mine = {status[index]["peer"]: status[index]["topics"].get(topic) for index in group}
     if any(state is None for state in mine.values()):

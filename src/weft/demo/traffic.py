@@ -118,3 +118,50 @@ def _count(traffic: Traffic, sent: Counter[str], record: _Record) -> None:
         traffic.steps.setdefault(deliver.message_id, []).append(step)
     elif record.publish is not None:
         traffic.publishers[record.publish.message_id] = record.peer_id
+
+
+# --- the way of one event -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one event travelled: `edges` of (from, to), by peer number."""
+
+    topic: str
+    publisher: int
+    edges: tuple[tuple[int, int], ...]
+    reached: frozenset[int]
+    took_ms: float
+
+
+def way_of(traffic: Traffic) -> Way | None:
+    """The way of the event that reached most peers: rather one whose whole way is known (what is
+    repaired later comes from nobody in particular), rather from outside, rather a late one."""
+    numbers = {peer: number for number, peer in enumerate(traffic.peers)}
+
+    def interest(entry: tuple[str, list[Step]]) -> tuple[int, int, bool, int]:
+        message, steps = entry
+        members = {step.peer for step in steps}
+        pushed = sum(step.source != step.peer for step in steps)
+        outside = traffic.publishers[message] not in members
+        return len(members), pushed, outside, steps[0].timestamp_ns
+
+    known = [entry for entry in traffic.steps.items() if entry[0] in traffic.publishers]
+    if not known:
+        return None
+    message, steps = max(known, key=interest)
+    publisher = numbers[traffic.publishers[message]]
+    edges = []
+    for step in steps:
+        if step.source != step.peer:
+            edges.append((numbers[step.source], numbers[step.peer]))
+        elif step.hops == 1:  # routed from outside to an access point
+            edges.append((publisher, numbers[step.peer]))
+    times = [step.timestamp_ns for step in steps]
+    return Way(
+        topic=message.partition("@")[2],
+        publisher=publisher,
+        edges=tuple(edges),
+        reached=frozenset(numbers[step.peer] for step in steps),
+        took_ms=(max(times) - min(times)) / 1e6,
+    )

@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from weft.lab.processes import event_number
 from weft.sim.workload import Publication, Workload
 
 SHOWN_MAX = 10
-
-
-def event_number(payload: bytes) -> int:
-    """Which event of the workload this is: its payloads begin with "event N "."""
-    return int(payload.split(b" ", 2)[1])
 
 
 def events_of(workload: Workload) -> dict[int, Publication]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,18 @@ GREY = "#9a9a9a"
 BLACK = "#1a1a1a"
 PANEL_INCHES = (5.0, 3.6)
 
-_STYLE: Any = {
+Table: TypeAlias = Any
+"""A table of pandas', which comes without types."""
+
+
+class Look(TypedDict):
+    """How a series is told from others."""
+
+    color: str
+    marker: str
+
+
+_STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
     "font.size": 10,
@@ -48,9 +59,9 @@ _STYLE: Any = {
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in the house style."""
-    import matplotlib as mpl  # noqa: PLC0415  (only where something is drawn)
+    from matplotlib import style  # noqa: PLC0415  (only where something is drawn)
 
-    with mpl.rc_context(_STYLE):
+    with style.context(_STYLE):
         yield
 
 
@@ -64,7 +75,7 @@ def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes.flat)
 
 
-def table(frame: DataFrame) -> Any:
+def table(frame: DataFrame) -> Table:
     """A small table of Spark's as one of pandas', for drawing."""
     return frame.toPandas()
 
@@ -84,6 +95,11 @@ def colour(number: int) -> str:
 def marker(number: int) -> str:
     """The marker of a series."""
     return MARKERS[number % len(MARKERS)]
+
+
+def look(number: int) -> Look:
+    """The colour and the marker of a series."""
+    return {"color": colour(number), "marker": marker(number)}
 
 
 def save(figure: Figure, folder: Path) -> list[Path]:

@@ -47,7 +47,7 @@ class InTask:
     def __init__(self, arrays: Arrays) -> None:
         self._topics, self._users = arrays
         self._overlays = engine.overlays_of(*arrays)
-        self._last: tuple[tuple[Any, ...], Outcome] | None = None
+        self._last: tuple[tuple[Config, int, tuple[int, ...]], Outcome] | None = None
 
     def topics(self) -> int:
         return self._overlays.count

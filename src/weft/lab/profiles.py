@@ -4,15 +4,17 @@ correlation. The profile of a lake and the experiments on workloads draw them al
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.engine.data.powerlaw import zeta
-from weft.lab.figures import BLACK, colour, marker
+from weft.lab.figures import BLACK, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+    from pyspark.sql import Row
 
 HEAT_TOPICS = 150
 """guess: as many rows and columns as a small picture can show"""
@@ -24,7 +26,7 @@ def draw_distribution(
     panel: Axes,
     sizes: Sequence[int],
     counts: Sequence[int],
-    fit: Any | None,
+    fit: Row | None,
     number: int,
     label: str,
 ) -> None:
@@ -36,16 +38,15 @@ def draw_distribution(
     order = np.argsort(sizes)
     values = np.asarray(sizes)[order]
     share = np.cumsum(np.asarray(counts)[order][::-1])[::-1] / np.sum(counts)
-    style: Any = {"color": colour(number), "marker": marker(number), "ls": "none", "ms": 3}
     if fit is not None:
         label = f"{label}, α = {fit.exponent:.2f}"
         x = np.geomspace(fit.least, values[-1], _CURVE_POINTS)
         law = zeta(fit.exponent, x) / zeta(fit.exponent, fit.least) * fit.tail / fit.total
         panel.plot(x, law, color=BLACK, ls="--", lw=1, zorder=5)
-    panel.loglog(values, share, label=label, **style)
+    panel.loglog(values, share, label=label, ls="none", ms=3, **look(number))
 
 
-def draw_heat(panel: Axes, pairs: Iterable[tuple[int, int, float]], title: str) -> Any:
+def draw_heat(panel: Axes, pairs: Iterable[tuple[int, int, float]], title: str) -> AxesImage:
     """Correlations of the most popular topics, white for none, black for strong."""
     kept = [each for each in pairs if each[0] < HEAT_TOPICS and each[1] < HEAT_TOPICS]
     side = max((other for _, other, _ in kept), default=0) + 1

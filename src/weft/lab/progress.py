@@ -2,20 +2,29 @@
 
 `Progress` is for many tasks at once, whose time left is told from their estimated seconds: what is
 left of them, at the pace so far. `Phases` is for work that is done in one phase after the other,
-each with its own count.
+each with its own count. `Steps` is a bar over the steps of one Spark job: within a step, Spark's
+count of finished tasks tells how far it is; a thread asks for it now and then, because the driver
+itself waits for the step.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TextIO
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _WIDTH = 28
 _PLAIN_EVERY_S = 15.0  # guess: often enough to see life, seldom enough for a log
 _QUARTERS = 4
+_ASK_SECONDS = 0.5  # guess: a bar that moves, and no load
 
 
 class _Line:
@@ -141,3 +150,48 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Steps:
+    """Use as a context; call `begin` at the beginning of each step."""
+
+    def __init__(
+        self, spark: SparkSession, weights: Sequence[float], stream: TextIO | None = None
+    ) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._weights = list(weights)
+        self._progress = Progress(len(self._weights), sum(self._weights), stream)
+        self._at = (0, "")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def begin(self, step: int, text: str) -> None:
+        """The steps before this one are done; `text` says what it does."""
+        self._at = (step, text)
+
+    def __enter__(self) -> Steps:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._progress.clear()
+
+    def _tick(self) -> None:
+        while not self._over.wait(_ASK_SECONDS):
+            step, text = self._at
+            done = sum(self._weights[:step])
+            self._progress.show(step, done + self._weights[step] * self._share(), f"steps: {text}")
+
+    def _share(self) -> float:
+        """How much of what Spark has under way is finished."""
+        stages = [self._tracker.getStageInfo(each) for each in self._tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        total = sum(stage.numTasks for stage in known)
+        return sum(stage.numCompletedTasks for stage in known) / total if total else 0.0

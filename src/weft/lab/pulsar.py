@@ -22,8 +22,8 @@ from typing import Any
 import weft
 from weft.documents.dag import position
 from weft.ids import Cid, Topic
+from weft.lab.experiment import Columns
 from weft.lab.figures import colour, marker
-from weft.lab.registry import Columns
 from weft.net.identity import Identity
 from weft.protocol.config import Config, Cyclon, Routing
 from weft.protocol.peer import Peer

@@ -1,147 +1,30 @@
-"""What an experiment is, and where the experiments are found.
-
-An entry ties a claim to the function that simulates it, the points it is simulated at in each
-size, the shape of the rows that come back, the numbers that are measured from them, and the
-picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. There are two
-kinds.
-
-An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and
-a seed, and returns columns: arrays of one length, or single values that hold for every row. It is
-named by a path rather than passed, so that a task is small and a worker imports the function.
-
-A `JobEntry` names a function that is a Spark job itself, over data: it runs on the driver, takes
-the session, the parameters of a point, a seed and a source of memberships (`weft.lab.sources`), and
-returns a DataFrame. Its points are asked for source by source. A `UniverseEntry` is one over many
-small sets of memberships, each of which fits a task.
-"""
+"""Where the experiments are found: every module of `weft/lab/experiments`."""
 
 from __future__ import annotations
 
 import fnmatch
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from weft.lab import entries, experiments
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from weft.lab.overlaid import Overlaid
-    from weft.lab.sources import Source
-
-Size: TypeAlias = Literal["quick", "full"]
-SIZES: tuple[Size, ...] = ("quick", "full")
-Params: TypeAlias = Mapping[str, Any]
-Columns: TypeAlias = dict[str, Any]
-"""What a simulation returns: arrays of one length, or single values that hold for every row."""
-
-
-class Simulation(Protocol):
-    """A function of the engine: deterministic, no Spark, arrays made inside."""
-
-    def __call__(self, params: Params, seed: int) -> Mapping[str, Any]: ...
-
-
-class Job(Protocol):
-    """A function of the driver's: the rows of one point and seed, by Spark."""
-
-    def __call__(
-        self, spark: SparkSession, params: Params, seed: int, source: Source
-    ) -> DataFrame: ...
-
-
-class OverlaidSimulation(Protocol):
-    """A function of the overlays over a point's memberships, in a task or on the driver."""
-
-    def __call__(self, params: Params, seed: int, over: Overlaid) -> Mapping[str, Any]: ...
+from weft.lab import experiments
+from weft.lab.experiment import AnyEntry
 
 
 class UnknownExperiment(Exception):
-    """No entry has this id; the text lists what there is."""
-
-
-def _one_second(params: Params) -> float:
-    return 1.0
-
-
-def _no_memory(params: Params) -> float:
-    return 0.0
-
-
-def _any_number(params: Params) -> int:
-    return 1_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """What both kinds of entry have."""
-
-    id: str
-    title: str
-    claim: str  # what the paper says, or what we ask, in our words
-    seeds: Mapping[str, int]  # by size
-    columns: StructType  # of the rows; a parameter of the same name fills a column
-    measure: Callable[[DataFrame, Size], DataFrame]  # rows → weft.pipeline.schemas.MEASURE
-    tolerances: Mapping[str, str]  # how the bound of each judged measure comes about
-    figure: Callable[[DataFrame], Figure]
-    tables: Mapping[str, Callable[[DataFrame], DataFrame]] = field(default_factory=dict)
-    """Further tables made from the rows: NAME → transform, written as NAME.parquet."""
-    seconds: Callable[[Params], float] = field(default=_one_second)  # a guess of a task's time
-    gigabytes: Callable[[Params], float] = field(default=_no_memory)  # and of its memory
-    most_seeds: Callable[[Params], int] = field(default=_any_number)  # where a point is dear
-    version: int = 1  # raise it when the same parameters no longer mean the same simulation
-    simulation: str  # "module:function"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry(Experiment):
-    """An experiment whose simulation is a function of the engine (`Simulation`)."""
-
-    points: Callable[[Size], Sequence[Params]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobEntry(Experiment):
-    """An experiment whose simulation is a Spark job (`Job`) over a source of memberships.
-
-    The parameters of its points get `source`, the source's name. A measure that is judged on
-    several sources is called `SOURCE: NAME`, and its reason in `tolerances` is that of NAME.
-    """
-
-    points: Callable[[Size, Source], Sequence[Params]]  # none: not on this source, or not so small
-
-
-@dataclass(frozen=True, kw_only=True)
-class UniverseEntry(JobEntry):
-    """An experiment whose simulation computes the overlays of a point's memberships (`Overlaid`).
-
-    Its points say which memberships (`weft.lab.universes`): `universe`, `seeds`, and `nodes` for a
-    grid. They are kept as tables, from which a point that fits one task is computed in that task.
-    """
-
-    micros: Callable[[Params], float]  # CPU time per membership, for the time left
-
-
-AnyEntry: TypeAlias = Entry | JobEntry
+    """No experiment has this id; the text lists what there is."""
 
 
 @cache
 def all_entries() -> Mapping[str, AnyEntry]:
     """Every entry by its id, in the order of the files' names."""
     found: dict[str, AnyEntry] = {}
-    both = (entries, experiments)
-    rooms = {each.name: room for room in both for each in pkgutil.iter_modules(room.__path__)}
-    for module in sorted(rooms):
+    for module in sorted(each.name for each in pkgutil.iter_modules(experiments.__path__)):
         if module.startswith("_"):
             continue
-        for entry in import_module(f"{rooms[module].__name__}.{module}").ENTRIES:
+        for entry in import_module(f"{experiments.__name__}.{module}").ENTRIES:
             if entry.id in found:
                 raise ValueError(f"two experiments have the id {entry.id}")
             found[entry.id] = entry

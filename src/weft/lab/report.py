@@ -10,9 +10,8 @@ import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from weft.lab.verdict import Verdict, number
+from weft.lab.verdict import Asked, Measured, Verdict, number
 
 FILE = "report.html"
 
@@ -125,14 +124,14 @@ def _data(verdict: Verdict) -> str:
     return escape(f"On {', '.join(verdict.sources)}{skipped}. ")
 
 
-def _value(numbers: dict[str, Any]) -> str:
+def _value(numbers: Measured) -> str:
     interval = ""
     if numbers["low"] is not None:
         interval = f"{number(numbers['low'])} … {number(numbers['high'])}"
     return f"<td class='n'>{number(numbers['value'])}<td class='n'>{interval}"
 
 
-def _asked_row(name: str, numbers: dict[str, Any], asked: dict[str, Any]) -> str:
+def _asked_row(name: str, numbers: Measured, asked: Asked) -> str:
     return (
         f"<tr><td>{escape(name)}{_value(numbers)}"
         f"<td class='n'>{asked['relation']} {number(asked['bound'])}"

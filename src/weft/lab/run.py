@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from weft.lab import figures, universes, verdict
 from weft.lab.execute import execute, pending
+from weft.lab.experiment import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.progress import Progress
-from weft.lab.registry import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict

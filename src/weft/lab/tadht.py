@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.engine.data.workload import Memberships, topic_name
-from weft.engine.experiments.common import workload
 from weft.ids import Contact, PeerId, Topic
-from weft.lab.registry import Columns, Params
+from weft.lab.experiment import Columns, Params
+from weft.lab.simulation import workload
 from weft.protocol import messages as m
 from weft.protocol.config import Config
 from weft.protocol.topic_dht.events import Cast

@@ -1,39 +1,26 @@
-"""A task: one experiment at one point with one seed; and what a worker or the driver does with it.
+"""A task: one experiment at one point with one seed.
 
-A task is small: names, parameters, a seed. The worker imports the engine's function, builds the
-arrays, runs, and adds the rows to the experiment's table. Where the simulation is one of overlays,
-the worker reads their memberships first. A task that is a Spark job itself is run by the driver,
-over its source of data; its rows end in the same table. The key of a task is made of everything
-that decides its rows, so a table can tell which tasks it holds.
+A task is small: names, parameters, a seed. What runs it is `weft.lab.execute`. The key of a task is
+made of everything that decides its rows, so a table can tell which tasks it holds.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from weft.lab.overlaid import InTask, Spread
-from weft.lab.universes import arrays_of, frame_of
-from weft.pipeline import tables
-from weft.pipeline.schemas import RECEIPT, TASK, joined
+from weft.lab.experiment import Experiment, Params
+from weft.lab.sources import Source
+from weft.pipeline.schemas import TASK, joined
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from weft.lab.registry import Experiment, Job, OverlaidSimulation
-    from weft.lab.sources import Source
 
 _HOUSE = Path(__file__).resolve().parents[1]
 
@@ -44,13 +31,13 @@ class Task:
 
     experiment: str
     simulation: str
-    params: Mapping[str, Any]
+    params: Params
     point: str
     seed: int
     columns: StructType
     seconds: float
     gigabytes: float
-    code: str  # which source ran it
+    code: str  # which engine's source ran it
     source: Source | None = None  # of data, for a job
     over: bool = False  # the simulation computes overlays of kept memberships
 
@@ -60,7 +47,7 @@ class Task:
         return f"{self.point}-{self.seed}"
 
 
-def point_of(entry: Experiment, params: Mapping[str, Any]) -> str:
+def point_of(entry: Experiment, params: Params) -> str:
     """The name of a point: a hash of what is simulated there."""
     shape = [[each.name, each.dataType.simpleString()] for each in entry.columns.fields]
     what = [entry.id, entry.simulation, entry.version, dict(params), shape]
@@ -70,7 +57,7 @@ def point_of(entry: Experiment, params: Mapping[str, Any]) -> str:
 
 def tasks_of(
     entry: Experiment,
-    points: Sequence[Mapping[str, Any]],
+    points: Sequence[Params],
     seeds: int,
     source: Source | None = None,
     over: bool = False,
@@ -185,126 +172,3 @@ def shape_of(columns: StructType) -> StructType:
 def table_of(out: Path, experiment: str) -> Path:
     """Where the rows of an experiment are."""
     return out / experiment / "rows.parquet"
-
-
-# --- in a worker --------------------------------------------------------------------------------
-
-
-def worker(
-    bins: Sequence[Sequence[Task]], out: Path
-) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """What Spark maps over numbers of bins: run the tasks of each, answer with receipts."""
-
-    def run_bins(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow  # noqa: PLC0415
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
-        shape = to_arrow_schema(RECEIPT)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for task in bins[number]:
-                    yield pyarrow.RecordBatch.from_pylist([run(task, out)], schema=shape)
-
-    return run_bins
-
-
-def run(task: Task, out: Path) -> dict[str, Any]:
-    """Run one task and store its rows; returns the receipt, with the CPU time it took."""
-    begun = time.process_time()
-    try:
-        given = [InTask(arrays_of(task.params, task.seed, out))] if task.over else []
-        columns = rows_of(task, _function(task)(task.params, task.seed, *given))
-    except Exception as error:
-        error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
-        raise
-    return _stored(task, out, columns, time.process_time() - begun)
-
-
-def _function(task: Task) -> Callable[..., Any]:
-    module, _, name = task.simulation.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
-    return function
-
-
-def _stored(task: Task, out: Path, columns: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Add the rows to the experiment's table; the receipt."""
-    notes = {"seconds": f"{seconds:.3f}", "code": task.code}
-    table = table_of(out, task.experiment)
-    rows = tables.write_part(table, task.key, columns, shape_of(task.columns), notes)
-    return {
-        "experiment": task.experiment,
-        "point": task.point,
-        "seed": task.seed,
-        "rows": rows,
-        "seconds": seconds,
-    }
-
-
-def rows_of(task: Task, result: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a result, filled up with parameters of the same names and with the task."""
-    known = {**task.params, "point": task.point, "seed": task.seed, **result}
-    names = [each.name for each in shape_of(task.columns).fields]
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise ValueError(f"{task.simulation} gave no column {', '.join(missing)}")
-    lengths = {np.shape(known[name])[0] for name in names if np.ndim(known[name])}
-    if len(lengths) > 1:
-        raise ValueError(f"{task.simulation} gave columns of lengths {sorted(lengths)}")
-    length = lengths.pop() if lengths else 1
-    return {name: known[name] if np.ndim(known[name]) else [known[name]] * length for name in names}
-
-
-# --- on the driver ------------------------------------------------------------------------------
-
-
-def run_job(spark: SparkSession, task: Task, out: Path) -> dict[str, Any]:
-    """Run a task that is a Spark job and store its rows; the receipt has the time on the clock."""
-    begun = time.monotonic()
-    try:
-        columns = _spread(spark, task, out) if task.over else _computed(spark, task)
-    except Exception as error:
-        error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
-        raise
-    return _stored(task, out, columns, time.monotonic() - begun)
-
-
-def _source_of(task: Task) -> Source:
-    if task.source is None:
-        raise ValueError(f"{task.experiment} is no job")
-    return task.source
-
-
-def _computed(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """The columns that a job gives."""
-    job: Job = _function(task)
-    rows = framed(task, job(spark, task.params, task.seed, _source_of(task))).toArrow()
-    return {name: rows.column(name) for name in rows.column_names}
-
-
-def _spread(spark: SparkSession, task: Task, out: Path) -> dict[str, Any]:
-    """The columns of a point whose overlays are spread over all tasks."""
-    frame = frame_of(spark, task.params, task.seed, _source_of(task), out).cache()
-    try:
-        simulation: OverlaidSimulation = _function(task)
-        return rows_of(task, simulation(task.params, task.seed, Spread(frame)))
-    finally:
-        frame.unpersist()
-
-
-def framed(task: Task, result: DataFrame) -> DataFrame:
-    """The rows of a job as they are stored, filled up as in `rows_of`."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
-    known = {**task.params, "point": task.point, "seed": task.seed}
-    shape = shape_of(task.columns)
-    missing = [name for name in shape.names if name not in result.columns and name not in known]
-    if missing:
-        raise ValueError(f"{task.simulation} gave no column {', '.join(missing)}")
-    return result.select(
-        *(
-            (F.col(each.name) if each.name in result.columns else F.lit(known[each.name]))
-            .cast(each.dataType)
-            .alias(each.name)
-            for each in shape.fields
-        )
-    )

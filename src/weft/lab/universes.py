@@ -6,27 +6,28 @@ A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 t
 least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
 many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
 subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
-arrays. The grid is drawn to the size wanted by whoever needs it, and nothing of it is left out.
+arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.universe import READINGS
+from weft.lab.experiment import Params
+from weft.lab.sources import Source
+from weft.lab.task import Task
 from weft.pipeline import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from weft.lab.sources import Source
-    from weft.lab.task import Task
 
 FOLDER = ".universes"
 WHOLE_TRACE = "whole"
@@ -46,20 +47,20 @@ def grid_of(nodes: int) -> Grid:
     return Grid(nodes=nodes, topics=max(2, round(nodes / NODES_PER_TOPIC)))
 
 
-def folder_of(params: Mapping[str, Any], out: Path) -> Path:
+def folder_of(params: Params, out: Path) -> Path:
     """Where the memberships of a point on a trace are."""
     name = f"{params['source']}-{params['lake']}-{params['universe']}-{params['seeds']}"
     return out / FOLDER / f"{name}{tables.SUFFIX}"
 
 
-def rows_of(params: Mapping[str, Any], out: Path) -> int:
+def rows_of(params: Params, out: Path) -> int:
     """How many memberships a point has; of a grid about."""
     if params["nodes"]:
         return round(GRID_SHARE * float(params["nodes"]) ** 2)
     return tables.count(folder_of(params, out))
 
 
-def arrays_of(params: Mapping[str, Any], seed: int, out: Path) -> Arrays:
+def arrays_of(params: Params, seed: int, out: Path) -> Arrays:
     """The memberships of a point; runs in workers."""
     if params["nodes"]:
         drawn = draw_grid(grid_of(params["nodes"]), seed)
@@ -69,7 +70,7 @@ def arrays_of(params: Mapping[str, Any], seed: int, out: Path) -> Arrays:
 
 
 def frame_of(
-    spark: SparkSession, params: Mapping[str, Any], seed: int, source: Source, out: Path
+    spark: SparkSession, params: Params, seed: int, source: Source, out: Path
 ) -> DataFrame:
     """The memberships of a point as a table (`MEMBERSHIP`)."""
     from weft.pipeline.schemas import MEMBERSHIP  # noqa: PLC0415  (Spark is imported when used)
@@ -113,8 +114,8 @@ def make(
 
 
 def _made(
-    spark: SparkSession, source: Source, wanted: list[Mapping[str, Any]]
-) -> Iterable[tuple[Mapping[str, Any], DataFrame]]:
+    spark: SparkSession, source: Source, wanted: list[Params]
+) -> Iterable[tuple[Params, DataFrame]]:
     """The memberships of these points of one source, one after the other."""
     from weft.pipeline.prune import pruned  # noqa: PLC0415  (Spark is imported when used)
     from weft.pipeline.universe import Universes, medians  # noqa: PLC0415

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from weft.pipeline.schemas import REPORTED
 from weft.pipeline.transforms import judged
@@ -21,11 +21,29 @@ from weft.pipeline.transforms import judged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from weft.lab.registry import Experiment, Size
+    from weft.lab.experiment import Experiment, Size
     from weft.lab.sources import Sources
 
 FILE = "verdict.json"
 Notes: TypeAlias = Sequence[Mapping[str, str]]
+
+
+class Measured(TypedDict):
+    """A number, its 95 % interval over seeds, and how many seeds."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    seeds: int
+
+
+class Asked(TypedDict):
+    """What the claim asks of a number."""
+
+    relation: str
+    bound: float | None
+    passed: bool
+    why: str
 
 
 @dataclass(frozen=True)
@@ -37,8 +55,8 @@ class Verdict:
     size: str
     claim: str
     passed: bool
-    measured: dict[str, dict[str, float | int | None]]  # value, 95 % interval over seeds, seeds
-    tolerance: dict[str, dict[str, Any]]  # per judged measure: relation, bound, why, passed
+    measured: dict[str, Measured]
+    tolerance: dict[str, Asked]  # per judged measure
     seeds: list[int]
     points: int
     seconds: float  # of simulation, all tasks together: CPU time; for jobs, time on the clock
@@ -156,7 +174,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def _line(name: str, numbers: dict[str, Any], asked: dict[str, Any]) -> str:
+def _line(name: str, numbers: Measured, asked: Asked) -> str:
     interval = ""
     if numbers["low"] is not None:
         interval = f" [{number(numbers['low'])}, {number(numbers['high'])}]"
@@ -170,7 +188,7 @@ def number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """JSON has no NaN: a number that is none becomes null."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}

@@ -45,9 +45,6 @@ def selected(frame: DataFrame, shape: StructType) -> DataFrame:
 # the seed. Together with the experiment they name a task, which can be run again alone.
 TASK = columns(point=TEXT, seed=WHOLE)
 
-# What a worker says of a finished task: how many rows, and the CPU time it took.
-RECEIPT = columns(experiment=TEXT, point=TEXT, seed=WHOLE, rows=WHOLE, seconds=NUMBER)
-
 # A number that an experiment measured, with its 95 % confidence interval over seeds (null where
 # there is only one), and what the claim asks of it: `value` AT_MOST or AT_LEAST `bound`, or nothing
 # (then `bound` is null, and the number is only REPORTED).

@@ -1,4 +1,2 @@
-"""The experiments, one file for each: points, simulation, measures, figure, entry.
-
-A file defines `ENTRIES`; those whose names begin with an underscore hold what several share.
-"""
+"""The experiments, each in one file: its points, its simulation, what is measured, the picture, and
+the claim with the reasons of its bounds."""

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from weft.ids import Cid
 from weft.lab import pulsar
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,

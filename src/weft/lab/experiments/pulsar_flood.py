@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, marker, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.net import codec
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together

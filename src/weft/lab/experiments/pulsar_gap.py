@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab import pulsar
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Routing

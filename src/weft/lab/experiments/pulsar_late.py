@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from weft.lab import pulsar
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.figures import BLACK, panels, table
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.history.fetch import BLOCKS_MAX

@@ -20,9 +20,9 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, marker, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History

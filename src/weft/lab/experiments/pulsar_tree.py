@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, colour, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Pulsar

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.crash import Crash, survivors
 from weft.engine.topic_dht.events import Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, colour, marker, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, settled_net
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together

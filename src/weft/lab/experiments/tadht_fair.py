@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.events import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 from weft.rules.fairness import jain

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.ids import Topic
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
 from weft.lab.figures import colour, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.lab.tadht import SUBSCRIBE_MS, Net
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together

@@ -17,9 +17,9 @@ from weft.engine.data.workload import memberships
 from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.space import places_of
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.treecast import Mode

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.experiments.common import workload
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.simulation import workload
 from weft.lab.tadht import Net, Spread, topic_of
 from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
+from weft.lab.experiment import Entry, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments import tadht_messages
 from weft.lab.figures import BLACK, panels, table
-from weft.lab.registry import Entry, Size
 from weft.pipeline.schemas import AT_MOST
 from weft.pipeline.transforms import Bound, numbers
 

@@ -17,11 +17,11 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
-from weft.engine.experiments.common import workload
 from weft.engine.topic_dht.roles import FORWARDS, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, colour, marker, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
+from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_MOST, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.draw import absorb, stream_of

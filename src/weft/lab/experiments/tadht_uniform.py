@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.ids import Contact, Topic
+from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, colour, panels, table
-from weft.lab.registry import Columns, Entry, Params, Size
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
 from weft.protocol.config import Dht

@@ -1,0 +1,148 @@
+"""What the experiments on messages per notification share: columns, measures, panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.engine.tera.world import Settings
+from weft.lab.figures import Table, colour, look, marker, table
+from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pyspark.sql import Column, DataFrame
+
+
+VIEW = Settings().view_size
+KINDS = {
+    "tera_exchange_general": "view exchanges, general overlay",
+    "tera_exchange_topic": "view exchanges, topic overlays",
+    "tera_advert": "advertisements",
+    "tera_lookup": "lookups",
+    "tera_route": "events to access points",
+    "tera_dissemination": "events in topics",
+}
+COLUMNS = columns(
+    peers=WHOLE,
+    topics=WHOLE,
+    subscriptions=WHOLE,
+    table_size=WHOLE,
+    tables=TEXT,
+    rate=NUMBER,
+    rate_shown=NUMBER,
+    simulated=TEXT,
+    tera=NUMBER,
+    flooding=NUMBER,
+    **dict.fromkeys(KINDS, NUMBER),
+    tera_formula=NUMBER,
+    flooding_formula=NUMBER,
+    size_estimation=NUMBER,
+    flood_per_event=NUMBER,
+    flood_reached=NUMBER,
+    visits=WHOLE,
+    events=WHOLE,
+    events_lost=WHOLE,
+    lookups=WHOLE,
+    missed=WHOLE,
+    notified=WHOLE,
+)
+EXACT = "flooding, counted against N·view, largest relative gap"
+MISSED = "notifications missed by events that found their topic"
+TOLERANCES = {
+    EXACT: "Every peer sends an event once to each neighbour, so the count is exact.",
+    MISSED: "A flood over a connected overlay reaches everyone; only a failed lookup, which is "
+    "counted apart, may lose an event.",
+}
+
+
+def is_simulated() -> Column:
+    """Whether a point is not by formula alone."""
+    return F.col("simulated") != "formula"
+
+
+def when_simulated(number: Column) -> Column:
+    """A number of the points that are not by formula alone; null for those."""
+    return F.when(is_simulated(), number)
+
+
+def common_numbers() -> dict[str, Column]:
+    """What is computed per seed in every one of these experiments."""
+    exact = F.col("peers") * F.least(F.lit(VIEW), F.col("peers") - 1)
+    size = when_simulated(F.col("size_estimation") / F.col("tera"))
+    return {
+        "exact": F.max(when_simulated(F.abs(F.col("flood_per_event") / exact - 1))),
+        "missed": F.sum("missed"),
+        "lost": F.sum("events_lost") / F.sum("lookups"),
+        "formula": F.max(when_simulated(F.abs(F.col("tera") / F.col("tera_formula") - 1))),
+        "size_least": F.min(size),
+        "size_most": F.max(size),
+    }
+
+
+def judged(
+    rows: DataFrame, own: Mapping[str, tuple[Column, str]], asked: Mapping[str, Bound]
+) -> DataFrame:
+    """The measures of an experiment: its own numbers per seed, with titles, and the common ones."""
+    aggregates = {**common_numbers(), **{name: column for name, (column, _) in own.items()}}
+    per_seed = rows.groupBy("seed").agg(
+        *(column.alias(name) for name, column in aggregates.items())
+    )
+    titles = {**TITLES, **{name: title for name, (_, title) in own.items()}}
+    return per_seed.transform(numbers(titles, {**ASKED, **asked}))
+
+
+TITLES = {
+    "exact": EXACT,
+    "missed": MISSED,
+    "lost": "share of lookups that fail",
+    "formula": "TERA against the closed form, largest relative gap",
+    "size_least": "size estimation, beside TERA's messages, least",
+    "size_most": "size estimation, beside TERA's messages, most",
+}
+ASKED: dict[str, Bound] = {"exact": (AT_MOST, 1e-9), "missed": (AT_MOST, 0.0)}
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def means(rows: DataFrame, x: str) -> Table:
+    """The mean over seeds of every cost, by x."""
+    costs = ["tera", "flooding", "tera_formula", "flooding_formula", *KINDS]
+    found = rows.groupBy(x).agg(
+        *(F.avg(name).alias(name) for name in costs), F.first("simulated").alias("simulated")
+    )
+    return table(found.orderBy(x))
+
+
+def line(panel: Axes, points: Table, x: str, y: str, number: int, label: str) -> None:
+    """A simulated line with its formula dashed in black."""
+    panel.plot(points[x], points[y], color=colour(number), marker=marker(number), label=label)
+    panel.plot(points[x], points[f"{y}_formula"], "--", color="black", lw=0.9)
+
+
+def by_kind(panel: Axes, points: Table, x: str, *, legend: bool = True) -> None:
+    """TERA's messages, split."""
+    for number, (kind, label) in enumerate(KINDS.items()):
+        some = points[points[kind] > 0]
+        [drawn] = panel.plot(some[x], some[kind], label=label, **look(number))
+        if number == 0:  # may lie under the next one, and shows around it
+            drawn.set(lw=3.6, ms=8)
+    panel.plot(points[x], points["tera"], color="black", lw=2.2, alpha=0.35, label="all of TERA")
+    log_log(panel)
+    panel.set_ylabel("messages per notification")
+    if legend:
+        panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+
+
+def log_log(panel: Axes) -> None:
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+
+
+def formula_in_legend(panel: Axes) -> None:
+    panel.plot([], [], "--", color="black", lw=0.9, label="closed form")
+    panel.legend()

@@ -1,1 +1,0 @@
-"""The experiments, one small file for each or for a family of them; each defines `ENTRIES`."""

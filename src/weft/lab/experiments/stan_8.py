@@ -1,0 +1,135 @@
+"""stan-8: how physical links grow with the number of topics (StaN 3.4, Fig. 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from weft.engine.data.universe import READINGS
+from weft.lab import stan
+from weft.lab.experiment import Columns, Params, Size, UniverseEntry
+from weft.lab.figures import colour, table
+from weft.lab.overlaid import Overlaid
+from weft.lab.sources import Source
+from weft.pipeline.schemas import (
+    AT_MOST,
+    NUMBER,
+    SMALL,
+    TEXT,
+    WHOLE,
+    columns,
+    joined,
+)
+from weft.pipeline.transforms import Bound, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+COLUMNS = joined(
+    columns(source=TEXT, universe=TEXT, seeds=SMALL, nodes=SMALL),
+    columns(topics=WHOLE, users=WHOLE, ipvs=NUMBER, fpvs=NUMBER, ideal=NUMBER),
+)
+GRIDS = {"quick": (60, 100, 200), "full": (100, 200, 500, 1000, 2000)}
+SLOWER = "growth after over growth before"
+AS_IDEAL = "growth after beyond the ideal's, over growth before"
+TITLES = {
+    "ratio": SLOWER,
+    "beyond": AS_IDEAL,
+    "before": "physical links per user and thousand topics, before",
+    "after": "physical links per user and thousand topics, after",
+    "ideal_ratio": "the ideal's growth over growth before",
+}
+
+
+def points(size: Size, source: Source) -> list[Params]:
+    if source.is_grid:
+        return [{"universe": "grid", "seeds": 0, "nodes": nodes} for nodes in GRIDS[size]]
+    if not stan.runs_on(size, source):
+        return []
+    return [
+        {"universe": reading, "seeds": seeds, "nodes": 0}
+        for seeds in (stan.LADDER if size == "full" else stan.LADDER[:3])
+        if seeds < source.topics()
+        for reading in READINGS
+    ]
+
+
+def run(params: Params, seed: int, over: Overlaid) -> Columns:
+    """Physical links per user, before, after and at best."""
+    found = stan.view_sizes(params, seed, over)
+    means = {name: float(np.mean(found[name])) for name in ("ipvs", "fpvs", "ideal")}
+    return {"topics": over.topics(), "users": len(found["user"]), **means}
+
+
+def growth(rows: DataFrame) -> DataFrame:
+    """Per source, reading and seed: the slopes of links per user against topics, and their
+    ratios."""
+    slopes = rows.groupBy("source", "universe", "seed").agg(
+        *(
+            (1000 * F.regr_slope(name, "topics")).alias(alias)
+            for name, alias in (("ipvs", "before"), ("fpvs", "after"), ("ideal", "best"))
+        ),
+        F.count(F.lit(1)).alias("universes"),
+    )
+    return slopes.where(F.col("universes") > 1).select(
+        "source",
+        "universe",
+        "seed",
+        "before",
+        "after",
+        (F.col("after") / F.col("before")).alias("ratio"),
+        (F.col("best") / F.col("before")).alias("ideal_ratio"),
+        ((F.col("after") - F.col("best")) / F.col("before")).alias("beyond"),
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    asked: dict[str, Bound] = {"ratio": (AT_MOST, 1.0)}
+    return rows.transform(growth).transform(
+        numbers(TITLES, asked, by=("source", "universe"), prefix=stan.named("universe"))
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    means = [F.avg(name).alias(name) for name in ("topics", "ipvs", "fpvs", "ideal")]
+    found = rows.groupBy("source", "universe", "seeds", "nodes").agg(*means)
+    points_ = table(found.orderBy("source", "universe", "topics"))
+    drawing, places = stan.panels_by_source(points_)
+    lines = (("ipvs", "initial PVS", "o-"), ("fpvs", "final PVS", "s-"), ("ideal", "ideal", "--"))
+    for panel, _, _, part in places:
+        for number, (name, label, style) in enumerate(lines):
+            panel.plot(part["topics"], part[name], style, color=colour(number), label=label)
+        panel.set_xlabel("topics")
+        panel.set_ylabel("physical links per user")
+        panel.set_xlim(left=0)
+        panel.set_ylim(0, 1.08 * max(part[name].max() for name, _, _ in lines))
+        panel.legend()
+    return drawing
+
+
+ENTRIES = [
+    UniverseEntry(
+        id="stan-8",
+        title="Physical links grow more slowly with topics",
+        claim="Over universes of growing size, physical links per user grow with the number of "
+        "topics, and with StaN more slowly (the paper says: by a factor of about two). Both slopes "
+        "and their ratio are told, and how the ratio compares with that of StaN's own ideal; we "
+        "ask that links grow no faster than before.",
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds={"quick": 2, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            f"{universe}, {what}": why
+            for universe in ("grid", *READINGS)
+            for what, why in ((SLOWER, "Slower growth is what StaN is for."),)
+        },
+        figure=figure,
+        micros=stan.micros,
+    )
+]

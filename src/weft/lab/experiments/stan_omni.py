@@ -1,0 +1,141 @@
+"""stan-omni: StaN between those who know nothing and those who know everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from weft.engine.data.universe import READINGS
+from weft.lab import stan
+from weft.lab.experiment import Columns, Params, Size, UniverseEntry
+from weft.lab.figures import colour, panels, table
+from weft.lab.overlaid import Overlaid
+from weft.lab.sources import Source
+from weft.lab.stan import LEAST
+from weft.lab.universes import WHOLE_TRACE
+from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, columns
+from weft.pipeline.transforms import Bound, numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame
+
+
+KINDS = {
+    "ipvs": "independent random overlays",
+    "fpvs": "StaN",
+    "ideal": "StaN's own ideal",
+    "omni": "greedy omniscient",
+}
+COLUMNS = columns(
+    source=TEXT,
+    universe=TEXT,
+    least=SMALL,
+    users=WHOLE,
+    lvs=WHOLE,
+    **dict.fromkeys(KINDS, WHOLE),
+)
+FEWER = "links with StaN over those of independent overlays"
+MORE = "omniscient links over those with StaN"
+TITLES = {
+    "fewer": FEWER,
+    "more": MORE,
+    "closed": "share of the possible saving that StaN makes",
+    "users": "users",
+    **{f"{name}_mean": f"links per user, {kind}" for name, kind in KINDS.items()},
+}
+
+
+def points(size: Size, source: Source) -> list[Params]:
+    if source.is_grid:
+        return [stan.whole("quick", source)]
+    return stan.smallest(source) if stan.runs_on(size, source) else []
+
+
+def run(params: Params, seed: int, over: Overlaid) -> Columns:
+    """Links of all users, and of those in many topics, by kind of overlay."""
+    columns = {**stan.view_sizes(params, seed, over), "omni": over.fewest()}
+    groups = [columns["topics"] >= least for least in LEAST]
+    return {
+        "least": np.array(LEAST),
+        "users": np.array([int(group.sum()) for group in groups]),
+        **{
+            name: np.array([int(columns[name][group].sum()) for group in groups])
+            for name in ("lvs", "ipvs", "fpvs", "ideal", "omni")
+        },
+    }
+
+
+def compared(rows: DataFrame) -> DataFrame:
+    """The kinds of overlays against each other."""
+    saved, possible = F.col("ipvs") - F.col("fpvs"), F.col("ipvs") - F.col("omni")
+    return rows.withColumns(
+        {
+            "fewer": F.col("fpvs") / F.col("ipvs"),
+            "more": F.col("omni") / F.col("fpvs"),
+            "closed": saved / possible,
+            **{f"{name}_mean": F.col(name) / F.col("users") for name in KINDS},
+        }
+    )
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    asked: dict[str, Bound] = {"fewer": (AT_MOST, 1.0), "more": (AT_MOST, 1.0)}
+    by = ("source", "universe", "least")
+    return rows.transform(compared).transform(
+        numbers(TITLES, asked, by=by, prefix=stan.named("universe", stan.who()))
+    )
+
+
+def figure(rows: DataFrame) -> Figure:
+    means = [F.avg(f"{name}_mean").alias(name) for name in KINDS]
+    found = rows.transform(compared).groupBy("source", "universe", "least").agg(*means)
+    bars = table(found.orderBy("source", "universe", "least"))
+    drawing, axes = panels(columns=2)
+    for panel, (least, who) in zip(axes, zip(LEAST, stan.WHO, strict=True), strict=True):
+        part = bars[bars["least"] == least]
+        for number, (name, label) in enumerate(KINDS.items()):
+            places = [place + 0.2 * number for place in range(len(part))]
+            panel.bar(places, part[name], 0.2, color=colour(number), label=label)
+        names = [
+            source if universe == WHOLE_TRACE else f"{source},\n{universe}"
+            for source, universe in zip(part["source"], part["universe"], strict=True)
+        ]
+        panel.set_xticks([place + 0.3 for place in range(len(part))], names, fontsize=8)
+        panel.set_title(who)
+        panel.set_ylabel("physical links per user")
+        panel.set_xlim(-0.5, max(3, len(part)))
+        panel.grid(visible=False, axis="x")
+    axes[0].legend(loc="upper left")
+    top = max(1.0, float(bars[bars["least"] == 1][list(KINDS)].to_numpy().max()))
+    axes[0].set_ylim(0, 1.45 * top)
+    return drawing
+
+
+ENTRIES = [
+    UniverseEntry(
+        id="stan-omni",
+        title="StaN against the omniscient",
+        claim="StaN, which asks nobody for its interests, needs fewer physical links than "
+        "independent random overlays and more than a greedy assignment that knows everybody's. How "
+        "much of the way StaN goes is told.",
+        simulation=f"{__name__}:run",
+        points=points,
+        seeds={"quick": 2, "full": 5},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            f"{universe}, {who}, {what}": why
+            for universe in (WHOLE_TRACE, *READINGS)
+            for who in stan.WHO
+            for what, why in (
+                (FEWER, "StaN must not need more links than no StaN."),
+                (MORE, "Who knows everything needs no more links than who does not."),
+            )
+        },
+        figure=figure,
+        micros=lambda params: 70.0,
+    )
+]

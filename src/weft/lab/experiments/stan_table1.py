@@ -1,0 +1,226 @@
+"""stan-table1: the universes of a trace: topics and nodes per number of seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from weft.lab.experiment import JobEntry, Params, Size
+from weft.lab.figures import colour, look, panels, table
+from weft.lab.workload import points, seeds_once, workload_of
+from weft.pipeline.prune import LEAST_SUBSCRIBERS, pruned
+from weft.pipeline.schemas import (
+    AT_LEAST,
+    AT_MOST,
+    DRAW,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    columns,
+)
+from weft.pipeline.transforms import numbers, together
+from weft.pipeline.universe import medians
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import DataFrame, SparkSession
+
+    from weft.lab.sources import Source
+
+
+ALL = 0  # seeds of the rows that are no draws: the whole table, and all of it pruned
+COLUMNS = columns(
+    source=TEXT,
+    reading=TEXT,
+    seeds=WHOLE,
+    draw=WHOLE,
+    topics=WHOLE,
+    nodes=WHOLE,
+    memberships=WHOLE,
+    median=TRUTH,
+    least=WHOLE,
+    wrong=WHOLE,
+)
+FULL = 0.99
+"""A universe with so much of all nodes cannot grow, and which draw is the median is chance."""
+LEAST = "fewest subscribers of a topic"
+MORE_TOPICS = "topics over those of the next smaller universe, least"
+MORE_NODES = "nodes over those of the next smaller universe, least"
+WRONG = "universes whose rows are not as counted"
+
+
+def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
+    """Every draw, in both readings; of the smallest median ones also what their rows really are."""
+    work = workload_of(spark, params, seed, source)
+    draws = spark.createDataFrame(work.universes.draws(work.sizes).collect(), DRAW)
+    chosen = draws.transform(medians).collect()
+    frames = [
+        _labelled(work.universes.universe(row.seeds, row.draw, row.reading), row.reading, row.seeds)
+        for row in chosen
+        if row.seeds in work.sizes[:MADE]
+    ]
+    frames.append(_labelled(work.memberships, "whole", ALL))
+    frames.append(_labelled(work.memberships.transform(pruned), "pruned", ALL))
+    real = spark.createDataFrame(together(*frames).transform(sizes_of).collect(), MADE_SHAPE)
+    names = spark.createDataFrame(chosen, DRAW)
+    return draws.transform(beside_rows, names, real)
+
+
+def beside_rows(draws: DataFrame, chosen: DataFrame, real: DataFrame) -> DataFrame:
+    """Draws, marked if they are the median of their size, beside what was counted from rows; and
+    the tables that are no draws."""
+    key = ["reading", "seeds", "draw"]
+    marked = draws.join(chosen.select(*key, F.lit(True).alias("median")), key, "left")
+    made = chosen.select(*key).join(real, ["reading", "seeds"])
+    counted = made.select(*key, *(F.col(name).alias(f"real_{name}") for name in SIZES))
+    wrong = F.greatest(*((F.col(n) != F.col(f"real_{n}")).cast("long") for n in SIZES[:3]))
+    drawn = marked.join(counted, key, "left").select(
+        *draws.columns,
+        F.coalesce("median", F.lit(False)).alias("median"),
+        F.col("real_least").alias("least"),
+        F.when(F.col("real_topics").isNotNull(), wrong).alias("wrong"),
+    )
+    alone = real.where(F.col("seeds") == ALL).select(
+        "reading",
+        "seeds",
+        F.lit(0).cast("long").alias("draw"),
+        *SIZES[:3],
+        F.lit(True).alias("median"),
+        "least",
+        F.lit(0).cast("long").alias("wrong"),
+    )
+    return drawn.unionByName(alone)
+
+
+MADE = 3
+"""So many of the smallest sizes are made and their rows counted; larger ones take long and tell no
+more."""
+SIZES = ("topics", "nodes", "memberships", "least")
+MADE_SHAPE = columns(reading=TEXT, seeds=WHOLE, **dict.fromkeys(SIZES, WHOLE))
+
+
+def _labelled(frame: DataFrame, reading: str, seeds: int) -> DataFrame:
+    return frame.select(
+        F.lit(reading).alias("reading"), F.lit(seeds).cast("long").alias("seeds"), "user", "topic"
+    )
+
+
+def sizes_of(frame: DataFrame) -> DataFrame:
+    """How large each universe is, counted from its rows."""
+    by = ("reading", "seeds")
+    topics = frame.groupBy(*by, "topic").agg(F.count("*").alias("subscribers"))
+    nodes = frame.groupBy(*by).agg(F.count_distinct("user").alias("nodes"))
+    counted = topics.groupBy(*by).agg(
+        F.count("*").alias("topics"),
+        F.sum("subscribers").alias("memberships"),
+        F.min("subscribers").alias("least"),
+    )
+    return counted.join(nodes, list(by)).select(*by, *SIZES)
+
+
+def growth(rows: DataFrame) -> DataFrame:
+    """Per source and seed: what is asked of the universes."""
+    kept = rows.where(F.col("median") & (F.col("reading") != "whole"))
+    everybody = kept.where("reading = 'pruned'").select("source", "seed", F.col("nodes").alias("n"))
+    closed = kept.where("reading = 'closed'").join(everybody, ["source", "seed"]).alias("large")
+    smaller = closed.where(F.col("nodes") < FULL * F.col("n")).alias("small")
+    pairs = closed.join(
+        smaller,
+        (F.col("large.source") == F.col("small.source"))
+        & (F.col("large.seed") == F.col("small.seed"))
+        & (F.col("large.seeds") > F.col("small.seeds")),
+    )
+    steps = pairs.groupBy(F.col("large.source").alias("source"), F.col("large.seed").alias("seed"))
+    ratios = steps.agg(
+        F.min(F.col("large.topics") / F.col("small.topics")).alias("more_topics"),
+        F.min(F.col("large.nodes") / F.col("small.nodes")).alias("more_nodes"),
+    )
+    checks = kept.groupBy("source", "seed").agg(
+        F.min("least").alias("least"), F.sum("wrong").alias("wrong")
+    )
+    return checks.join(ratios, ["source", "seed"], "left")
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    prefix = F.concat(F.col("source"), F.lit(": "))
+    asked = rows.transform(growth).transform(
+        numbers(
+            {
+                "least": LEAST,
+                "more_topics": MORE_TOPICS,
+                "more_nodes": MORE_NODES,
+                "wrong": WRONG,
+            },
+            {
+                "least": (AT_LEAST, LEAST_SUBSCRIBERS),
+                "more_topics": (AT_LEAST, 1.0),
+                "more_nodes": (AT_LEAST, 1.0),
+                "wrong": (AT_MOST, 0.0),
+            },
+            by=("source",),
+            prefix=prefix,
+        )
+    )
+    which = F.when(F.col("seeds") == ALL, F.col("reading")).otherwise(
+        F.concat(F.col("seeds").cast("string"), F.lit(" seeds, "), F.col("reading"))
+    )
+    told = rows.where("median").withColumn("which", which).drop("seeds")
+    told = told.transform(
+        numbers(
+            {"topics": "topics", "nodes": "nodes"},
+            by=("source", "which"),
+            prefix=F.concat(prefix, F.col("which"), F.lit(", ")),
+        )
+    )
+    return together(asked, told)
+
+
+def figure(rows: DataFrame) -> Figure:
+    """Topics and nodes of the median universes, and the spread of all draws."""
+    points_ = table(rows.where("seeds > 0").orderBy("source", "reading", "seeds", "draw"))
+    drawing, axes = panels(columns=2)
+    for panel, name in zip(axes, ("topics", "nodes"), strict=True):
+        groups = points_.groupby(["source", "reading"], sort=True)
+        for number, ((source, reading), some) in enumerate(groups):
+            middle = some[some["median"]].groupby("seeds")[name].mean()
+            by_seeds = some.groupby("seeds")[name]
+            line, label = "-" if reading == "closed" else ":", f"{source}, {reading}"
+            panel.plot(middle.index, middle, line, label=label, **look(number // 2))
+            low, high = by_seeds.quantile(0.05), by_seeds.quantile(0.95)
+            panel.fill_between(low.index, low, high, color=colour(number // 2), alpha=0.15, lw=0)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xlabel("topics drawn as seeds")
+        panel.set_ylabel(f"{name} of the universe")
+    axes[0].legend()
+    return drawing
+
+
+ENTRIES = [
+    JobEntry(
+        id="stan-table1",
+        title="Universes: topics and nodes per number of seeds",
+        claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
+        "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
+        "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
+        "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
+        "that the universes are as large as the draws said.",
+        simulation=f"{__name__}:job",
+        points=points,
+        seeds={"quick": 2, "full": 2},
+        columns=COLUMNS,
+        measure=measure,
+        tolerances={
+            LEAST: "The paper's bound, in the universes that were made, closed and open.",
+            MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
+            "of a size does not fall below that of a smaller one (closed reading), unless that one "
+            "has 99 % of all nodes already.",
+            MORE_NODES: "As for topics.",
+            WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
+        },
+        figure=figure,
+        seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
+        most_seeds=seeds_once,
+    )
+]

@@ -1,0 +1,16 @@
+"""Where the simulations of several experiments begin: memberships by a point's parameters."""
+
+from __future__ import annotations
+
+from weft.engine.data.workload import Memberships, spread, uniform_sizes, zipf_sizes
+from weft.lab.experiment import Params
+
+
+def workload(params: Params, seed: int, all_active: bool = True) -> Memberships:
+    """Memberships by the parameters peers, topics, subscriptions and zipf (0: uniform)."""
+    peers, topics, subscriptions = params["peers"], params["topics"], params["subscriptions"]
+    if params.get("zipf", 0.0):
+        sizes = zipf_sizes(topics, subscriptions, params["zipf"])
+    else:
+        sizes = uniform_sizes(topics, subscriptions, peers, seed, all_active)
+    return spread(sizes, peers, seed)

@@ -1,0 +1,142 @@
+"""Experiments: every one runs from plain parameters, repeatably, and gives columns of one length;
+small versions bear out what they claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr  # type: ignore[import-untyped]
+
+from weft.lab.experiment import SIZES, Columns, Params, Size
+from weft.lab.experiments import (
+    tera_3,
+    tera_4a,
+    tera_4b,
+    tera_5,
+    tera_6,
+    tera_churn,
+    tera_hetero,
+    tera_mem,
+)
+
+GRIDS: list[tuple[ModuleType, Callable[[Size], list[Params]]]] = [
+    *((tera_3, partial(tera_3.points, letter)) for letter in "abc"),
+    (tera_4a, tera_4a.points),
+    (tera_4b, tera_4b.points),
+    *((tera_5, partial(tera_5.points, zipf)) for zipf in (0.0, 0.7)),
+    (tera_6, tera_6.points_a),
+    (tera_6, tera_6.points_b),
+    (tera_6, tera_6.points_c),
+    (tera_6, tera_6.points_d),
+    (tera_churn, tera_churn.points),
+    (tera_hetero, tera_hetero.points),
+    (tera_mem, tera_mem.points),
+]
+
+SMALL: list[tuple[ModuleType, dict[str, Any]]] = [
+    (tera_3, {"peers": 300, "topics": 60, "subscriptions": 200, "zipf": 0.7, "kind": "unscaled"}),
+    (tera_4a, {"peers": 200, "topics": 50, "subscriptions": 200, "cycles": 60, "lookups": 50}),
+    (tera_4b, {"peers": 200, "members": 8, "shuffle_length": 8, "trials": 10, "cycles": 9}),
+    (tera_5, {"peers": 200, "topics": 20, "subscriptions": 900, "zipf": 0.0, "cycles": 10}),
+    (tera_6, {"peers": 300, "topics": 10, "subscriptions": 200, "cycles": 3, "rate": 0.0}),
+    (tera_6, {"peers": 20_000, "topics": 10, "subscriptions": 200, "cycles": 2}),
+    (tera_churn, {"peers": 200, "topics": 10, "subscriptions": 400, "cycles": 10, "rate": 0.01}),
+    (tera_hetero, {"peers": 200, "topics": 10, "subscriptions": 400, "zipf": 0.7, "cycles": 5}),
+    (tera_mem, {"peers": 50, "topics": 100, "subscriptions": 200, "cycles": 50}),
+]
+REST = {
+    "table_size": 10,
+    "visits_max": 40,
+    "rate": 1.0,
+    "simulated": "all",
+    "lookups": 40,
+    "churn": "both",
+    "mended": True,
+    "zipf": 0.0,
+    "events": 2,
+    "choice": "aware",
+    "topic_bytes": 64,
+}
+
+
+@pytest.mark.parametrize(("module", "grid"), GRIDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_points_are_plain_data(
+    module: ModuleType, grid: Callable[[Size], list[Params]], size: Size
+) -> None:
+    points = grid(size)
+    assert json.loads(json.dumps(points)) == points
+    assert len({json.dumps(point, sort_keys=True) for point in points}) == len(points) > 0
+    assert all(module.seconds(point) >= 0 for point in points)
+
+
+@pytest.mark.parametrize(("module", "params"), SMALL)
+def test_a_seed_decides_the_columns(module: ModuleType, params: dict[str, Any]) -> None:
+    point = {**REST, **params}
+    if module is tera_6 and params["peers"] == 20_000:
+        point["simulated"] = "general"
+    one, same = (module.run(point, 3) for _ in range(2))
+    assert one.keys() == same.keys()
+    lengths = {len(value) for value in one.values() if np.ndim(value)}
+    assert len(lengths) == 1
+    for name, value in one.items():
+        assert np.array_equal(value, same[name], equal_nan=True), name
+
+
+def test_the_floor_of_evenness() -> None:
+    uniform = np.full(1_000, 5)
+    assert tera_3.floor(uniform, 10_000, 10) == pytest.approx(0.0944, abs=0.0005)
+    # With very popular topics advertisements come as if at random: the binomial deviation.
+    assert tera_3.floor(np.full(100, 10**6), 10_000, 10) == pytest.approx(
+        np.sqrt(0.9 / 1_000), rel=1e-4
+    )
+    assert tera_3.floor_of_average(0.1, 16, 0.0) == pytest.approx(0.025)
+    assert tera_3.floor_of_average(0.1, 16, 0.999999) == pytest.approx(0.1, rel=1e-3)
+
+
+def spread(found: Columns) -> float:
+    return float(found["held"].std() / found["held"].mean())
+
+
+def rank_correlation(found: Columns) -> float:
+    """Spearman's, of how often topics are held with their popularity."""
+    return float(spearmanr(found["held"], found["popularity"]).statistic)
+
+
+def test_tables_are_as_even_as_chance_allows_and_the_textbook_breaks_it() -> None:
+    point = tera_3.points("b", "quick")[0]
+    true = tera_3.run(point, 1)
+    assert spread(true) == pytest.approx(true["spread_floor"], rel=0.2)
+    assert abs(rank_correlation(true)) < 4 * true["rank_correlation_noise"]
+    textbook = tera_3.run({**point, "kind": "textbook"}, 1)
+    assert spread(textbook) > 2 * textbook["spread_floor"]
+    assert rank_correlation(textbook) > 0.8
+
+
+def test_lookups_follow_the_form() -> None:
+    point = next(p for p in tera_4a.points("quick") if p["table_size"] == 50)
+    gaps = [tera_4a.run(point, seed) for seed in (1, 2)]
+    success = np.mean([found["success"] for found in gaps], axis=0)
+    assert np.abs(success - gaps[0]["predicted"]).max() < 0.03
+
+
+def test_costs_of_the_large_world_agree_with_the_form() -> None:
+    point = next(p for p in tera_6.points_d("quick") if p["peers"] == 10**5)
+    whole = tera_6.run({**point, "cycles": 3}, 1)
+    large = tera_6.run({**point, "cycles": 3, "simulated": "general"}, 1)
+    for found in (whole, large):
+        assert found["tera"][0] == pytest.approx(found["tera_formula"][0], rel=0.01)
+        assert found["flooding"][0] == pytest.approx(found["flooding_formula"][0], rel=0.01)
+        assert found["missed"][0] == 0
+
+
+def test_tables_take_the_papers_memory() -> None:
+    found = tera_mem.run(tera_mem.points("quick")[0], 1)
+    assert found["bytes"].max() <= 104_000
+    assert (found["entries"] == 400).mean() > 0.9
