@@ -20,7 +20,7 @@ from typing import Any
 
 import weft
 from weft.demo.verdict import event_number
-from weft.net import toml
+from weft.net import config as toml
 
 Request = dict[str, Any]
 LINE_BYTES_MAX = 256 << 20
@@ -48,7 +48,7 @@ class Host:
 
     async def open(self, request: Request) -> dict[int, str]:
         """Start peers; returns the addresses others can join them by."""
-        config = toml.build(request["config"], weft.Config, "swarm", "")
+        config = toml.from_table(request["config"], weft.Config, "swarm", "")
         for entry in request["peers"]:
             trace = Path(entry["trace"]) if entry["trace"] else None
             self.peers[entry["index"]] = await weft.Peer.start(

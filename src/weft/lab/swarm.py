@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import weft
-from weft.net import toml
+from weft.net import config as toml
 
 LEAVE_SECONDS_MAX = 20.0
 """guess: longer than some dozens of peers take to leave."""
@@ -105,7 +105,7 @@ class Host:
         self._readers: list[asyncio.Task[None]] = []
 
     async def open(self, request: Mapping[str, Any]) -> dict[int, str]:
-        config = toml.build(request["settings"], weft.Config, "swarm", "")
+        config = toml.from_table(request["settings"], weft.Config, "swarm", "")
         started = {}
         for number, join in request["peers"].items():
             if join is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from weft.documents import merkle, record
 from weft.documents.descriptor import Event, TopicVersion
@@ -53,7 +53,7 @@ class TopicInfo:
     hierarchy: str  # the root of the hierarchy that its owners put it in, or empty
     asked: dict[str, str]  # sub-topics that others asked this owner for, and who
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return dict(vars(self))
 
 
