@@ -31,7 +31,7 @@ from weft.ids import (
 from weft.net import metrics as prometheus
 from weft.net.config import Config
 from weft.net.dht import Dht
-from weft.net.errors import UsageError
+from weft.net.errors import UsageError, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.listener import bind
@@ -118,7 +118,7 @@ class Peer:
         config = _routed(config or Config(), routing, tuple(hierarchies))
         kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         network = config.network
-        contacts = tuple(_contact(text) for text in (*join, *network.join))
+        contacts = tuple(usable(parse_contact, text) for text in (*join, *network.join))
         identity = _identity(key)
         incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
@@ -162,7 +162,7 @@ class Peer:
     def closed(self) -> bool:
         return self._runtime.closed
 
-    # --- who and where ------------------------------------------------------------------------
+    # --- identity and address -------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -194,7 +194,7 @@ class Peer:
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
         """
-        name = _topic(topic)
+        name = usable(parse_topic, topic)
         problem = self._machine.routing.scheme_problem(name, scheme)
         if problem:
             raise UsageError(problem)
@@ -260,8 +260,9 @@ class Peer:
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""
-        known = self._machine.routing.is_subscribed(topic)  # type: ignore[arg-type]
-        return topic if known else _topic(topic)  # type: ignore[return-value]
+        known = Topic(topic)
+        subscribed = self._machine.routing.is_subscribed(known)
+        return known if subscribed else usable(parse_topic, topic)
 
     # --- looking at it --------------------------------------------------------------------------
 
@@ -341,17 +342,3 @@ def _identity(key: Identity | Path | str | None) -> Identity:
     if key is None:
         return Identity.generate()
     return key if isinstance(key, Identity) else Identity.load_or_generate(Path(key))
-
-
-def _topic(text: str) -> Topic:
-    try:
-        return parse_topic(text)
-    except BadId as error:
-        raise UsageError(str(error)) from error
-
-
-def _contact(text: str) -> Contact:
-    try:
-        return parse_contact(text)
-    except BadId as error:
-        raise UsageError(str(error)) from error

@@ -25,7 +25,7 @@ HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """First frame on a connection. Who speaks is known from TLS, never from here."""
+    """First frame on a connection. The sender's identity is known from TLS, never from here."""
 
     version: Annotated[int, Meta(ge=0, lt=1 << 32)]
     network: Annotated[str, Meta(max_length=64)]

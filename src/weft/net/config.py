@@ -31,7 +31,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class Network:
-    """Where to listen, whom to join, and every limit of the network driver."""
+    """Where to listen, the peers to join by, and every limit of the network driver."""
 
     name: str = "weft"  # peers of different networks refuse each other
     listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
@@ -63,7 +63,7 @@ class Network:
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
 
-    rejoin_ms: int = 1_000  # guess: first attempt after losing everybody, doubling …
+    rejoin_ms: int = 1_000  # guess: first attempt after losing all peers, doubling …
     rejoin_ms_max: int = 60_000  # guess: … up to this
 
     def __post_init__(self) -> None:

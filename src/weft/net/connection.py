@@ -62,7 +62,7 @@ class Owner(Protocol):
     """What is told of a connection."""
 
     def accepted(self, connection: Connection) -> None:
-        """Somebody called; nothing is known of them yet."""
+        """Another peer called; nothing is known of it yet."""
 
     def greeted(self, connection: Connection) -> None:
         """The other side's Hello is in: `open` or `fail` it, now or later."""
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> PeerId | None:
-        """Who is at the other end: proven once it has greeted, and before that the peer that
+        """The peer at the other end: proven once it has greeted, and before that the peer that
         was dialled; None while a caller has not greeted."""
         return self.contact.peer if self.contact is not None else self.expected
 

@@ -1,6 +1,6 @@
 """The control socket of a running peer: how `weft status`, `topics`, `pub` and `sub` reach it.
 
-A unix socket of mode 0600 (whoever may open it may use the peer) that speaks JSON lines, one
+A unix socket of mode 0600 (a user that may open it may use the peer) that speaks JSON lines, one
 request and one answer at a time:
 
     {"op": "status"}                                     {"ok": true, "status": {…}}

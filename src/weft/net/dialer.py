@@ -4,9 +4,9 @@ A peer that cannot be reached is remembered for a while (doubling with every fai
 view full of dead peers costs one attempt each and not one per message. A new address for the same
 peer is tried at once.
 
-Contacts that worked are remembered too, for a peer that has lost everybody. The state machine asks
+Contacts that worked are remembered too, for a peer that has lost all others. The state machine asks
 the peers it was told to join by, and its last neighbours, again and again. All of those may be gone
-while others live: so while the machine knows nobody, `Rejoin` hands in a few of those that were
+while others live: so while the machine knows no peer, `Rejoin` hands in a few of those that were
 connected over a longer time, with growing pauses.
 """
 

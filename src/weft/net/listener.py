@@ -14,7 +14,7 @@ from weft.net.errors import ListenError
 def parse_endpoint(text: str) -> tuple[str, int]:
     """`127.0.0.1:4001`, `[::1]:4001` or `/ip4/127.0.0.1/tcp/4001` → host, port."""
     if text.startswith("/"):
-        if text.endswith("/tcp/0"):  # fine for listening, though nobody could dial it
+        if text.endswith("/tcp/0"):  # fine for listening, though it cannot be dialled
             return split_address(text[:-1] + "1")[0], 0
         try:
             return split_address(text)

@@ -5,7 +5,7 @@
 - If two peers dial each other at once, the connection dialled by the smaller peer id stays. Its
   dialler lets the other one wait until its own dial has succeeded or failed; the larger id gives
   up its dial as soon as the other's arrives (and so does the smaller one if its dial has not even
-  begun, so that nobody waits in a circle). No message was sent yet on a connection that goes.
+  begun, so that no two wait for each other). No message was sent yet on a connection that goes.
 - A held connection stays. Any other is closed once nothing has crossed it for a while, and the
   one idle longest goes first when there are too many.
 - Queues are bounded; what finds no room is dropped, counted and traced. A peer that stays over the
@@ -367,7 +367,7 @@ class Pool:
     def _greeted_again(self, remote: Remote, connection: Connection) -> None:
         """A caller that we are connected to, or are dialling."""
         if remote.connection is not None:
-            # Nobody dials a peer they are connected to, so its end of the old one is gone.
+            # A peer does not dial one that it is connected to, so its end of the old one is gone.
             old, remote.connection = remote.connection, None
             old.finish(REPLACED)
             self._handler.disconnected(remote.peer)
@@ -431,8 +431,8 @@ class Pool:
         if fault is not None:
             self._counters.fault(fault)
         peer = connection.peer
-        who = peer_short(peer) if peer is not None else connection.remote_ip
-        log.debug("connection with %s ended: %s", who, reason)
+        other = peer_short(peer) if peer is not None else connection.remote_ip
+        log.debug("connection with %s ended: %s", other, reason)
         self._admission.leave(connection)
         self._dialer.done(connection)
         remote = self._remotes.get(peer) if peer is not None else None
@@ -547,7 +547,7 @@ class Pool:
     # --- closing --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Flush what is queued, say goodbye to everybody, and close; bounded in time."""
+        """Flush what is queued, say goodbye to all peers, and close; bounded in time."""
         deadline = self._loop.time() + self._settings.leave_timeout_ms / 1_000
         while any(remote.frames for remote in self._remotes.values()):
             if self._loop.time() >= deadline:

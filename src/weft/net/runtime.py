@@ -107,8 +107,8 @@ class Runtime:
     # --- facts in -------------------------------------------------------------------------------
 
     def feed(self, fact: seam.Input) -> None:
-        """Give the machine a fact and carry out what it wants. Nobody is there to wait for a
-        full queue, so none is waited for."""
+        """Give the machine a fact and carry out what it wants. A full queue is not waited for,
+        as there is no caller that could."""
         self._step(fact)
         self._obstacles.clear()
 
@@ -360,7 +360,7 @@ class Runtime:
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
                 room: asyncio.Future[None] = self._loop.create_future()
-                obstacle.wait(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
+                obstacle.wait(partial(_give, room))
                 await room
 
     def subscribe(
@@ -391,7 +391,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
-        that are still climbing, which nobody waits for, there is a little time."""
+        that are still climbing, which no caller waits for, there is a little time."""
         if self.closed or self._closing:
             return
         self._closing = True
@@ -516,3 +516,8 @@ class _Gate:
 def _wall_ms() -> int:
     """The wall clock, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def _give(room: asyncio.Future[None]) -> None:
+    if not room.done():
+        room.set_result(None)

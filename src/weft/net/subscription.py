@@ -237,7 +237,7 @@ class Subscription:
         self._congestion.clear()
         if not self._joined.done():
             self._joined.set_exception(ClosedError(f"closed before {self.topic} was joined"))
-            self._joined.exception()  # nobody need be waiting
+            self._joined.exception()  # there may be no task that waits for it
         self._wake()
 
     def _wake(self) -> None:
