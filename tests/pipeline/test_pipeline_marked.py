@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from weft.pipeline import cluster, marked
+from weft.pipeline import cluster, resources
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 
 # The programs sleep to be there until they are ended; nobody waits for that.
 IDLE = "import time; print('there', flush=True); time.sleep(600)"
@@ -35,7 +35,7 @@ def start(stack: ExitStack, program: str, mark: str) -> subprocess.Popen[str]:
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-c", program],
-            env={**os.environ, marked.VARIABLE: mark},
+            env={**os.environ, resources.MARK_VARIABLE: mark},
             text=True,
             stdout=subprocess.PIPE,
         )
@@ -49,17 +49,17 @@ def start(stack: ExitStack, program: str, mark: str) -> subprocess.Popen[str]:
 def test_all_that_carry_the_mark_are_ended_and_no_others(stack: ExitStack) -> None:
     ours = start(stack, STUBBORN, "ours-1")
     other = start(stack, IDLE, "ours-12")
-    found = marked.carriers("ours-1")
+    found = resources.carriers("ours-1")
     assert ours.pid in found and len(found) == 2
-    assert marked.end("ours-1", polite_seconds=0.5) == 2
-    assert marked.wait_until(lambda: ours.poll() is not None, PATIENCE_SECONDS)
-    assert marked.carriers("ours-1") == []
+    assert resources.end_carriers("ours-1", polite_seconds=0.5) == 2
+    assert resources.wait_until(lambda: ours.poll() is not None, PATIENCE_SECONDS)
+    assert resources.carriers("ours-1") == []
     assert other.poll() is None
-    assert marked.carriers("ours-12") == [other.pid]
+    assert resources.carriers("ours-12") == [other.pid]
 
 
 def test_there_is_nothing_to_end_where_nothing_runs() -> None:
-    assert marked.end("nobody", polite_seconds=0.0) == 0
+    assert resources.end_carriers("nobody", polite_seconds=0.0) == 0
 
 
 @pytest.mark.parametrize("memory", ["", "1", "1t", "0g", "g", "-1g", "511m", "1.5g"])

@@ -13,7 +13,7 @@ from weft.engine.data.grid import shuffled
 from weft.engine.data.powerlaw import correlations as matrix_of
 from weft.engine.data.powerlaw import fit, most_popular
 from weft.engine.data.workload import Memberships, memberships
-from weft.pipeline.arrays import held
+from weft.pipeline.memberships import held
 from weft.pipeline.profile import (
     SUBSCRIBERS,
     SUBSCRIPTIONS,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.pipeline import scratch
+from weft.pipeline import resources
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HOLD = """
 import sys
-from weft.pipeline.scratch import scratch
+from weft.pipeline.resources import scratch
 with scratch() as folder:
     print(folder, flush=True)
     sys.stdin.read()
@@ -27,7 +27,7 @@ with scratch() as folder:
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(scratch, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(resources, "YOUNG_SECONDS", 0.0)
     return tmp_path
 
 
@@ -46,7 +46,7 @@ def holder() -> tuple[subprocess.Popen[str], Path]:
 
 def test_the_folder_is_gone_afterwards_also_after_an_error(base: Path) -> None:
     def fail() -> None:
-        with scratch.scratch() as folder:
+        with resources.scratch() as folder:
             (folder / "local").mkdir()
             (folder / "local" / "block").write_bytes(b"x")
             raise KeyboardInterrupt
@@ -68,8 +68,8 @@ def test_it_is_gone_although_somebody_still_wrote(
         if len(attempts) > 2:
             real(folder, ignore_errors)
 
-    monkeypatch.setattr("weft.pipeline.scratch.shutil.rmtree", busy)
-    with scratch.scratch() as folder:
+    monkeypatch.setattr("weft.pipeline.resources.shutil.rmtree", busy)
+    with resources.scratch() as folder:
         pass
     assert attempts == [folder] * 3
     assert list(base.iterdir()) == []
@@ -81,18 +81,18 @@ def test_what_a_killed_owner_left_is_removed_by_the_next(base: Path, how: signal
     with process:
         try:
             assert folder.parent == base
-            assert scratch.sweep(base) == []  # it is in use
+            assert resources.sweep(base) == []  # it is in use
         finally:
             process.send_signal(how)
     assert folder.is_dir()
-    with scratch.scratch() as own:
+    with resources.scratch() as own:
         assert list(base.iterdir()) == [own]
 
 
 def test_folders_of_others_are_left_alone(base: Path) -> None:
-    unknown = base / f"{scratch.PREFIX}old"
+    unknown = base / f"{resources.PREFIX}old"
     unknown.mkdir()
     other = base / "something"
     other.mkdir()
-    assert scratch.sweep(base) == []
+    assert resources.sweep(base) == []
     assert sorted(base.iterdir()) == [other, unknown]

@@ -32,9 +32,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from weft.pipeline import marked
-from weft.pipeline.claim import held
+from weft.pipeline import resources
 from weft.pipeline.java import java_home
+from weft.pipeline.resources import held
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0  # guess: a start takes some 5 s on an idle machine
@@ -97,7 +97,7 @@ class Cluster:
 
     def processes(self) -> list[int]:
         """The living processes: daemons, executors and their Python workers."""
-        return marked.carriers(self.mark)
+        return resources.carriers(self.mark)
 
     def state(self) -> dict[str, Any] | None:
         """What the master says of itself, its workers and jobs; None if it does not answer."""
@@ -167,7 +167,7 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
             cluster = _with_master(cluster, port, page_port)
             _with_workers(cluster)
         except BaseException:  # an interruption as well: half a cluster is none
-            marked.end(cluster.mark, END_SECONDS)
+            resources.end_carriers(cluster.mark, END_SECONDS)
             _clean(cluster)
             raise
     return cluster
@@ -181,7 +181,7 @@ def down(folder: Path) -> int:
         cluster = described(folder)
         if cluster is None:
             raise ClusterError(f"no cluster is described in {folder}")
-        ended = marked.end(cluster.mark, END_SECONDS)
+        ended = resources.end_carriers(cluster.mark, END_SECONDS)
         left = cluster.processes()
         if left:
             raise ClusterError(f"these processes do not end: {left}")
@@ -248,7 +248,7 @@ def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
                 heard[name] = found[1]
         return len(heard) == 2 or daemon.poll() is not None
 
-    if not marked.wait_until(ready, START_SECONDS) or len(heard) < 2:
+    if not resources.wait_until(ready, START_SECONDS) or len(heard) < 2:
         raise ClusterError("\n".join(["the master did not start:", *_last_words(log)]))
     for wanted, address in ((port, heard["master"]), (page_port, heard["page"])):
         if wanted and not address.endswith(f":{wanted}"):
@@ -276,7 +276,7 @@ def _with_workers(cluster: Cluster) -> None:
         ended = any(daemon.poll() is not None for daemon in daemons)
         return ended or cluster.workers_alive() == len(daemons)
 
-    in_time = marked.wait_until(ready, START_SECONDS)
+    in_time = resources.wait_until(ready, START_SECONDS)
     for name, daemon in zip(names, daemons, strict=True):
         if not in_time or daemon.poll() is not None:
             log = cluster.log(name)
@@ -290,7 +290,7 @@ def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subproc
     work.mkdir(parents=True, exist_ok=True)
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
-        marked.VARIABLE: cluster.mark,
+        resources.MARK_VARIABLE: cluster.mark,
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(cluster.conf),
@@ -298,7 +298,7 @@ def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subproc
         "SPARK_PUBLIC_DNS": HOST,  # what the page's address reads
         "SPARK_LOCAL_DIRS": str(work / "scratch"),
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {marked.argument(cluster.mark)}",
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {resources.mark_argument(cluster.mark)}",
         "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
     }
     program = [str(spark_home / "bin" / "spark-class"), kind, "--host", HOST, *arguments]

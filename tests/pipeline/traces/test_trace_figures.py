@@ -24,7 +24,7 @@ from weft.pipeline.schemas import (
     columns,
 )
 from weft.pipeline.traces import figures, pieces
-from weft.pipeline.traces.overview import ORDER, overview, said
+from weft.pipeline.traces.figures import ORDER, overview, said
 
 Tables = dict[str, DataFrame]
 
@@ -42,7 +42,7 @@ def test_bins_of_latency_hold_eight_bits(spark: SparkSession) -> None:
     assert {row.value: row.end for row in found} == {value: bin_end(value) for value in values}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tables(spark: SparkSession) -> Tables:
     """Peers a, b, c, d; m1 by a, subscribed; m2 by d, from outside; m3 to nobody."""
     changes = frame(

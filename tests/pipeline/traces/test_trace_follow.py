@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from weft.pipeline import marked, tables
-from weft.pipeline.traces.follow import FOLDER
+from weft.pipeline import resources, tables
+from weft.pipeline.traces.follower import FOLDER
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import find
 from weft.sim.scenario import run
@@ -27,7 +26,7 @@ DELAY_S = 100.0  # of a run's virtual time: events are settled while it is follo
 
 
 def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
-    done = marked.wait_until(lambda: holds() or follower.poll() is not None, PATIENCE_S)
+    done = resources.wait_until(lambda: holds() or follower.poll() is not None, PATIENCE_S)
     assert done, "waited in vain"
     assert follower.poll() is None, "the follower ended"
 
@@ -50,7 +49,6 @@ def sorted_rows(folder: Path) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     whole = tmp_path / "whole.jsonl"
     with whole.open("wb") as file:

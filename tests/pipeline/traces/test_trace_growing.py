@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.pipeline.traces import growing
-from weft.pipeline.traces.growing import Reader, Shrunk, last_line_end
-from weft.pipeline.traces.parts import Part, texts_of
+from weft.pipeline.traces import follower
+from weft.pipeline.traces.follower import Reader, Shrunk, last_line_end
+from weft.pipeline.traces.pieces import Part, texts_of
 
 
 def lines_of(part: Part) -> list[str]:
@@ -35,7 +35,7 @@ def test_only_whole_lines_are_read(tmp_path: Path) -> None:
 
 
 def test_much_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "BATCH_BYTES_MAX", 10)
+    monkeypatch.setattr(follower, "BATCH_BYTES_MAX", 10)
     (tmp_path / "a.jsonl").write_text("x" * 30 + "\n" + "short\n" * 3)
     (tmp_path / "b.jsonl").write_text("late\n")
     reader = Reader(tmp_path, (".jsonl",))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from weft.pipeline.schemas import TRACE
-from weft.pipeline.traces import lines
+from weft.pipeline.traces import source
 
 
 def rows(*texts: str) -> list[dict[str, Any]]:
     """What lines say, without what they do not say."""
     return [
         {name: value for name, value in zip(TRACE.names, row, strict=True) if value is not None}
-        for row in zip(*lines.parse(texts).columns, strict=True)
+        for row in zip(*source.parse(texts).columns, strict=True)
     ]
 
 
@@ -169,17 +169,17 @@ def test_what_an_rpc_of_gossipsub_holds_names_its_kind(meta: dict[str, Any], kin
         ('{"type": "JOIN", "peerID": "A", "timest', "Input data was truncated"),
         ("[1, 2]", "Expected `object`, got `array`"),
         ('{"peerID": "A", "timestamp": 1}', "Object missing required field `type`"),
-        ('{"type": 99, "peerID": "A", "timestamp": 1}', lines.NO_TYPE),
+        ('{"type": 99, "peerID": "A", "timestamp": 1}', source.NO_TYPE),
         ('{"type": "JOIN", "timestamp": 1}', "Object missing required field `peerID`"),
         ('{"type": "JOIN", "peerID": "A"}', "Object missing required field `timestamp`"),
-        ('{"type": "JOIN", "peerID": "A", "timestamp": 1}', lines.NO_FIELDS),
-        ('{"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {}}', lines.NO_TOPIC),
-        (weft("DELIVER_MESSAGE", "deliverMessage", topic="/t"), lines.NO_MESSAGE),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1}', source.NO_FIELDS),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {}}', source.NO_TOPIC),
+        (weft("DELIVER_MESSAGE", "deliverMessage", topic="/t"), source.NO_MESSAGE),
         (weft("DELIVER_MESSAGE", "deliverMessage", messageID="m", hops=1 << 40), "Expected `int`"),
     ],
 )
 def test_bad_lines_say_what_is_wrong(text: str, problem: str) -> None:
-    parsed = lines.parse([text])
+    parsed = source.parse([text])
     [(place, said, why)] = parsed.bad
     assert (place, said) == (0, text)
     assert why.startswith(problem)
@@ -188,6 +188,6 @@ def test_bad_lines_say_what_is_wrong(text: str, problem: str) -> None:
 
 def test_empty_lines_are_no_lines_and_places_are_kept() -> None:
     good = weft("JOIN", "join", topic="/t")
-    parsed = lines.parse(["", good, "  ", "bad", good])
+    parsed = source.parse(["", good, "  ", "bad", good])
     assert parsed.places == [1, 4]
     assert [(place, text) for place, text, _ in parsed.bad] == [(3, "bad")]

@@ -14,7 +14,7 @@ from trace_kit import S, batch, record
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import BAD_LINE, PART_LINES, TRAFFIC_PART
-from weft.pipeline.traces import parts
+from weft.pipeline.traces import pieces
 from weft.pipeline.traces.measure import measure
 from weft.pipeline.traces.source import BadTrace, Source, find
 
@@ -39,13 +39,13 @@ def files(tmp_path: Path) -> Source:
 def test_any_cut_has_the_same_outcome(
     size: int, files: Source, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PIECE_BYTES", size)
-    cut = parts.parts_of(files)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    cut = pieces.parts_of(files)
     assert (len(cut) > 2) == (size < 1000)  # the packed file is one, the empty one none
     out = tmp_path / "out"
-    parts.add_up(parts.shared_out(spark, cut), out)
-    found = tables.read(spark, out / parts.BAD, BAD_LINE).transform(
-        parts.rejects(tables.read(spark, out / parts.LINES, PART_LINES))
+    pieces.add_up(pieces.shared_out(spark, cut), out)
+    found = tables.read(spark, out / pieces.BAD, BAD_LINE).transform(
+        pieces.rejects(tables.read(spark, out / pieces.LINES, PART_LINES))
     )
     assert sorted((Path(row.file).name, row.line, row.text) for row in found.collect()) == [
         ("a.jsonl", 2, "oops"),
@@ -63,9 +63,9 @@ def test_row_groups_are_parts_and_columns_may_be_missing(tmp_path: Path) -> None
     table = pyarrow.Table.from_batches([known]).drop_columns(["hops", "reason"])
     table = table.set_column(0, "peer", pyarrow.array(["a"] * 10, pyarrow.large_string()))
     parquet.write_table(table, path, row_group_size=4)
-    cut = [part for part, _ in parts.parts_of(find([path]))]
+    cut = [part for part, _ in pieces.parts_of(find([path]))]
     assert [(part.start, part.end) for part in cut] == [(0, 1), (1, 2), (2, 3)]
-    read = [block for part in cut for block, bad, lines in parts.blocks(part)]
+    read = [block for part in cut for block, bad, lines in pieces.blocks(part)]
     assert [len(block) for block in read] == [4, 4, 2]
     assert all(block.schema == known.schema for block in read)
     rows = [row for block in read for row in block.to_pylist()]

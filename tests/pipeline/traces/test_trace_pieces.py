@@ -21,7 +21,7 @@ from weft.pipeline.schemas import (
     columns,
 )
 from weft.pipeline.traces import pieces
-from weft.pipeline.traces.adding import SHAPES, Sums, added_up
+from weft.pipeline.traces.pieces import SHAPES, Sums, added_up
 
 
 def test_traffic_counts_messages_and_not_the_events_in_them(spark: SparkSession) -> None:

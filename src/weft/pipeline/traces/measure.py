@@ -41,8 +41,8 @@ from weft.pipeline.schemas import (
     columns,
 )
 from weft.pipeline.session import for_small_tables
-from weft.pipeline.traces import figures, parts, pieces
-from weft.pipeline.traces.overview import overview
+from weft.pipeline.traces import figures, pieces
+from weft.pipeline.traces.figures import overview
 from weft.pipeline.traces.source import BadTrace, Source
 
 TABLES: Mapping[str, StructType] = {
@@ -89,20 +89,20 @@ def measure(
     with TemporaryDirectory(prefix=".trace-", dir=out) as aside:
         folder = Path(aside)
         try:
-            found = parts.shared_out(spark, parts.parts_of(source))
-            parts.add_up(found, folder / FRESH)
+            found = pieces.shared_out(spark, pieces.parts_of(source))
+            pieces.add_up(found, folder / FRESH)
             done()
             gather(spark, folder, done)
-        except (PySparkException, Py4JJavaError, parts.Unreadable) as error:
+        except (PySparkException, Py4JJavaError, pieces.Unreadable) as error:
             raise BadTrace(_explained(error)) from error
-        lines = tables.read(spark, folder / FRESH / parts.LINES, PART_LINES)
-        bad = tables.read(spark, folder / FRESH / parts.BAD, BAD_LINE)
-        return write_tables(spark, folder, bad.transform(parts.rejects(lines)), out, done)
+        lines = tables.read(spark, folder / FRESH / pieces.LINES, PART_LINES)
+        bad = tables.read(spark, folder / FRESH / pieces.BAD, BAD_LINE)
+        return write_tables(spark, folder, bad.transform(pieces.rejects(lines)), out, done)
 
 
 def _explained(error: Exception) -> str:
     """The line that names the file and what is wrong with it."""
-    found = re.findall(rf"{parts.Unreadable.__name__}: (.+)", f"{type(error).__name__}: {error}")
+    found = re.findall(rf"{pieces.Unreadable.__name__}: (.+)", f"{type(error).__name__}: {error}")
     return f"the trace cannot be read: {found[-1] if found else str(error).splitlines()[0]}"
 
 
