@@ -14,8 +14,15 @@ from weft.engine.data.universe import READINGS, seed_set
 from weft.engine.data.workload import memberships
 from weft.pipeline import universe
 from weft.pipeline.lake import Lake
-from weft.pipeline.memberships import grid_memberships, held, make_grid, pruned, topic_sizes
-from weft.pipeline.schemas import DRAW, MEMBERSHIP, TOPIC_SIZE
+from weft.pipeline.memberships import (
+    TOPIC_SIZE,
+    grid_memberships,
+    held,
+    make_grid,
+    pruned,
+    topic_sizes,
+)
+from weft.pipeline.schemas import DRAW, MEMBERSHIP
 from weft.pipeline.universe import Recipe, Universes, closed, medians, opened, own_topics
 
 Pairs = list[tuple[int, int]]

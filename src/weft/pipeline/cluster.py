@@ -2,12 +2,12 @@
 
 It is what a cluster elsewhere is, made small: the driver, the workers and the Python processes
 below them are separate, and any worker can be lost. Nothing is reached from outside: everything
-listens on loopback, and whoever wants to talk to it, from this machine too, must know a secret that
-only this user can read.
+listens on loopback, and a process that wants to talk to it, on this machine too, must know a secret
+that only this user can read.
 
 All that is known of a cluster is in its folder:
 
-    DIR/cluster.json   its address, its size and the mark its processes carry (see `marked`)
+    DIR/cluster.json   its address, its size and the mark its processes carry (see `resources`)
     DIR/conf/          Spark's settings for the daemons and for drivers, the secret among them
     DIR/*.log          what master and workers said last; the only thing that `down` leaves
     DIR/work           what the workers keep for running jobs
@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.pipeline import resources
 from weft.pipeline.java import java_home
@@ -55,6 +55,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
+
+
+State: TypeAlias = dict[str, Any]
+"""What a master says of itself, as JSON."""
 
 
 class ClusterError(Exception):
@@ -99,13 +103,13 @@ class Cluster:
         """The living processes: daemons, executors and their Python workers."""
         return resources.carriers(self.mark)
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> State | None:
         """What the master says of itself, its workers and jobs; None if it does not answer."""
         if not self.page:
             return None
         try:
             with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as answer:  # noqa: S310
-                found: dict[str, Any] = json.load(answer)
+                found: State = json.load(answer)
         except (urllib.error.URLError, OSError, ValueError):
             return None
         return found
@@ -115,13 +119,13 @@ class Cluster:
         return sum(worker["state"] == "ALIVE" for worker in state.get("workers", []))
 
     def properties(self) -> dict[str, str]:
-        """Spark's settings for whoever takes part."""
+        """Spark's settings for all that take part."""
         lines = (self.conf / "spark-defaults.conf").read_text().splitlines()
         return dict(line.split(maxsplit=1) for line in lines)
 
 
 def default_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where a cluster is described if nobody says where."""
+    """Where a cluster is described by default."""
     environment = os.environ if environment is None else environment
     if named := environment.get("WEFT_CLUSTER"):
         return Path(named)
@@ -211,8 +215,8 @@ def _configure(cluster: Cluster) -> None:
     shutil.rmtree(cluster.conf, ignore_errors=True)
     cluster.conf.mkdir(mode=0o700)
     settings = {
-        # Whoever may submit a job may run anything as this user, so not even this machine's other
-        # users may.
+        # A user that may submit a job may run anything as this one, so other users of this machine
+        # may not.
         "spark.authenticate": "true",
         "spark.authenticate.secret": secrets.token_hex(32),
         "spark.network.crypto.enabled": "true",

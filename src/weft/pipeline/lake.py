@@ -134,7 +134,7 @@ class Lake:
         return self.version.rows.get(table, 0)
 
     def memberships(self, spark: SparkSession) -> DataFrame:
-        """Who is subscribed to what: `MEMBERSHIP`, distinct (user, topic)."""
+        """The topics that users are subscribed to: `MEMBERSHIP`, distinct (user, topic)."""
         return self.table(spark, "memberships")
 
     def users(self, spark: SparkSession) -> DataFrame:
@@ -268,7 +268,7 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 def _tidy(folder: Path, version: Version) -> None:
-    """Remove what is not part of the lake: staging folders, and parts that nobody names."""
+    """Remove what is not part of the lake: staging folders, and parts that it does not name."""
     for leftover in folder.glob(f"{_STAGING}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     for table in SHAPES:

@@ -21,11 +21,14 @@ from pyspark.sql import functions as F
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.lake import Version, drafted
-from weft.pipeline.schemas import MEMBERSHIP, TOPIC_SIZE, selected
+from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
+
+# How many subscribe to a topic.
+TOPIC_SIZE = columns(topic=WHOLE, subscribers=WHOLE)
 
 LEAST_SUBSCRIBERS = 30
 """paper (Section 3.1): topics with fewer are left out."""

@@ -3,7 +3,7 @@
 With a local master, Spark and its Python workers run on this machine and nothing is reached from
 outside: the Java process binds to loopback, the workers run this same Python with this same
 package on their path, and everything Spark says goes to a file in a temporary folder that ends
-with the session (`scratch`). If Spark fails to start, the end of that file is in the error.
+with the session. If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,

@@ -31,11 +31,11 @@ from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays, overlays
 from weft.engine.stan.views import Interests
 from weft.pipeline.memberships import held, topic_sizes
 from weft.pipeline.schemas import (
-    BIN,
     FITNESS,
     LINKS,
     NODE_SIZES,
     REDUCTION,
+    SMALL,
     VIEW_SIZES,
     WHOLE,
     columns,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+# Which bin a topic is computed in.
+BIN = columns(topic=WHOLE, bin=SMALL)
 
 LINKS_AT_ONCE = 1 << 23
 """guess: links that a task holds, over all rounds asked for: some 200 MB while they are sorted."""

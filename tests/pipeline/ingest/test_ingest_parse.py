@@ -8,9 +8,19 @@ from pyspark.testing import assertDataFrameEqual
 from weft.pipeline.ingest import mediawiki, pubsub, snap
 from weft.pipeline.ingest import rows as jsonlines
 from weft.pipeline.ingest.options import Options
-from weft.pipeline.ingest.records import NO_TIME, NO_TOPIC, NO_USER, NOT_TEXT
+from weft.pipeline.ingest.records import (
+    COUNTED,
+    LINE,
+    NO_TIME,
+    NO_TOPIC,
+    NO_USER,
+    NOT_TEXT,
+    PAIR,
+    RECORD,
+)
 from weft.pipeline.ingest.rows import Columnar, Delimited
-from weft.pipeline.schemas import COUNTED, LINE, PAIR, RECORD, TEXT, TRACE, TRACE_LINE, columns
+from weft.pipeline.schemas import TEXT, TRACE, columns
+from weft.pipeline.traces.source import TRACE_LINE
 
 Found = tuple[str | None, str | None, int | None, str | None, str | None]
 

@@ -8,20 +8,9 @@ from pyspark.testing import assertDataFrameEqual
 
 from weft.pipeline.ingest import dictionary
 from weft.pipeline.ingest import records as entries
-from weft.pipeline.schemas import (
-    COUNTED,
-    ENTRY,
-    FILE,
-    MEMBERSHIP,
-    NAME,
-    NUMBERED,
-    PAIR,
-    PLACED,
-    RECORD,
-    REJECT,
-    TOPIC,
-    USER,
-)
+from weft.pipeline.ingest.dictionary import NAME, NUMBERED, PLACED
+from weft.pipeline.ingest.records import COUNTED, ENTRY, FILE, PAIR, RECORD
+from weft.pipeline.schemas import MEMBERSHIP, REJECT, TOPIC, USER
 
 
 def same(found: DataFrame, expected: DataFrame) -> None:

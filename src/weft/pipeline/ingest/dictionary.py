@@ -15,9 +15,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.schemas import MEMBERSHIP, NAME, NUMBERED, PAIR, PLACED, selected
+from weft.pipeline.ingest.records import PAIR
+from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 from weft.pipeline.transforms import Transform
 
+# Names in order: `place` is the number of a part of the table, times 2³³, plus the place in it.
+NAME = columns(name=TEXT)
+PLACED = columns(name=TEXT, place=WHOLE)
+NUMBERED = columns(id=WHOLE, name=TEXT)
 PART_BITS = 33
 """Where Spark's `monotonically_increasing_id` puts the part's number."""
 

@@ -19,13 +19,14 @@ from pyspark.sql import functions as F
 from weft.pipeline import tables
 from weft.pipeline.ingest import dictionary
 from weft.pipeline.ingest import files as sources
+from weft.pipeline.ingest.dictionary import PLACED
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.formats import FORMATS, guessed
 from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.ingest.records import Place, Reading
+from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
 from weft.pipeline.lake import POINTER, SHAPES, Draft, Lake, drafted
-from weft.pipeline.schemas import FILE, PAIR, PLACED, SOURCE
+from weft.pipeline.schemas import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -27,7 +27,8 @@ from pyspark.sql.types import ArrayType
 from weft.pipeline.ingest import records
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.schemas import RECORD, TEXT, columns, selected
+from weft.pipeline.ingest.records import RECORD
+from weft.pipeline.schemas import TEXT, columns, selected
 
 XML = "mediawiki-xml"
 ROOT = "<mediawiki"

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from weft.pipeline import tables
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.ingest.records import Place, Reading
-from weft.pipeline.schemas import COUNTED, PAIR, REJECT, SMALL, selected
+from weft.pipeline.ingest.records import COUNTED, PAIR, Place, Reading
+from weft.pipeline.schemas import REJECT, SMALL, selected
 from weft.pipeline.traces import source
 from weft.protocol.records import JOIN, LEAVE
 

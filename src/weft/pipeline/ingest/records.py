@@ -23,23 +23,29 @@ from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
 
 from weft.pipeline import tables
 from weft.pipeline.ingest.options import SECONDS, UNITS
-from weft.pipeline.schemas import (
-    COUNTED,
-    ENTRY,
-    FOUND,
-    LINE,
-    PAIR,
-    RECORD,
-    REJECT,
-    SMALL,
-    WHOLE,
-    selected,
-)
+from weft.pipeline.schemas import REJECT, SMALL, TEXT, WHOLE, columns, selected
 from weft.pipeline.transforms import Transform
 
+# A line of text, and where it stands: in which file, in which block of it, at which position, which
+# grows by one from line to line within a block.
+LINE = columns(file=SMALL, block=WHOLE, position=WHOLE, value=TEXT)
+# What was found in a line or another record: memberships by name, or bad ones, with the reason and
+# the text that is to blame.
+FOUND = columns(user=TEXT, topic=TEXT, time_ms=WHOLE, problem=TEXT, text=TEXT)
+RECORD = columns(file=SMALL, block=WHOLE, position=WHOLE, found=ArrayType(FOUND))
+# The same one by one, with the line; and those that are good, once each, with the earliest time.
+ENTRY = columns(
+    file=TEXT, line=WHOLE, user=TEXT, topic=TEXT, time_ms=WHOLE, problem=TEXT, text=TEXT
+)
+PAIR = columns(user=TEXT, topic=TEXT, time_ms=WHOLE)
+# The files of one ingest by number; `label` names what has no other name than its place in a file.
+FILE = columns(file=SMALL, path=TEXT, label=TEXT)
+# What a file gave; `wrong` are those of its bad rows that speak against its format.
+COUNTED = columns(file=SMALL, rows=WHOLE, rejects=WHOLE, wrong=WHOLE)
 SHOWN = 200
 """How much of a rejected row is kept, in characters."""
 

@@ -27,7 +27,8 @@ from weft.pipeline.ingest.options import (
     looks_like_header,
     unit_of,
 )
-from weft.pipeline.schemas import RECORD, TEXT, columns, selected
+from weft.pipeline.ingest.records import RECORD
+from weft.pipeline.schemas import TEXT, columns, selected
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"

@@ -11,19 +11,72 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.schemas import (
-    EVENT,
-    FIGURE,
-    LATENCY,
-    MESSAGES,
-    PEER_LOAD,
-    TOPIC_LOAD,
-    selected,
-)
+from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, selected
 from weft.pipeline.traces.pieces import steps, subscribed
 from weft.protocol import records as r
 from weft.trace import CONTROL, CONTROL_KINDS, GROUPS, MAINTENANCE, PAYLOAD, PAYLOAD_KINDS
 
+# The figures.
+#
+# Events: how many were `subscribers` when it was published, how many of those it was `delivered`
+# to, to how many `others` (later subscribers), how many deliveries were one too many (`twice`).
+EVENT = columns(
+    message=TEXT,
+    topic=TEXT,
+    publisher=TEXT,
+    published_ns=WHOLE,
+    subscribers=WHOLE,
+    delivered=WHOLE,
+    others=WHOLE,
+    twice=WHOLE,
+    latency_ns_max=WHOLE,
+    hops_max=SMALL,
+)
+# Deliveries to others than the publisher, counted by hops and by time in bins of 1/128 of their
+# value; `latency_ns` is the upper end of the bin.
+LATENCY = columns(hops=SMALL, latency_ns=WHOLE, deliveries=WHOLE)
+# Messages by kind, `group` payload, control or maintenance.
+MESSAGES = columns(
+    group=TEXT,
+    rpc=TEXT,
+    sent=WHOLE,
+    bytes_sent=WHOLE,
+    received=WHOLE,
+    dropped=WHOLE,
+    per_notification=NUMBER,
+    bytes_per_notification=NUMBER,
+)
+# Peers: what each did, and how many links it had (`connections`: the mean over time).
+PEER_LOAD = columns(
+    peer=TEXT,
+    topics=WHOLE,
+    sent=WHOLE,
+    received=WHOLE,
+    payload_sent=WHOLE,
+    bytes_sent=WHOLE,
+    published=WHOLE,
+    deliveries=WHOLE,
+    duplicates=WHOLE,
+    parasites=WHOLE,
+    routed=WHOLE,
+    connections=NUMBER,
+    connections_max=WHOLE,
+    links=WHOLE,
+    topic_links=WHOLE,
+)
+TOPIC_LOAD = columns(
+    topic=TEXT,
+    subscribers=WHOLE,
+    events=WHOLE,
+    expected=WHOLE,
+    delivered=WHOLE,
+    ratio=NUMBER,
+    copies=WHOLE,
+    parasites=WHOLE,
+    routed=WHOLE,
+)
+# All of it in one number each.
+FIGURE = columns(figure=TEXT, value=NUMBER)
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
 
@@ -71,7 +124,7 @@ def events(publishes: DataFrame, changes: DataFrame) -> Callable[[DataFrame], Da
 
 def with_subscribers(changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Publishes with how many were `subscribers` then: changes and publishes of a topic in the
-    order of time, and a sum that runs along. Nobody is looked at twice, however many events."""
+    order of time, and a sum that runs along. No peer is looked at twice, however many events."""
     times = changes.transform(steps).select(
         *("topic", "timestamp_ns", "step"), F.lit(False).alias("published")
     )

@@ -39,21 +39,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from weft.pipeline import tables
-from weft.pipeline.schemas import (
-    BAD_LINE,
-    CHANGE,
-    EVENT,
-    LATENCY,
-    PART_LINES,
-    REJECT,
-    TEXT,
-    TRAFFIC_PART,
-    WHOLE,
-    columns,
-    selected,
-)
+from weft.pipeline.schemas import REJECT, TEXT, WHOLE, columns, selected
 from weft.pipeline.session import parallelism
 from weft.pipeline.traces import figures, pieces
+from weft.pipeline.traces.figures import EVENT, LATENCY
 from weft.pipeline.traces.measure import (
     COUNT,
     FRESH,
@@ -65,6 +54,7 @@ from weft.pipeline.traces.measure import (
     unplaced,
     write_tables,
 )
+from weft.pipeline.traces.pieces import BAD_LINE, CHANGE, PART_LINES, TRAFFIC_PART
 from weft.pipeline.traces.source import SUFFIXES, NoTrace
 
 NAME = "weft-growing-files"

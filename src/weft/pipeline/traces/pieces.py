@@ -34,26 +34,16 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import (
-    BAD_LINE,
-    CHANGE,
-    CONNECTION,
-    COPIES,
-    DELIVERY,
-    PART,
-    PART_LINES,
-    PUBLISH,
-    RECEIPT_PIECE,
     REJECT,
     SMALL,
-    STEP,
     TEXT,
     TRACE,
-    TRAFFIC,
-    TRAFFIC_PART,
+    TRUTH,
+    WHOLE,
     columns,
     joined,
     selected,
@@ -66,6 +56,36 @@ from weft.protocol.publishing import RouteEvent
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
     from pyspark.sql import SparkSession
+
+# A part of a trace that one task reads: bytes of a file, or row groups of a Parquet file. How many
+# lines begin in it; and which of them cannot be read, counted from the beginning of the part.
+PART = columns(file=TEXT, start=WHOLE, end=WHOLE)
+PART_LINES = columns(file=TEXT, start=WHOLE, lines=WHOLE)
+BAD_LINE = columns(file=TEXT, start=WHOLE, line=WHOLE, reason=TEXT, text=TEXT)
+# The pieces that all figures are made of. They add up: those of two parts of a trace, merged, are
+# those of the whole.
+#
+# Messages by the peer that wrote the record, its kind and the message's kind.
+TRAFFIC = columns(peer=TEXT, kind=TEXT, rpc=TEXT, messages=WHOLE, bytes=WHOLE)
+# Subscriptions that begin (`begins`) and end.
+CHANGE = columns(peer=TEXT, topic=TEXT, timestamp_ns=WHOLE, begins=TRUTH)
+# By how much the number of a topic's subscribers changes, and when.
+STEP = columns(topic=TEXT, timestamp_ns=WHOLE, step=SMALL)
+# Connections that begin and end.
+CONNECTION = columns(peer=TEXT, other=TEXT, timestamp_ns=WHOLE, begins=TRUTH)
+# Events as they were published.
+PUBLISH = columns(message=TEXT, topic=TEXT, publisher=TEXT, published_ns=WHOLE)
+# An event at a peer: when it was first delivered there, over how many hops, and how often.
+DELIVERY = columns(message=TEXT, peer=TEXT, delivered_ns=WHOLE, hops=SMALL, times=WHOLE)
+# Copies of events that a peer got from another: `parasites` of topics it was not subscribed to at
+# the time, `routed` the same on the way to an access point.
+RECEIPT_PIECE = columns(
+    peer=TEXT, topic=TEXT, other=TEXT, copies=WHOLE, parasites=WHOLE, routed=WHOLE
+)
+# What a task finds of traffic and receipts: copies of events that came from one peer, with their
+# times. Whether they were wanted is known when all changes of subscriptions are.
+TRAFFIC_PART = joined(TRAFFIC, columns(latest_ns=WHOLE))
+COPIES = columns(peer=TEXT, topic=TEXT, other=TEXT, rpc=TEXT, times_ns=ArrayType(WHOLE))
 
 PIECE_BYTES = 16 << 20  # guess: of lines, so that tasks can be made equal
 BLOCK_BYTES = 4 << 20  # measured: of lines at once; more is not faster
@@ -362,7 +382,7 @@ class Sums:
 
 def receipts(histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Copies of events (COPIES) → how many, by receiver, topic and sender (RECEIPT_PIECE), given
-    who was subscribed."""
+    the subscriptions."""
 
     def transform(copies: DataFrame) -> DataFrame:
         known = copies.join(histories, ["peer", "topic"], "left")

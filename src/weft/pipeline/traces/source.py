@@ -21,7 +21,7 @@ from msgspec import Meta, Raw, Struct
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.schemas import REJECT, TRACE, TRACE_LINE, selected
+from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
 from weft.protocol import records as r
 from weft.protocol.tera.tree import IHave
@@ -30,6 +30,9 @@ from weft.trace import FIELDS, KINDS
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch  # type: ignore[import-untyped]
+
+# A line of a trace: what it says, or why it cannot be read (`problem`) and its `text`.
+TRACE_LINE = joined(TRACE, columns(file=TEXT, text=TEXT, problem=TEXT))
 
 FOLDER = "trace"
 """The trace of a lake or of a demonstration, within its folder."""

@@ -8,23 +8,26 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 from trace_kit import S, frame
 
-from weft.pipeline.schemas import (
-    CHANGE,
-    CONNECTION,
-    DELIVERY,
+from weft.pipeline.schemas import WHOLE, columns
+from weft.pipeline.traces import figures, pieces
+from weft.pipeline.traces.figures import (
     EVENT,
     LATENCY,
     MESSAGES,
+    ORDER,
     PEER_LOAD,
+    TOPIC_LOAD,
+    overview,
+    said,
+)
+from weft.pipeline.traces.pieces import (
+    CHANGE,
+    CONNECTION,
+    DELIVERY,
     PUBLISH,
     RECEIPT_PIECE,
-    TOPIC_LOAD,
     TRAFFIC,
-    WHOLE,
-    columns,
 )
-from weft.pipeline.traces import figures, pieces
-from weft.pipeline.traces.figures import ORDER, overview, said
 
 Tables = dict[str, DataFrame]
 

@@ -1,4 +1,6 @@
-"""Following a trace that grows, with real processes: a follower is killed, another goes on, and the
+"""Files that grow: spans of whole lines, each line in one of them, whatever the cuts.
+
+Following a trace that grows, with real processes: a follower is killed, another goes on, and the
 tables end equal to those of the trace at rest."""
 
 from __future__ import annotations
@@ -9,19 +11,85 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from weft.pipeline import resources, tables
-from weft.pipeline.traces.follower import FOLDER
+from weft.pipeline.traces import follower
+from weft.pipeline.traces.follower import FOLDER, Reader, Shrunk, last_line_end
 from weft.pipeline.traces.measure import TABLES, measure
+from weft.pipeline.traces.pieces import Part, texts_of
 from weft.pipeline.traces.source import find
 from weft.sim.scenario import run
 from weft.sim.settings import Settings
 from weft.trace import Writer
 
-PATIENCE_S = 400.0
+
+def lines_of(part: Part) -> list[str]:
+    return [line for some in texts_of(part) for line in some]
+
+
+def test_only_whole_lines_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("one\ntwo\nthr")
+    reader = Reader(tmp_path, (".jsonl",))
+    first = reader.latestOffset({}, None)
+    assert first == {str(path): 8}
+    assert reader.latestOffset(first, None) == first
+    path.write_text("one\ntwo\nthree\n")
+    other = tmp_path / "b.jsonl"
+    other.write_text("four\n")
+    second = reader.latestOffset(first, None)
+    assert second == {str(path): 14, str(other): 5}
+    spans = reader.partitions(first, second)
+    assert [line for span in spans for line in lines_of(span.part)] == ["three", "four"]
+
+
+def test_much_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "BATCH_BYTES_MAX", 10)
+    (tmp_path / "a.jsonl").write_text("x" * 30 + "\n" + "short\n" * 3)
+    (tmp_path / "b.jsonl").write_text("late\n")
+    reader = Reader(tmp_path, (".jsonl",))
+    offset: dict[str, int] = {}
+    steps = []
+    while (further := reader.latestOffset(offset, None)) != offset:
+        spans = reader.partitions(offset, further)
+        steps.append([line for span in spans for line in lines_of(span.part)])
+        offset = further
+    # A line longer than a step is read nevertheless, and no file waits for another.
+    assert steps[0] == ["x" * 30, "late"]
+    assert sorted(line for step in steps for line in step) == ["late", *["short"] * 3, "x" * 30]
+    assert len(steps) > 1
+
+
+def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("one\n")
+    with pytest.raises(Shrunk, match="only grow"):
+        last_line_end(path, 8, 100)
+
+
+@given(st.lists(st.text("ab é\r", max_size=5), min_size=1, max_size=12), st.data())
+def test_every_line_is_in_exactly_one_span(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("span") / "a.jsonl"
+    content = "".join(f"{text}\n" for text in texts).encode()
+    path.write_bytes(content)
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(content) - 1)), max_size=4))
+    edges = [0, *sorted(cut for cut in cuts if cut < len(content)), len(content)]
+    found = [
+        line for start, end in pairwise(edges) for line in lines_of(Part(str(path), start, end))
+    ]
+    assert found == texts
+
+
+PATIENCE_S = 900.0
 DELAY_S = 100.0  # of a run's virtual time: events are settled while it is followed
 
 
@@ -31,7 +99,7 @@ def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None
     assert follower.poll() is None, "the follower ended"
 
 
-def follower(trace: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+def started_follower(trace: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "weft.cli.main", "trace", "measure", str(trace), "--follow"]
     command += ["--out", str(out), "--every", "0.2", "--delay", str(DELAY_S), "--json", *more]
     source = Path(__file__).resolve().parents[3] / "src"
@@ -68,7 +136,7 @@ def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_p
             file.write(part)
 
     grow(0, 0.4)
-    first = follower(growing, out)
+    first = started_follower(growing, out)
     try:
         waited((states / "0").exists, first)
         grow(0.4, 0.7)
@@ -77,7 +145,7 @@ def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_p
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     grow(0.7, 1)
-    second = follower(growing, out, "--idle", "3")
+    second = started_follower(growing, out, "--idle", "3")
     try:
         assert second.wait(PATIENCE_S) == 0, (tmp_path / "follower.log").read_text()
     finally:

@@ -17,10 +17,10 @@ from weft.engine.tera.world import Settings as EngineSettings
 from weft.engine.tera.world import build
 from weft.ids import peer_text
 from weft.pipeline import tables
-from weft.pipeline.schemas import TRACE, TRACE_LINE
+from weft.pipeline.schemas import TRACE
 from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import TABLES, measure
-from weft.pipeline.traces.source import BadTrace, find
+from weft.pipeline.traces.source import TRACE_LINE, BadTrace, find
 from weft.sim.counts import count
 from weft.sim.scenario import Scenario
 from weft.sim.settings import Settings
