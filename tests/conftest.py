@@ -1,4 +1,8 @@
-"""Settings shared by all tests.
+"""Settings and fixtures shared by all tests.
+
+A limit is there to end a test that hangs, not one that is slow: it fits a machine ten times slower
+than two idle cores. Tests that start Spark or processes get more, and the start of the session that
+they share is not counted.
 
 Hypothesis draws the same examples in every run and keeps no database, so that a run that passes
 here passes everywhere. `--hypothesis-profile explore` looks for new ones instead.
@@ -6,7 +10,21 @@ here passes everywhere. `--hypothesis-profile explore` looks for new ones instea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_fixture import SharedSpark
+
+LONG_SECONDS = 1_800
+_PROCESSES = Path(__file__).parent / "end_to_end"
 
 settings.register_profile(
     "repeatable",
@@ -25,3 +43,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        long = "shared_spark" in fixtures or _PROCESSES in item.path.parents
+        if long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def shared_spark() -> Iterator[SharedSpark]:
+    """For fixtures that live longer than a test; tests take `spark`."""
+    # Spark is imported when it is used.
+    with import_module("spark_fixture").shared() as spark:
+        yield spark
+
+
+@pytest.fixture
+def spark(shared_spark: SharedSpark) -> SparkSession:
+    """A session that works, the same for all tests as long as it does."""
+    return shared_spark.session()

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.peer import machine
 from benchmarks.pipeline.stan import cost_of, grown, run, said
 
+from weft.pipeline.memberships import grid_memberships
 from weft.pipeline.session import Settings, opened
-from weft.pipeline.synthetic import grid_memberships
 
 QUICK_PART = 1 / 16
 

@@ -2,9 +2,9 @@
 
 Both read the memberships from Parquet, count the subscribers of each topic, keep the memberships in
 topics of 30 and more, and add the kept ones up to a sum that no other table has by accident. One
-pass is the fixed point (see `weft.pipeline.prune`), which is checked afterwards. Spark's session
-and DuckDB's connection are warm; figures are CPU time of all processes that take part, and since
-other work on the machine can only add to it, the least of the turns counts, on both sides.
+pass is the fixed point (see `weft.pipeline.memberships`), which is checked afterwards. Spark's
+session and DuckDB's connection are warm; figures are CPU time of all processes that take part, and
+since other work on the machine can only add to it, the least of the turns counts, on both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.pipeline.processes import timed
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
-from weft.pipeline.prune import LEAST_SUBSCRIBERS, pruned, topic_sizes
+from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned, topic_sizes
 from weft.pipeline.schemas import MEMBERSHIP
 from weft.pipeline.session import Settings, opened
 

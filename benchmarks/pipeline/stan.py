@@ -22,10 +22,10 @@ from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
 from weft.engine.stan.overlays import Config
 from weft.lab.progress import Steps
 from weft.lab.sources import DATA_BESIDE, TRACES
+from weft.pipeline.memberships import grid_memberships
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
 from weft.pipeline.session import Settings, opened
 from weft.pipeline.stan import reductions, stan_nodes
-from weft.pipeline.synthetic import grid_memberships
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

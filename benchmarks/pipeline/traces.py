@@ -18,7 +18,7 @@ from benchmarks.pipeline.processes import timed
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
 from weft.pipeline.session import Settings, opened
-from weft.pipeline.traces import read
+from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import measure as measure_trace
 from weft.pipeline.traces.source import Source, find
 from weft.sim.scenario import Settings as Run
@@ -78,7 +78,7 @@ def ingested(spark: SparkSession, one: Path, folder: Path, copies: int) -> Sourc
     for copy in range(copies):
         path = folder / "copy.jsonl"
         path.write_bytes(renamed(data, copy))
-        rows = read.records(read.parsed(read.lines(spark, [path])))
+        rows = read.records(read.parsed(read.text_lines(spark, [path])))
         tables.write(rows.transform(read.laid_out), folder / "lake" / "trace" / f"part-{copy:02}")
     return find([folder / "lake"])
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from weft.net.identity import Identity
     from weft.net.receipt import Receipt
     from weft.net.subscription import Notification, Subscription
-    from weft.net.version import VERSION as __version__
+
+__version__ = "0.1.0"
+"""Shown by greetings and `weft --version`; a test keeps it equal to pyproject's."""
 
 _HOMES = {
     "Peer": "weft.net.api",
@@ -50,7 +52,6 @@ _HOMES = {
     "Receipt": "weft.net.receipt",
     "Notification": "weft.net.subscription",
     "Subscription": "weft.net.subscription",
-    "__version__": "weft.net.version",
 }
 
 __all__ = [
@@ -77,7 +78,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    value: object = getattr(home, "VERSION" if name == "__version__" else name)
+    value: object = getattr(home, name)
     globals()[name] = value
     return value
 

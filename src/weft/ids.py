@@ -1,4 +1,4 @@
-"""The words everything else uses: who a peer is, where it listens, what a topic is.
+"""The words everything else uses: peer ids, addresses, topics, content identifiers.
 
 A peer is named as in libp2p: by its Ed25519 public key. Inside weft a `PeerId` is the bare
 32-byte key; its text form is libp2p's (base58 of the identity multihash of the protobuf-wrapped

@@ -1,7 +1,7 @@
 """One trace format for the network, the simulator and the engine: JSON lines in the vocabulary
 of libp2p's pubsub tracer, so that GossipSub's traces and ours feed the same pipeline.
 
-Each line is one record: `type` (libp2p's name), `peerID` (who recorded it), `timestamp`
+Each line is one record: `type` (libp2p's name), `peerID` (the peer that recorded it), `timestamp`
 (nanoseconds) and one object named after the type with its fields. `docs/trace.md` lists them.
 """
 

@@ -12,7 +12,7 @@ import weft
 from weft.cli import config as command
 from weft.cli import settings
 from weft.cli.main import main
-from weft.net import toml
+from weft.net import config as toml
 
 
 def uncommented() -> str:
@@ -21,7 +21,7 @@ def uncommented() -> str:
 
 def test_printed_defaults_are_the_defaults() -> None:
     text = uncommented()
-    assert toml.parse(text.encode(), weft.Config, "printed") == weft.Config()
+    assert toml.parse_toml(text.encode(), weft.Config, "printed") == weft.Config()
     assert "cycle_ms" in text and "idle_ms" in text
 
 

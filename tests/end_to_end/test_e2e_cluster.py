@@ -21,7 +21,7 @@ from pyarrow import parquet  # type: ignore[import-untyped]
 from weft.lab.execute import run as run_task
 from weft.lab.registry import matching
 from weft.lab.run import plan_of
-from weft.pipeline import cluster, marked
+from weft.pipeline import cluster, resources
 from weft.rules.draw import draw
 
 PATIENCE_SECONDS = 400.0
@@ -156,7 +156,7 @@ def daemon(running: cluster.Cluster, kind: str, name: str) -> int:
     (found,) = (
         pid
         for pid in running.processes()
-        if f"deploy.{kind}" in marked.command_of(pid) and name in marked.command_of(pid)
+        if f"deploy.{kind}" in resources.command_of(pid) and name in resources.command_of(pid)
     )
     return found
 
@@ -188,7 +188,7 @@ def test_a_cluster_gives_what_one_machine_gives_and_loses_nothing_with_a_worker(
 
         # A crash of the rest, so that nobody is left to end in good order.
         os.kill(daemon(running, "master", ""), signal.SIGKILL)
-        assert marked.wait_until(lambda: running.state() is None, PATIENCE_SECONDS)
+        assert resources.wait_until(lambda: running.state() is None, PATIENCE_SECONDS)
     finally:
         down = weft(environment, "cluster", "down")
     assert down.returncode == 0, down.stderr
@@ -203,7 +203,7 @@ def nobody_else_gets_in(running: cluster.Cluster, folder: Path) -> None:
     assert running.conf.stat().st_mode & 0o077 == 0
     assert (running.conf / "spark-defaults.conf").stat().st_mode & 0o077 == 0
     assert len(running.processes()) >= 3
-    assert not any(secret in marked.command_of(pid) for pid in running.processes())
+    assert not any(secret in resources.command_of(pid) for pid in running.processes())
     assert not any(secret in log.read_text() for log in folder.glob("*.log"))
 
 
@@ -213,13 +213,13 @@ def a_worker_is_lost_and_the_results_are_the_same(
     with ending(Job(tmp_path / "there", running.master, environment)) as there:
         # Both workers have finished a task and are in the middle of another one.
         busy = ["worker-1"] * 2 + ["worker-2"] * 2
-        assert marked.wait_until(
+        assert resources.wait_until(
             lambda: len(there.parts()) == 2 and there.tried() == busy, PATIENCE_SECONDS
         ), (there.tried(), there.parts())
         lost = daemon(running, "worker", "worker-1")
         os.kill(lost, signal.SIGKILL)
         # Its executor and the Python process that is in the middle of a task go with it.
-        assert marked.wait_until(
+        assert resources.wait_until(
             lambda: not any("worker-1" in where(pid) for pid in running.processes()),
             PATIENCE_SECONDS,
         )
@@ -243,7 +243,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     with started("cluster", "up", "--dir", str(folder)) as process:
         process.until_error("starting a master")
-        assert marked.wait_until((folder / "master.log").exists, PATIENCE_SECONDS)
+        assert resources.wait_until((folder / "master.log").exists, PATIENCE_SECONDS)
         begun = cluster.described(folder)
         assert begun is not None and begun.processes()
         process.send_group(signal.SIGINT)

@@ -21,7 +21,7 @@ from weft.lab.execute import TaskFailed, pending
 from weft.lab.experiment import Size
 from weft.lab.run import Busy, claimed, plan_of
 from weft.lab.task import shape_of, table_of
-from weft.pipeline import marked, tables
+from weft.pipeline import resources, tables
 from weft.pipeline.schemas import JUDGED
 
 HERE = Path(__file__).parent
@@ -149,7 +149,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         """The tasks of the first point have finished; two others are under way, at the gate."""
         return len(tables.finished(table)) >= 2 and len(log.read_text().splitlines()) >= 4
 
-    assert marked.wait_until(lambda: stuck() or process.poll() is not None, 90)
+    assert resources.wait_until(lambda: stuck() or process.poll() is not None, 90)
     assert process.poll() is None, process.stderr and process.stderr.read()
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=60)

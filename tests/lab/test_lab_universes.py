@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_fixture import SharedSpark
 from weft.engine.data.grid import Grid
 from weft.lab import run as lab
 from weft.lab import stan, universes
@@ -18,8 +19,8 @@ from weft.lab.overlaid import InTask, Spread
 from weft.lab.run import plan_of
 from weft.lab.sources import GRID, Source, Sources
 from weft.lab.task import shape_of, table_of, tasks_of
-from weft.pipeline import synthetic, tables
-from weft.pipeline.prune import LEAST_SUBSCRIBERS
+from weft.pipeline import memberships, tables
+from weft.pipeline.memberships import LEAST_SUBSCRIBERS
 from weft.pipeline.universe import Universes
 
 PARAMS = {
@@ -33,10 +34,10 @@ PARAMS = {
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of two hundred users and twelve topics, some of them small."""
     folder = tmp_path_factory.mktemp("data") / "lake"
-    synthetic.make(spark, Grid(nodes=200, topics=12), 4, folder)
+    memberships.make_grid(shared_spark.session(), Grid(nodes=200, topics=12), 4, folder)
     return folder
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from net_kit import until
+from net_kit import turn, until
 from swarm_kit import together
 
 import weft
@@ -152,7 +152,7 @@ async def test_a_reader_waiting_when_the_peer_closes_ends() -> None:
     async with swarm(1) as (peer,):
         sub = await peer.subscribe("/x")
         reading = asyncio.create_task(_read_all(sub))
-        await until(lambda: sub._reader, "somebody to read")
+        await turn()  # it waits now
     assert await reading == []
 
 
@@ -160,7 +160,7 @@ async def test_two_readers_of_one_subscription_are_told_apart() -> None:
     async with swarm(1) as (peer,):
         sub = await peer.subscribe("/x")
         first = asyncio.create_task(anext(sub))
-        await until(lambda: sub._reader, "somebody to read")
+        await turn()  # it waits now
         with pytest.raises(weft.UsageError, match="subscribe twice"):
             await anext(sub)
         await peer.publish("/x", b"for the first")
@@ -274,9 +274,8 @@ async def test_status_is_json_and_names_what_matters() -> None:
 
 
 async def test_metrics_are_served_over_http() -> None:
-    async with weft.Peer.open(config=LIVELY, metrics="127.0.0.1:0") as peer:
-        assert peer._metrics is not None
-        host, port = peer._metrics.address.split(":")
+    async with weft.Peer.open(config=LIVELY) as peer:
+        host, port = (await peer.serve_metrics("127.0.0.1:0")).split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = (await reader.read()).decode()
@@ -299,7 +298,7 @@ async def test_metrics_are_served_over_http() -> None:
 
 
 async def test_a_metrics_port_that_is_taken_fails_the_start() -> None:
-    async with weft.Peer.open(metrics="127.0.0.1:0") as peer:
-        assert peer._metrics is not None
+    async with weft.Peer.open() as peer:
+        address = await peer.serve_metrics("127.0.0.1:0")
         with pytest.raises(weft.ListenError, match="metrics"):
-            await weft.Peer.start(metrics=peer._metrics.address)
+            await weft.Peer.start(metrics=address)

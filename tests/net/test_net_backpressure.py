@@ -15,7 +15,7 @@ from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, unt
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network
-from weft.net.timers import now_ms
+from weft.net.subscription import Subscription
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.wire import Event, Payload
@@ -35,7 +35,7 @@ EVENT_BYTES = 1_000
 async def slow_reader(target: Node, one: Caller) -> Contact:
     """Connects, and then does not read from its socket."""
     assert isinstance(await one.greet(target.me), Hello)
-    one._writer.transport.pause_reading()  # type: ignore[attr-defined]
+    one.stop_reading()
     await until(lambda: target.connections == 1)
     return Contact(one.identity.peer, "/ip4/127.0.0.1/tcp/9")
 
@@ -83,7 +83,7 @@ async def test_publish_waits_for_a_slow_reader_and_goes_on_when_it_reads() -> No
         a.machine.react = publisher_to(contact)  # type: ignore[assignment]
         task = await publish_until_it_waits(a)
         assert queued(a) < LIMITS.queue_soft_bytes + 2 * EVENT_BYTES
-        slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        slow.read_on()
         receive = asyncio.create_task(slow.goodbye())
         receipt = await task
         assert receipt.outcome == "delivered"  # type: ignore[attr-defined]
@@ -97,17 +97,15 @@ async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time
         contact = await slow_reader(a, slow)
         a.machine.react = publisher_to(contact, healthy.me)  # type: ignore[assignment]
         waited = await publish_until_it_waits(a)
-        before = now_ms()
         await waited
-        assert now_ms() - before < 20 * LIMITS.queue_patience_ms
+        [remote] = [one for one in a.pool.peers if one.peer == contact.peer]
         # From here on nobody waits: far more than fits goes out, and only the slow one loses.
-        before = now_ms()
+        assert remote.congestion.given_up and not remote.congestion.blocks
         receipts = [await a.runtime.publish(TOPIC, bytes(EVENT_BYTES)) for _ in range(1_000)]
-        assert now_ms() - before < 10_000
+        assert remote.congestion.given_up
         assert sum(receipt.dropped for receipt in receipts) > 500
         assert a.runtime.counters.events_dropped == sum(r.dropped for r in receipts)
         assert a.count("dropped_event_queue_full") == a.runtime.counters.events_dropped
-        [remote] = [one for one in a.pool.peers if one.peer == contact.peer]
         assert remote.queued <= LIMITS.queue_hard_bytes
         assert remote.dropped == a.runtime.counters.events_dropped
         await until(
@@ -136,13 +134,16 @@ async def test_a_peer_that_stays_over_the_hard_limit_is_disconnected() -> None:
     network = quick(**{**vars(LIMITS), "overload_ms": 300, "drain_timeout_ms": 200})
     async with node(network) as a, caller() as slow:
         contact = await slow_reader(a, slow)
+        [remote] = a.pool.peers
+        connection = remote.connection
+        assert connection is not None
         await send_until_dropped(a, contact)
         await until(lambda: a.machine.lost == [contact.peer])
         assert a.count("fault_overload") == 1
         assert a.connections == 0
         assert queued(a) == 0
         assert a.count("dropped_event_peer_lost") > 0
-        await until(lambda: not a.pool._connections)  # although it never read the goodbye
+        await until(lambda: not connection.connected)  # although it never read the goodbye
 
 
 async def test_a_message_larger_than_a_frame_is_dropped_and_counted() -> None:
@@ -158,10 +159,9 @@ async def test_drops_are_traced(tmp_path: Path) -> None:
         contact = await slow_reader(a, slow)
         await send_until_dropped(a, contact)
         dropped = a.runtime.counters.events_dropped
-        a.runtime._tracer.flush()  # type: ignore[union-attr]
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = [json.loads(line) for line in path.read_text().splitlines()]
     drops = [record["dropRPC"] for record in records if record["type"] == "DROP_RPC"]
-    assert len(drops) == dropped
+    assert sum(drop["reason"] == "queue full" for drop in drops) == dropped
     assert drops[0]["reason"] == "queue full"
     assert drops[0]["meta"]["kind"] == "Payload"
     assert drops[0]["meta"]["messages"][0]["topic"] == TOPIC
@@ -238,10 +238,9 @@ async def test_after_its_patience_a_full_subscription_drops_and_counts(tmp_path:
             pass
         a.send(b.me, payload(2_000))
         assert (await anext(sub)).number == 2_000  # and it recovers
-        b.runtime._tracer.flush()  # type: ignore[union-attr]
-        records = [json.loads(line) for line in path.read_text().splitlines()]
-        rejected = [record for record in records if record["type"] == "REJECT_MESSAGE"]
-        assert len(rejected) == sub.dropped
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    rejected = [record for record in records if record["type"] == "REJECT_MESSAGE"]
+    assert len(rejected) == sub.dropped
 
 
 async def test_a_subscription_is_bounded_in_bytes_too() -> None:
@@ -278,16 +277,16 @@ async def test_two_peers_that_wait_for_each_other_do_not_lock_up() -> None:
         subscription_patience_ms=200,
     )
     async with node(network) as a, node(network) as b:
-        await asyncio.wait_for(publish_at_each_other(a, b, 3_000), 60)
-        for one in (a, b):
+        subscriptions = await publish_at_each_other(a, b, 3_000)
+        for one, sub in zip((a, b), subscriptions, strict=True):
             counters = one.runtime.counters
-            sub = one.runtime.subscribers.to(TOPIC)[0]
             # Nothing vanished: every event was sent or dropped, delivered or dropped.
             assert counters.delivered == len(sub)
             await until(lambda c=counters, s=sub: s.dropped == c.notifications_dropped)
 
 
-async def publish_at_each_other(a: Node, b: Node, count: int) -> None:
+async def publish_at_each_other(a: Node, b: Node, count: int) -> list[Subscription]:
+    subscriptions = []
     for one, other in ((a, b), (b, a)):
         send = publisher_to(other.me)
 
@@ -296,13 +295,14 @@ async def publish_at_each_other(a: Node, b: Node, count: int) -> None:
             return effects or send(fact)  # type: ignore[operator,no-any-return]
 
         one.machine.react = react
-        await one.runtime.subscribe(TOPIC)
+        subscriptions.append(await one.runtime.subscribe(TOPIC))
 
     async def publish(one: Node) -> None:
         for _ in range(count):
             await one.runtime.publish(TOPIC, bytes(EVENT_BYTES))
 
     await asyncio.gather(publish(a), publish(b))
+    return subscriptions
 
 
 async def test_a_relay_slows_its_source_down_rather_than_losing_events() -> None:
@@ -321,7 +321,7 @@ async def test_a_relay_slows_its_source_down_rather_than_losing_events() -> None
         await publish_until_it_waits(a)
         assert queued(relay) < LIMITS.queue_soft_bytes + 70 * KIB
         assert relay.runtime.counters.events_dropped == 0
-        slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        slow.read_on()
         receive = asyncio.create_task(slow.goodbye())
         await until(lambda: queued(relay) == 0 and queued(a) == 0)
         receive.cancel()

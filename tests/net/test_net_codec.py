@@ -30,10 +30,10 @@ def body_of(frame: bytes) -> bytes:
 
 
 def read_all(chunks: list[bytes], limit: int = LIMIT) -> list[bytes]:
-    reader, bodies = FrameReader(limit), []
+    reader, bodies = FrameReader(), []
     for chunk in chunks:
         reader.feed(chunk)
-        while (body := reader.next()) is not None:
+        while (body := reader.next(limit)) is not None:
             bodies.append(body)
     return bodies
 
@@ -136,23 +136,23 @@ def test_frames_are_cut_the_same_wherever_the_stream_is_cut(
 
 
 def test_an_oversized_frame_is_refused_by_its_header_alone() -> None:
-    reader = FrameReader(100)
+    reader = FrameReader()
     reader.feed((100).to_bytes(4, "big") + bytes(100))
-    assert reader.next() == bytes(100)
+    assert reader.next(100) == bytes(100)
     reader.feed((101).to_bytes(4, "big"))
     with pytest.raises(OversizedFault, match="101 bytes"):
-        reader.next()
+        reader.next(100)
     assert reader.unfinished <= 4
 
 
 def test_an_unfinished_frame_is_seen_and_bounded() -> None:
-    reader = FrameReader(1_000)
+    reader = FrameReader()
     reader.feed((1_000).to_bytes(4, "big") + bytes(10))
-    assert reader.next() is None
+    assert reader.next(1_000) is None
     assert reader.unfinished == 14
     for _ in range(99):
         reader.feed(bytes(10))
-        assert reader.next() in (None, bytes(1_000))
+        assert reader.next(1_000) in (None, bytes(1_000))
     assert reader.unfinished == 0
 
 

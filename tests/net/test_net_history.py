@@ -12,7 +12,7 @@ from net_kit import until
 
 import weft
 from weft.ids import parse_cid
-from weft.net import replay
+from weft.net import subscription as replay
 from weft.net.config import Network
 from weft.net.control import ControlClient, ControlServer
 from weft.net.errors import ControlError, HistoryError, UsageError

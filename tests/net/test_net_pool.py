@@ -22,6 +22,7 @@ from weft.net import codec
 from weft.net.codec import Hello
 from weft.net.identity import Identity
 from weft.net.listener import bind
+from weft.net.tls import Credentials
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
 
@@ -74,7 +75,8 @@ async def test_peers_that_dial_each_other_at_once_end_with_one_connection(
         [remote] = a.pool.peers
         assert remote.connection is not None
         assert remote.connection.dialled  # the smaller peer id's dial stays
-        await until(lambda: len(a.pool._connections) == len(b.pool._connections) == 1)
+        await until(lambda: not any(one.gauge("handshakes_in_progress") for one in (a, b)))
+        assert not any(one.gauge("dials_in_progress") for one in (a, b))
         assert a.machine.lost == b.machine.lost == []
 
 
@@ -111,7 +113,7 @@ async def test_the_larger_ids_connection_serves_if_the_smaller_cannot_dial() -> 
             wrong = Contact(large.peer, f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}")
             a.send(wrong, Ping(1, 0))
             b.ping(a, 2)
-            await until(lambda: a.pool._remotes[large.peer].waiting is not None)
+            await until(lambda: a.count("accepts") and not a.gauge("handshakes_in_progress"))
             assert a.machine.nonces == []
             await until(lambda: a.machine.nonces == [2] and b.machine.nonces == [1])
             assert a.machine.lost == b.machine.lost == []
@@ -241,7 +243,7 @@ async def test_a_killed_peer_is_lost() -> None:
     async with node() as a, caller() as doomed:
         assert isinstance(await doomed.greet(a.me), Hello)
         await until(lambda: a.connections == 1)
-        doomed._writer.transport.abort()
+        doomed.abort()
         await until(lambda: a.machine.lost == [doomed.identity.peer])
         assert a.count("fault_broken") == 1
 
@@ -276,9 +278,8 @@ async def test_disconnect_closes_after_what_was_said_before() -> None:
 
 async def test_a_peer_that_comes_back_replaces_its_old_connection() -> None:
     identity = Identity.generate()
-    async with node() as a, caller() as before, caller() as after:
-        for one in (before, after):
-            one._credentials = type(one._credentials)(identity)
+    known = Credentials(identity)
+    async with node() as a, caller(known) as before, caller(known) as after:
         assert isinstance(await before.greet(a.me), Hello)
         before.send(codec.encode(Ping(1, 0)))
         await until(lambda: a.machine.nonces == [1])
@@ -297,11 +298,11 @@ async def test_dials_take_turns() -> None:
         try:
             for one in crowd:
                 a.ping(one, 1)
-            assert len(a.pool._dialer) == 10
+            assert a.gauge("dials_in_progress") == 10
             for one in crowd:
                 await until(lambda one=one: one.machine.nonces == [1])  # type: ignore[misc]
             assert a.connections == 10
-            await until(lambda: len(a.pool._dialer) == 0)
+            await until(lambda: not a.gauge("dials_in_progress"))
         finally:
             for one in others:
                 await one.__aexit__(None, None, None)

@@ -12,10 +12,9 @@ import pytest
 from net_kit import TOPIC, Scripted, node, quick, turn, until
 
 from weft.ids import Contact, PeerId
+from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError
 from weft.net.identity import Identity
-from weft.net.rejoin import Rejoin
-from weft.net.timers import now_ms
 from weft.protocol import seam
 from weft.protocol.wire import Event
 
@@ -26,14 +25,12 @@ def good(number: int) -> Contact:
 
 async def test_timers_come_back_to_the_machine() -> None:
     async with node() as a:
-        start = now_ms()
         a.do(seam.SetTimer(40, seam.Timer("late", TOPIC, 2)), seam.SetTimer(1, seam.Timer("soon")))
         wanted = [
             seam.TimerFired(seam.Timer("soon")),
             seam.TimerFired(seam.Timer("late", TOPIC, 2)),
         ]
         await until(lambda: a.machine.facts[-2:] == wanted)
-        assert now_ms() - start >= 40
 
 
 async def test_a_closed_peer_is_not_kept_alive_by_its_timers() -> None:
@@ -126,23 +123,25 @@ async def test_answers_find_their_publishers_in_any_order() -> None:
         receipts = await asyncio.gather(*publishes)
         assert [receipt.event.number for receipt in receipts] == tokens  # type: ignore[union-attr]
         assert all(receipt.access_point == access for receipt in receipts)
-        assert len(a.runtime._answers) == 0
 
 
-async def test_a_cancelled_publish_leaves_nothing_behind() -> None:
+async def test_the_answer_to_a_cancelled_publish_is_ignored() -> None:
     async with node() as a:
         publish = asyncio.create_task(a.runtime.publish(TOPIC, b""))
-        await until(lambda: a.runtime._answers)
+        await until(lambda: isinstance(a.machine.facts[-1], seam.Publish))
+        command = a.machine.facts[-1]
+        assert isinstance(command, seam.Publish)
         publish.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publish
-        assert len(a.runtime._answers) == 0
+        a.do(seam.Answer(command.token, "delivered"))
+        assert a.count("handler_errors") == 0
 
 
 async def test_closing_before_a_topic_is_joined_is_an_error_for_who_waits() -> None:
     async with node() as a:  # whose machine never answers
         sub = a.runtime.subscribe(TOPIC)
-        waiting = asyncio.create_task(sub._wait_joined())
+        waiting = asyncio.ensure_future(asyncio.gather(sub))
         await turn()  # it waits now
     with pytest.raises(ClosedError, match="before /t was joined"):
         await waiting

@@ -13,7 +13,7 @@ from weft.engine.data.correlation import correlations as matrix_of
 from weft.engine.data.correlation import most_popular, shuffled
 from weft.engine.data.powerlaw import fit
 from weft.engine.data.workload import Memberships, memberships
-from weft.pipeline.arrays import held
+from weft.pipeline.memberships import held
 from weft.pipeline.profile import (
     SUBSCRIBERS,
     SUBSCRIPTIONS,

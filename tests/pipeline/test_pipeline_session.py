@@ -18,6 +18,7 @@ import weft
 from weft.pipeline import java
 from weft.pipeline.session import ONE_THREAD
 
+PATIENCE_SECONDS = 900.0  # a start takes some 5 s on an idle machine
 SOURCE = Path(java.__file__).resolve().parents[2]
 
 # Uses SQL, a shuffle, an Arrow function in a worker that imports weft, and a Parquet file.
@@ -63,7 +64,7 @@ def run_program(
         env={"MASTER": "local[2]", "PYTHONPATH": str(SOURCE), **environment},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

@@ -11,8 +11,8 @@ from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.fitness import fitness
 from weft.engine.stan.overlays import IDEAL, Config, fewest
-from weft.pipeline import stan_bins
-from weft.pipeline.packing import packed
+from weft.pipeline import stan
+from weft.pipeline.memberships import grid_memberships
 from weft.pipeline.schemas import (
     FITNESS,
     LINKS,
@@ -20,10 +20,19 @@ from weft.pipeline.schemas import (
     REDUCTION,
     VIEW_SIZES,
 )
-from weft.pipeline.stan import links, neighbours_of, node_sizes, reductions, stan_nodes, view_sizes
-from weft.pipeline.stan_bins import cost_of, pieces
-from weft.pipeline.stan_fitness import omniscient, overlay_fitness
-from weft.pipeline.synthetic import grid_memberships
+from weft.pipeline.session import packed
+from weft.pipeline.stan import (
+    cost_of,
+    links,
+    neighbours_of,
+    node_sizes,
+    omniscient,
+    overlay_fitness,
+    pieces,
+    reductions,
+    stan_nodes,
+    view_sizes,
+)
 
 GRID = Grid(nodes=60, topics=8)
 HELD = draw_grid(GRID, 1)
@@ -116,7 +125,7 @@ def test_the_job_says_what_the_engine_says(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bin_cost: float
 ) -> None:
     """Whatever the bins: every user's view sizes are those of one run over all topics."""
-    monkeypatch.setattr(stan_bins, "BIN_COST", bin_cost)
+    monkeypatch.setattr(stan, "BIN_COST", bin_cost)
     config = Config(overheard=True, patience=1, lean=True)
     interests = engine.interests_of(HELD.topic_of, HELD.members)
     outcome = engine.run(OVERLAYS, config, 3, (0, 8, IDEAL), interests)

@@ -12,12 +12,17 @@ from pyspark.sql import DataFrame, SparkSession
 from weft.engine.data.grid import Grid, PowerLaw, draw_grid
 from weft.engine.data.universe import READINGS, seed_set
 from weft.engine.data.workload import memberships
-from weft.pipeline import synthetic, universe_job
-from weft.pipeline.arrays import held
+from weft.pipeline import universe
 from weft.pipeline.lake import Lake
-from weft.pipeline.prune import pruned, topic_sizes
-from weft.pipeline.schemas import DRAW, MEMBERSHIP, TOPIC_SIZE
-from weft.pipeline.synthetic import grid_memberships
+from weft.pipeline.memberships import (
+    TOPIC_SIZE,
+    grid_memberships,
+    held,
+    make_grid,
+    pruned,
+    topic_sizes,
+)
+from weft.pipeline.schemas import DRAW, MEMBERSHIP
 from weft.pipeline.universe import Recipe, Universes, closed, medians, opened, own_topics
 
 Pairs = list[tuple[int, int]]
@@ -139,7 +144,7 @@ def test_sizes_of_draws_are_those_of_the_universes(spark: SparkSession) -> None:
 
 def test_a_grid_becomes_a_lake_and_keeps_its_universes(spark: SparkSession, tmp_path: Path) -> None:
     grid = Grid(nodes=60, topics=12)
-    synthetic.make(spark, grid, 4, tmp_path / "grid")
+    make_grid(spark, grid, 4, tmp_path / "grid")
     lake = Lake(tmp_path / "grid")
     rows = {name: lake.rows(name) for name in ("memberships", "users", "topics")}
     assert rows == {"memberships": draw_grid(grid, 4).total, "users": 60, "topics": 12}
@@ -148,7 +153,7 @@ def test_a_grid_becomes_a_lake_and_keeps_its_universes(spark: SparkSession, tmp_
     assert lake.topics(spark).where("name = '/t/3'").first() == (3, "/t/3")
 
     recipe = Recipe(draws=3, least=2, seed=5)
-    [made] = universe_job.make(spark, lake, [2], recipe=recipe, name="two")
+    [made] = universe.make(spark, lake, [2], recipe=recipe, name="two")
     found = pairs_of(lake.universe(spark, "two"))
     assert lake.universes() == ["two"]
     assert (made.name, made.seeds, made.memberships) == ("two", 2, len(found))

@@ -103,12 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.cli.stop import Stopping, stoppable
     from weft.lab.progress import Steps
-    from weft.pipeline.claim import Busy
     from weft.pipeline.ingest.files import SMALL_BYTES, listed
     from weft.pipeline.ingest.job import ingest
     from weft.pipeline.ingest.options import BadInput
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import NotALake
+    from weft.pipeline.resources import Busy
     from weft.pipeline.session import SessionError, Settings, opened
 
     options = _options(args)

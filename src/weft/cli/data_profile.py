@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Steps
-    from weft.pipeline.claim import Busy, claimed
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import Lake, NotALake
-    from weft.pipeline.profile_job import make
-    from weft.pipeline.prune import pruned
+    from weft.pipeline.memberships import pruned
+    from weft.pipeline.profile import make
+    from weft.pipeline.resources import Busy, claimed
     from weft.pipeline.session import SessionError, Settings, opened
 
     try:
@@ -94,9 +94,9 @@ def run(args: argparse.Namespace) -> int:
 def told(spark: SparkSession, out: Path) -> list[str]:
     """The profile for people."""
     from weft.cli.output import table
-    from weft.pipeline import profile_job
+    from weft.pipeline import profile
 
-    fits = profile_job.table(spark, out, "fits").orderBy("kind").collect()
+    fits = profile.table(spark, out, "fits").orderBy("kind").collect()
     head = ["power law of", "exponent", "from", "in tail", "of", "distance", "against exponential"]
     lines = table(
         head,
@@ -113,7 +113,7 @@ def told(spark: SparkSession, out: Path) -> list[str]:
             for row in fits
         ],
     ).splitlines()
-    summary = profile_job.table(spark, out, "summary").orderBy("shuffle").collect()
+    summary = profile.table(spark, out, "summary").orderBy("shuffle").collect()
     head = ["correlation", "topics", "mean", "median", "99th percentile", "largest"]
     rows = [
         [
@@ -130,12 +130,12 @@ def _draw(spark: SparkSession, out: Path) -> None:
     """The picture: both distributions, and the heat map beside a shuffled one."""
     from weft.lab.figures import panels, save, styled
     from weft.lab.profiles import HEAT_TOPICS, draw_distribution, draw_heat
-    from weft.pipeline import profile_job
+    from weft.pipeline import profile
     from weft.pipeline.profile import SUBSCRIBERS, SUBSCRIPTIONS
 
-    fits = {row.kind: row for row in profile_job.table(spark, out, "fits").collect()}
-    counted = profile_job.table(spark, out, "distribution").orderBy("size").collect()
-    heat = profile_job.table(spark, out, "correlation")
+    fits = {row.kind: row for row in profile.table(spark, out, "fits").collect()}
+    counted = profile.table(spark, out, "distribution").orderBy("size").collect()
+    heat = profile.table(spark, out, "correlation")
     heat = heat.where((heat["other"] < HEAT_TOPICS) & (heat["shuffle"] <= 1))
     with styled():
         drawing, axes = panels(columns=2, rows=2)

@@ -42,12 +42,11 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid
-    from weft.pipeline.claim import Busy
-    from weft.pipeline.ingest.options import BadInput
     from weft.pipeline.java import NoJava
-    from weft.pipeline.lake import POINTER
+    from weft.pipeline.lake import POINTER, NotALake
+    from weft.pipeline.memberships import make_grid
+    from weft.pipeline.resources import Busy
     from weft.pipeline.session import SessionError, Settings, opened
-    from weft.pipeline.synthetic import make
 
     grid = LIVEJOURNAL_SIZED if args.like == "livejournal" else Grid()
     grid = replace(grid, nodes=args.nodes or grid.nodes, topics=args.topics or grid.topics)
@@ -57,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
         print("weft: starting Spark", file=sys.stderr)
         settings = Settings(args.master or "local[*]", name="weft data synth")
         with opened(settings) as spark:
-            made = make(spark, grid, args.seed, args.out)
-    except (BadInput, Busy, NoJava, SessionError) as error:
+            made = make_grid(spark, grid, args.seed, args.out)
+    except (Busy, NotALake, NoJava, SessionError) as error:
         raise Problem(str(error)) from error
     for name in ("memberships", "users", "topics"):
         print(f"{name:<12} {made.rows[name]:>12,}")

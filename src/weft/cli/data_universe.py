@@ -67,12 +67,11 @@ def run(args: argparse.Namespace) -> int:
 
     from weft.cli.output import table
     from weft.lab.progress import Steps
-    from weft.pipeline.claim import Busy
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import Lake, NotALake
+    from weft.pipeline.resources import Busy
     from weft.pipeline.session import SessionError, Settings, opened
-    from weft.pipeline.universe import Recipe
-    from weft.pipeline.universe_job import make
+    from weft.pipeline.universe import Recipe, make
 
     sizes = sorted(set(args.seeds))
     if args.name and len(sizes) > 1:

@@ -132,7 +132,7 @@ def conclude(output: Output, outcome: Outcome, summary: Summary) -> int:
     )
     failed = [] if summary["all_delivered"] else explain(outcome.verdict, outcome.workload)
     if "measured" in summary:
-        from weft.pipeline.traces.overview import said
+        from weft.pipeline.traces.figures import said
 
         agree = "disagree with" if summary["measured_differences"] else "agree with"
         print(f"\nMeasured from the traces; figures {agree} what was counted:")

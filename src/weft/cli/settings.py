@@ -106,7 +106,7 @@ def listen_options(parser: argparse.ArgumentParser) -> None:
 
 def config_of(args: argparse.Namespace) -> Config:
     """The settings: defaults, then the file, then flags."""
-    from weft.net import toml
+    from weft.net import config
     from weft.net.config import Config
 
     table: Fields = {}
@@ -122,7 +122,7 @@ def config_of(args: argparse.Namespace) -> Config:
         table.setdefault("protocol", {})["routing"] = args.routing
     if args.hierarchy:
         put(table, f"protocol.hierarchies={json.dumps(args.hierarchy, ensure_ascii=False)}")
-    return toml.build(table, Config, "command line", "")
+    return config.from_table(table, Config, "command line", "")
 
 
 def put(table: Fields, assignment: str) -> None:

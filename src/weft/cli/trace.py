@@ -106,7 +106,7 @@ def _measure(args: argparse.Namespace) -> int:
 def _follow(args: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
-    from weft.pipeline.traces.follow import DELAY_S, Follower
+    from weft.pipeline.traces.follower import DELAY_S, Follower
     from weft.pipeline.traces.source import FOLDER, NoTrace
 
     [path, *more] = args.paths
@@ -149,7 +149,7 @@ def _spark(master: str | None, *, small: bool) -> Iterator[SparkSession]:
 
 def _show(figures: dict[str, float | None], args: argparse.Namespace) -> None:
     from weft.demo.measured import draw
-    from weft.pipeline.traces.overview import said
+    from weft.pipeline.traces.figures import said
 
     draw(args.out)
     if args.json:

@@ -63,7 +63,7 @@ class InTask:
         return engine.sizes_of(self._run(config, seed, rounds))
 
     def fitness(self, config: Config, seed: int, ways: bool = True) -> Columns:
-        from weft.pipeline.stan_fitness import fitness_of  # noqa: PLC0415  (needs scipy)
+        from weft.pipeline.stan import fitness_of  # noqa: PLC0415  (needs scipy)
 
         outcome = self._run(config, seed, (0, config.rounds))
         rows = fitness_of(outcome, ways)
@@ -104,13 +104,13 @@ class Spread:
         )
 
     def fitness(self, config: Config, seed: int, ways: bool = True) -> Columns:
-        from weft.pipeline.stan_fitness import overlay_fitness  # noqa: PLC0415
+        from weft.pipeline.stan import overlay_fitness  # noqa: PLC0415
 
         found = self._frame.transform(overlay_fitness, config, seed, None, ways)
         return _columns(found.orderBy("topic", "round"))
 
     def fewest(self) -> npt.NDArray[np.int64]:
-        from weft.pipeline.stan_fitness import omniscient  # noqa: PLC0415
+        from weft.pipeline.stan import omniscient  # noqa: PLC0415
 
         return _columns(self._frame.transform(omniscient).orderBy("user"))["pvs"]
 

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import weft
-from weft.net import toml
+from weft.net import config as toml
 from weft.net.errors import WeftError
 from weft.sim.dice import Dice
 
@@ -262,7 +262,7 @@ class Host:
 
     async def _open(self, request: Json) -> dict[int, str]:
         """Start peers; returns the addresses others can join them by."""
-        config = toml.build(request["config"], weft.Config, "swarm", "")
+        config = toml.from_table(request["config"], weft.Config, "swarm", "")
         for entry in request["peers"]:
             trace = Path(entry["trace"]) if entry["trace"] else None
             self._peers[entry["index"]] = await weft.Peer.start(

@@ -27,7 +27,7 @@ from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
-from weft.pipeline.claim import Busy, claimed
+from weft.pipeline.resources import Busy, claimed
 from weft.pipeline.schemas import JUDGED
 
 if TYPE_CHECKING:

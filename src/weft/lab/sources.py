@@ -55,7 +55,7 @@ class Source:
 
     def memberships(self, spark: SparkSession, seed: int, grid: Grid | None = None) -> DataFrame:
         """Who is subscribed to what (`MEMBERSHIP`): the lake's, or the grid's of this seed."""
-        from weft.pipeline.synthetic import grid_memberships  # noqa: PLC0415  (loads the engine)
+        from weft.pipeline.memberships import grid_memberships  # noqa: PLC0415  (loads the engine)
 
         if self.lake is None:
             return grid_memberships(spark, grid, seed)

@@ -117,7 +117,7 @@ def _made(
     spark: SparkSession, source: Source, wanted: list[Params]
 ) -> Iterable[tuple[Params, DataFrame]]:
     """The memberships of these points of one source, one after the other."""
-    from weft.pipeline.prune import pruned  # noqa: PLC0415  (Spark is imported when used)
+    from weft.pipeline.memberships import pruned  # noqa: PLC0415  (Spark is imported when used)
     from weft.pipeline.universe import Universes, medians  # noqa: PLC0415
 
     everything = source.opened().memberships(spark).cache()
@@ -147,7 +147,7 @@ def of_large_topics(memberships: DataFrame) -> DataFrame:
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    from weft.pipeline.prune import topic_sizes  # noqa: PLC0415
+    from weft.pipeline.memberships import topic_sizes  # noqa: PLC0415
 
     large = memberships.transform(topic_sizes).where(F.col("subscribers") >= LARGE_LEAST)
     count = large.count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
 from weft.lab.experiment import Params, Size
-from weft.pipeline.prune import pruned
+from weft.pipeline.memberships import pruned
 from weft.pipeline.universe import Recipe, Universes, medians
 
 if TYPE_CHECKING:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Literal, TypeAlias, overload
+from typing import Literal, ParamSpec, TypeAlias, overload
 
+from weft import __version__
 from weft.ids import (
     BadId,
     Contact,
@@ -29,7 +31,7 @@ from weft.ids import (
 from weft.net import metrics as prometheus
 from weft.net.config import Config
 from weft.net.dht import Dht
-from weft.net.errors import UsageError
+from weft.net.errors import UsageError, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.listener import bind
@@ -37,8 +39,7 @@ from weft.net.receipt import Receipt
 from weft.net.runtime import Runtime
 from weft.net.subscription import Subscription
 from weft.net.tls import Credentials
-from weft.net.tracing import Tracer
-from weft.net.version import VERSION
+from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Scheme
@@ -51,6 +52,26 @@ from weft.store.sqlite import SqliteStore
 
 Topics: TypeAlias = list[str] | tuple[str, ...]
 """Several topics; a text is one topic, never a sequence of letters."""
+
+
+P = ParamSpec("P")
+
+
+def _for_block(
+    start: Callable[P, Awaitable[Peer]],
+) -> Callable[P, AbstractAsyncContextManager[Peer]]:
+    """As `start`, for an `async with` block that closes the peer in the end."""
+
+    @wraps(start)
+    @asynccontextmanager
+    async def opened(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Peer, None]:
+        peer = await start(*args, **kwargs)
+        try:
+            yield peer
+        finally:
+            await peer.close()
+
+    return opened
 
 
 class Peer:
@@ -69,9 +90,8 @@ class Peer:
 
     # --- starting and closing -----------------------------------------------------------------
 
-    @classmethod
-    def open(
-        cls,
+    @staticmethod
+    async def start(
         listen: str | None = None,
         join: Iterable[str] = (),
         key: Identity | Path | str | None = None,
@@ -81,8 +101,9 @@ class Peer:
         store: Store | Path | str | None = None,
         routing: Routing | None = None,
         hierarchies: Iterable[str] = (),
-    ) -> AbstractAsyncContextManager[Peer]:
-        """A peer for an `async with` block, which leaves the network at its end.
+    ) -> Peer:
+        """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
+        `async with` block, which leaves the network at its end.
 
         `listen` is HOST:PORT (port 0: any free one), `join` lists addresses of known peers, `key`
         is a key file (made if missing) or an `Identity`, None a fresh one in memory; `trace` names
@@ -94,28 +115,10 @@ class Peer:
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
         """
-        return _opened(
-            listen, tuple(join), key, config, trace, metrics, store, routing, tuple(hierarchies)
-        )
-
-    @classmethod
-    async def start(
-        cls,
-        listen: str | None = None,
-        join: Iterable[str] = (),
-        key: Identity | Path | str | None = None,
-        config: Config | None = None,
-        trace: Path | str | None = None,
-        metrics: str | None = None,
-        store: Store | Path | str | None = None,
-        routing: Routing | None = None,
-        hierarchies: Iterable[str] = (),
-    ) -> Peer:
-        """As `open`, but the caller has to `close` it."""
         config = _routed(config or Config(), routing, tuple(hierarchies))
         kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         network = config.network
-        contacts = tuple(_contact(text) for text in (*join, *network.join))
+        contacts = tuple(usable(parse_contact, text) for text in (*join, *network.join))
         identity = _identity(key)
         incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
@@ -129,14 +132,16 @@ class Peer:
             )
             machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
             durable = Durable(kept) if kept is not None else None
-            runtime = Runtime(machine, me, credentials, network, tracer, f"weft/{VERSION}", durable)
+            runtime = Runtime(
+                machine, me, credentials, network, tracer, f"weft/{__version__}", durable
+            )
             await runtime.start(listener, incarnation, contacts)
         except BaseException:
             listener.close()
             if kept is not None:
                 kept.close()
             raise
-        peer = cls(runtime, machine, config, kept)
+        peer = Peer(runtime, machine, config, kept)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -144,6 +149,8 @@ class Peer:
                 await peer.close()
                 raise
         return peer
+
+    open = staticmethod(_for_block(start))
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
@@ -155,7 +162,7 @@ class Peer:
     def closed(self) -> bool:
         return self._runtime.closed
 
-    # --- who and where ------------------------------------------------------------------------
+    # --- identity and address -------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -187,7 +194,7 @@ class Peer:
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
         """
-        name = _topic(topic)
+        name = usable(parse_topic, topic)
         problem = self._machine.routing.scheme_problem(name, scheme)
         if problem:
             raise UsageError(problem)
@@ -253,8 +260,9 @@ class Peer:
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""
-        known = self._machine.routing.is_subscribed(topic)  # type: ignore[arg-type]
-        return topic if known else _topic(topic)  # type: ignore[return-value]
+        known = Topic(topic)
+        subscribed = self._machine.routing.is_subscribed(known)
+        return known if subscribed else usable(parse_topic, topic)
 
     # --- looking at it --------------------------------------------------------------------------
 
@@ -293,7 +301,7 @@ class Peer:
         return {
             **self._machine.status(),
             "isolated": self.isolated,
-            "subscriptions": self._runtime.subscribers.counts(),
+            "subscriptions": self._runtime.subscriptions.counts(),
             "network": {**self._runtime.pool.gauges(), "name": self.config.network.name},
             "connections": connections,
         }
@@ -319,25 +327,6 @@ class Peer:
         return endpoint.address
 
 
-@asynccontextmanager
-async def _opened(
-    listen: str | None,
-    join: tuple[str, ...],
-    key: Identity | Path | str | None,
-    config: Config | None,
-    trace: Path | str | None,
-    metrics: str | None,
-    store: Store | Path | str | None,
-    routing: Routing | None,
-    hierarchies: tuple[str, ...],
-) -> AsyncGenerator[Peer, None]:
-    peer = await Peer.start(listen, join, key, config, trace, metrics, store, routing, hierarchies)
-    try:
-        yield peer
-    finally:
-        await peer.close()
-
-
 def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...]) -> Config:
     """The settings with what the caller said besides."""
     known = config.protocol
@@ -353,17 +342,3 @@ def _identity(key: Identity | Path | str | None) -> Identity:
     if key is None:
         return Identity.generate()
     return key if isinstance(key, Identity) else Identity.load_or_generate(Path(key))
-
-
-def _topic(text: str) -> Topic:
-    try:
-        return parse_topic(text)
-    except BadId as error:
-        raise UsageError(str(error)) from error
-
-
-def _contact(text: str) -> Contact:
-    try:
-        return parse_contact(text)
-    except BadId as error:
-        raise UsageError(str(error)) from error

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import datetime
 import secrets
-from collections import OrderedDict
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID, SignatureAlgorithmOID
 
+from weft.bounded import BoundedDict
 from weft.ids import PEER_ID_BYTES, PeerId
 from weft.net.errors import CertificateFault
 from weft.net.identity import Identity
@@ -44,6 +44,11 @@ _ALGORITHMS = (
     SignatureAlgorithmOID.ECDSA_WITH_SHA384,
     SignatureAlgorithmOID.ED25519,
 )
+
+_PROVEN_MAX = 1_024  # guess: about half a megabyte
+_proven: BoundedDict[bytes, PeerId] = BoundedDict(_PROVEN_MAX)
+"""Certificates proven lately in this process, and whose: peers that meet again skip two signature
+checks. Only successes are kept, and the validity window is checked every time."""
 
 
 def signed_key(identity: Identity, spki: bytes) -> bytes:
@@ -105,10 +110,8 @@ def _identify(certificate: x509.Certificate, now: datetime.datetime) -> PeerId:
     if now > certificate.not_valid_after_utc:
         raise CertificateFault("the certificate has expired")
     der = certificate.public_bytes(Encoding.DER)
-    proven = _proven.get(der)
-    if proven is None:
-        proven = _prove(certificate)
-        _proven.put(der, proven)
+    proven = _proven.get(der) or _prove(certificate)
+    _proven.renew(der, proven)
     return proven
 
 
@@ -138,30 +141,6 @@ def _prove(certificate: x509.Certificate) -> PeerId:
     except InvalidSignature:
         raise CertificateFault("the identity did not sign this certificate's key") from None
     return peer
-
-
-class _ProvenCache:
-    """Certificates proven lately in this process: peers that meet again skip two signature
-    checks. Only successes are kept, and the validity window is checked every time."""
-
-    SIZE = 1_024  # guess: about half a megabyte
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[bytes, PeerId] = OrderedDict()
-
-    def get(self, der: bytes) -> PeerId | None:
-        peer = self._entries.get(der)
-        if peer is not None:
-            self._entries.move_to_end(der)
-        return peer
-
-    def put(self, der: bytes, peer: PeerId) -> None:
-        self._entries[der] = peer
-        if len(self._entries) > self.SIZE:
-            self._entries.popitem(last=False)
-
-
-_proven = _ProvenCache()
 
 
 # --- the few bytes of DER that the extension needs ---------------------------------------------

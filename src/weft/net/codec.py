@@ -25,7 +25,7 @@ HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """First frame on a connection. Who speaks is known from TLS, never from here."""
+    """First frame on a connection. The sender's identity is known from TLS, never from here."""
 
     version: Annotated[int, Meta(ge=0, lt=1 << 32)]
     network: Annotated[str, Meta(max_length=64)]
@@ -96,10 +96,9 @@ def decode_greeting(body: bytes) -> Hello | Goodbye:
 class FrameReader:
     """Cuts a byte stream into frame bodies. Holds at most one unfinished frame."""
 
-    __slots__ = ("_at", "_data", "_need", "_part", "limit")
+    __slots__ = ("_at", "_data", "_need", "_part")
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self._data = b""  # whole chunk, of which [_at:] is still to be cut
         self._at = 0
         self._part = bytearray()  # an unfinished frame
@@ -116,16 +115,16 @@ class FrameReader:
         self._data = data
         self._at = 0
 
-    def next(self) -> bytes | None:
-        """The next frame's body, or None until more is fed."""
+    def next(self, limit: int) -> bytes | None:
+        """The next frame's body, which may have `limit` bytes, or None until more is fed."""
         data, at = self._data, self._at
         start = at + HEADER_BYTES
         if start > len(data):
             self._keep(HEADER_BYTES)
             return None
         length = int.from_bytes(data[at:start], "big")
-        if length > self.limit:
-            raise OversizedFault(f"a frame of {length} bytes, over the limit of {self.limit}")
+        if length > limit:
+            raise OversizedFault(f"a frame of {length} bytes, over the limit of {limit}")
         end = start + length
         if end > len(data):
             self._keep(HEADER_BYTES + length)

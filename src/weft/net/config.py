@@ -1,25 +1,37 @@
 """Settings of a peer on a real network, and of its state machines: frozen, checked when created.
 
-Every default says where it comes from: `paper`, `measured` or `guess`. `load` reads TOML with the
-same nesting (see `weft.net.toml`): `[network]`, `[protocol.cyclon]`, `[protocol.tera]` and so on.
+Every default says where it comes from: `paper`, `measured` or `guess`. `Config.load` reads TOML, in
+which the nesting of tables is that of the dataclasses: `[network]`, `[protocol.cyclon]` and so on.
+An unknown key is refused and the nearest known one suggested; a wrong type names the key and what
+was expected; a value that the dataclass itself refuses is reported with its table.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, get_type_hints
+
+import msgspec
 
 from weft.ids import BadId, parse_contact
-from weft.net import toml
 from weft.net.errors import ConfigError
 from weft.protocol import config as protocol_config
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _MIB = 1 << 20
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
 class Network:
-    """Where to listen, whom to join, and every limit of the network driver."""
+    """Where to listen, the peers to join by, and every limit of the network driver."""
 
     name: str = "weft"  # peers of different networks refuse each other
     listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
@@ -51,7 +63,7 @@ class Network:
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
 
-    rejoin_ms: int = 1_000  # guess: first attempt after losing everybody, doubling …
+    rejoin_ms: int = 1_000  # guess: first attempt after losing all peers, doubling …
     rejoin_ms_max: int = 60_000  # guess: … up to this
 
     def __post_init__(self) -> None:
@@ -109,4 +121,52 @@ class Config:
             text = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        return toml.parse(text, cls, str(path))
+        return parse_toml(text, cls, str(path))
+
+
+# --- TOML ---------------------------------------------------------------------------------------
+
+
+def parse_toml(data: bytes, kind: type[T], source: str) -> T:
+    """Read TOML into a dataclass; `source` names the file in errors."""
+    try:
+        tables = tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: not UTF-8 text ({error.reason})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+    return from_table(tables, kind, source, "")
+
+
+def from_table(table: Mapping[str, object], kind: type[T], source: str, path: str) -> T:
+    """Make the dataclass `kind` from the table at `path`."""
+    hints = get_type_hints(kind)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    values = {}
+    for key, value in table.items():
+        where = f"{path}.{key}" if path else key
+        if key not in known:
+            raise ConfigError(f"{source}: unknown key '{where}'{_suggestion(key, known)}")
+        values[key] = _value(value, known[key], source, where)
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ConfigError(f"{source}: [{path or 'top level'}] {error}") from error
+
+
+def _value(value: object, kind: object, source: str, where: str) -> object:
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}: '{where}' must be a table: write [{where}]")
+        return from_table(value, kind, source, where)
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: '{where}': {error}, found {value!r}") from error
+
+
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; known keys: {', '.join(known)}"

@@ -1,17 +1,17 @@
-"""Something is full: who waits for it, and for how long.
+"""A queue is full: what waits for it, and for how long.
 
 Two things fill up: the outgoing queue to a peer that reads slowly, and the queue of a
-subscription whose application reads slowly. Backpressure means that whoever adds to a full queue
+subscription whose application reads slowly. Backpressure means that what adds to a full queue
 waits: `publish` is suspended, and the connection that brought the event is not read from, so its
 sender's queue fills in turn, up to the publisher.
 
 A reader that is only slow is waited for again and again, as long as it drains half of a full queue
 within the patience; with the defaults that is 256 KiB a second for a peer. One that is slower would
-hold up everybody else, and is given up instead.
+hold up all others, and is given up instead.
 
-Why nobody can wait for ever, not even in a circle. A full queue is waited for only during its
+Why no wait is eternal, not even in a circle. A full queue is waited for only during its
 patience, counted from the moment it became full, not from when the waiting began. After that it
-is *given up*: everybody who waited goes on, nobody waits for it again until it has drained, and
+is *given up*: all that waited go on, nothing waits for it again until it has drained, and
 what does not fit is dropped, counted and traced. So a circle of waits (A's publish waits for B,
 which does not read because its application waits in a publish to A) is broken within one
 patience, and a given-up queue cannot start another. Without a crowd of slow ones the wait does

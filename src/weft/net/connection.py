@@ -59,10 +59,10 @@ class State(IntEnum):
 
 
 class Owner(Protocol):
-    """Who is told what happens on a connection."""
+    """What is told of a connection."""
 
     def accepted(self, connection: Connection) -> None:
-        """Somebody called; nothing is known of them yet."""
+        """Another peer called; nothing is known of it yet."""
 
     def greeted(self, connection: Connection) -> None:
         """The other side's Hello is in: `open` or `fail` it, now or later."""
@@ -97,12 +97,14 @@ class Settings(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module's text. `contact` is known once the other side has greeted."""
+    """One connection, from either side. `contact` is known once the other side has greeted."""
 
     __slots__ = (
         "_buffer",
         "_channel",
         "_credentials",
+        "_deadline",
+        "_frame_bytes_max",
         "_hello",
         "_owner",
         "_pauses",
@@ -112,7 +114,6 @@ class Connection(asyncio.BufferedProtocol):
         "bytes_received",
         "bytes_sent",
         "contact",
-        "deadline",
         "dialled",
         "expected",
         "frame_since",
@@ -139,21 +140,22 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._channel: Channel | None = None
         self._buffer = _receive_buffer()
-        self._reader = FrameReader(codec.HELLO_BYTES_MAX)
+        self._reader = FrameReader()
+        self._frame_bytes_max = codec.HELLO_BYTES_MAX
         self._pauses = 0
         self.state = State.SECURING
         self.writable = True
         self.contact: Contact | None = None
         self.remote_ip = ""
         self.last_ms = now_ms()  # when bytes last went either way
-        self.deadline = self.last_ms + settings.handshake_timeout_ms  # 0: none
+        self._deadline = self.last_ms + settings.handshake_timeout_ms  # 0: none
         self.frame_since = 0  # when the unfinished frame began; 0: none
         self.bytes_received = 0
         self.bytes_sent = 0
 
     @property
     def peer(self) -> PeerId | None:
-        """Who is at the other end: proven once it has greeted, and before that the peer that
+        """The peer at the other end: proven once it has greeted, and before that the peer that
         was dialled; None while a caller has not greeted."""
         return self.contact.peer if self.contact is not None else self.expected
 
@@ -162,10 +164,14 @@ class Connection(asyncio.BufferedProtocol):
         """Whether there is a TCP connection under it."""
         return self._transport is not None
 
+    def stop_clock(self) -> None:
+        """It waits for something else on this side, which is not the other side's fault."""
+        self._deadline = 0
+
     def restart_clock(self) -> None:
         """Its turn to be dialled has come: TCP has to connect in time."""
         self.last_ms = now_ms()
-        self.deadline = self.last_ms + self._settings.dial_timeout_ms
+        self._deadline = self.last_ms + self._settings.dial_timeout_ms
 
     # --- what asyncio tells ---------------------------------------------------------------------
 
@@ -183,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.dialled:
             self._owner.accepted(self)
         else:
-            self.deadline = now_ms() + self._settings.handshake_timeout_ms
+            self._deadline = now_ms() + self._settings.handshake_timeout_ms
             self._channel = Channel(self._credentials, dialled=True, expected=self.expected)
             self._advance()
 
@@ -247,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         assert channel is not None
         finished = False
         while not self._pauses and self.state is not State.CLOSED:
-            body = reader.next()
+            body = reader.next(self._frame_bytes_max)
             if body is not None:
                 finished = True
                 self._take(body)
@@ -317,8 +323,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self.dialled:
             self.write(codec.encode(self._hello))
         self.state = State.OPEN
-        self.deadline = 0
-        self._reader.limit = self._settings.frame_bytes_max
+        self._deadline = 0
+        self._frame_bytes_max = self._settings.frame_bytes_max
 
     def write(self, frames: bytes) -> None:
         """Send whole frames, in one TLS record where they fit."""
@@ -342,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state is State.OPEN:
             self._say_goodbye(reason)
             self.state = State.ENDING
-            self.deadline = now_ms() + self._settings.drain_timeout_ms
+            self._deadline = now_ms() + self._settings.drain_timeout_ms
         else:
             self.abort()
 
@@ -365,13 +371,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def expire(self) -> None:
-        """The deadline has passed."""
+    def expired(self, now: int, late: int) -> bool:
+        """End the connection if its deadline has passed, and say so. This process was `late` in
+        looking, by which the deadline moves."""
+        if self._deadline:
+            self._deadline += late
+        if not self._deadline or now < self._deadline:
+            return False
         if self.state < State.OPEN:
             step = ("TLS handshake", "greeting")[self.state] if self.connected else "TCP connect"
             self.fail(TimeoutFault(f"the {step} took too long"))
         else:
             self.abort()
+        return True
 
     def _other_ended(self, reason: str) -> None:
         """The other side closed its half: everything it sent has been read."""
@@ -394,8 +406,8 @@ class Connection(asyncio.BufferedProtocol):
             self._send_raw(channel.end())
 
     def _close(self) -> None:
-        """Flush what is buffered and close; `deadline` bounds how long the flush may take."""
+        """Flush what is buffered and close; the deadline bounds how long the flush may take."""
         self.state = State.CLOSED
-        self.deadline = now_ms() + self._settings.drain_timeout_ms
+        self._deadline = now_ms() + self._settings.drain_timeout_ms
         if self._transport is not None:
             self._transport.close()

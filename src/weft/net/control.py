@@ -1,6 +1,6 @@
 """The control socket of a running peer: how `weft status`, `topics`, `pub` and `sub` reach it.
 
-A unix socket of mode 0600 (whoever may open it may use the peer) that speaks JSON lines, one
+A unix socket of mode 0600 (a user that may open it may use the peer) that speaks JSON lines, one
 request and one answer at a time:
 
     {"op": "status"}                                     {"ok": true, "status": {…}}
@@ -30,7 +30,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -43,6 +43,9 @@ from weft.net.errors import ControlError, WeftError
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
+
+Fields: TypeAlias = dict[str, Any]
+"""What JSON says in one line."""
 
 LINE_BYTES_MAX = 2 * PAYLOAD_BYTES_MAX  # a largest payload in base64, and its surroundings
 _CLIENTS_MAX = 64  # guess
@@ -299,7 +302,7 @@ class ControlClient:
         with suppress(OSError):
             await self._writer.wait_closed()
 
-    async def ask(self, op: str, **fields: object) -> dict[str, Any]:
+    async def ask(self, op: str, **fields: object) -> Fields:
         """One request and its answer; `ControlError` if the peer says no."""
         await _write(self._writer, {"op": op, **fields})
         answer = await self._read()
@@ -307,31 +310,31 @@ class ControlClient:
             raise ControlError(str(answer.get("error", "the peer gave no reason")))
         return answer
 
-    async def publish(self, topic: str, payload: bytes) -> dict[str, Any]:
+    async def publish(self, topic: str, payload: bytes) -> Fields:
         """The receipt's fields."""
         answer = await self.ask("publish", topic=topic, payload=payload)
-        receipt: dict[str, Any] = answer["receipt"]
+        receipt: Fields = answer["receipt"]
         return receipt
 
-    async def publish_together(self, topics: list[str], payload: bytes) -> list[dict[str, Any]]:
+    async def publish_together(self, topics: list[str], payload: bytes) -> list[Fields]:
         """One receipt's fields for each topic."""
         answer = await self.ask("publish", topics=topics, payload=payload)
-        receipts: list[dict[str, Any]] = answer["receipts"]
+        receipts: list[Fields] = answer["receipts"]
         return receipts
 
-    async def subscribe(self, topic: str, **since: object) -> AsyncGenerator[dict[str, Any], None]:
+    async def subscribe(self, topic: str, **since: object) -> AsyncGenerator[Fields, None]:
         """Notifications' fields, with `payload` as bytes; the first item is the answer itself."""
         yield await self.ask("subscribe", topic=topic, **since)
         with suppress(asyncio.IncompleteReadError):
             while True:
-                note: dict[str, Any] = (await self._read())["note"]
+                note: Fields = (await self._read())["note"]
                 note["payload"] = base64.b64decode(note["payload"])
                 yield note
 
-    async def _read(self) -> dict[str, Any]:
+    async def _read(self) -> Fields:
         try:
             line = await self._reader.readuntil(b"\n")
         except (asyncio.LimitOverrunError, OSError) as error:
             raise ControlError(f"the peer's answer could not be read: {error}") from error
-        answer: dict[str, Any] = msgspec.json.decode(line)
+        answer: Fields = msgspec.json.decode(line)
         return answer

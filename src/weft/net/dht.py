@@ -5,15 +5,15 @@
 
 A key's first byte is its kind, which says what may stand under it (`weft.rules.prefix`,
 `weft.protocol.kademlia.records`): a value that is not valid for its key is refused here and by
-everybody else. Switched on by the setting `protocol.dht.enabled`.
+all other peers. Switched on by the setting `protocol.dht.enabled`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ids import BadId, Contact, PeerId, parse_peer
-from weft.net.errors import ClosedError, DhtError, UsageError
+from weft.ids import Contact, PeerId, parse_peer
+from weft.net.errors import ClosedError, DhtError, UsageError, usable
 from weft.net.runtime import Runtime
 from weft.protocol import seam
 from weft.rules import prefix
@@ -68,7 +68,7 @@ class Dht:
         return await self._find_peer(_peer(peer), local=False)
 
     async def find_peer_local(self, peer: str | PeerId) -> Contact | None:
-        """The same, only if it is among those this peer knows; nobody is asked."""
+        """The same, only if it is among those this peer knows; no peer is asked."""
         return await self._find_peer(_peer(peer), local=True)
 
     async def _find_peer(self, peer: PeerId, local: bool) -> Contact | None:
@@ -93,9 +93,4 @@ class Dht:
 
 
 def _peer(peer: str | PeerId) -> PeerId:
-    if isinstance(peer, bytes):
-        return PeerId(peer)
-    try:
-        return parse_peer(peer)
-    except BadId as error:
-        raise UsageError(str(error)) from error
+    return PeerId(peer) if isinstance(peer, bytes) else usable(parse_peer, peer)

@@ -3,21 +3,30 @@
 A peer that cannot be reached is remembered for a while (doubling with every failure), so that a
 view full of dead peers costs one attempt each and not one per message. A new address for the same
 peer is tried at once.
+
+Contacts that worked are remembered too, for a peer that has lost all others. The state machine asks
+the peers it was told to join by, and its last neighbours, again and again. All of those may be gone
+while others live: so while the machine knows no peer, `Rejoin` hands in a few of those that were
+connected over a longer time, with growing pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+import random
+from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId
 from weft.net.connection import Connection
 from weft.net.errors import DialFault, Fault
 from weft.net.timers import now_ms
 
 _REMEMBERED_MAX = 1_024  # guess: unreachable peers remembered
+_WORKED_MAX = 64  # guess: contacts that worked
+_AT_ONCE = 4  # guess: of them, handed in per attempt
 
 
 class Backoff:
@@ -26,27 +35,57 @@ class Backoff:
     def __init__(self, first_ms: int, most_ms: int) -> None:
         self._first_ms = first_ms
         self._most_ms = most_ms
-        self._failed: OrderedDict[PeerId, tuple[str, int, int]] = OrderedDict()
+        # By peer: the address, until when it is not dialled again, and how long that is.
+        self._failed: BoundedDict[PeerId, tuple[str, int, int]] = BoundedDict(_REMEMBERED_MAX)
 
     def blocks(self, contact: Contact) -> bool:
         failed = self._failed.get(contact.peer)
         return failed is not None and failed[0] == contact.address and now_ms() < failed[1]
 
     def failed(self, contact: Contact) -> None:
-        before = self._failed.pop(contact.peer, None)
+        before = self._failed.get(contact.peer)
         delay = self._first_ms
         if before is not None and before[0] == contact.address:
             delay = min(2 * before[2], self._most_ms)
-        self._failed[contact.peer] = (contact.address, now_ms() + delay, delay)
-        if len(self._failed) > _REMEMBERED_MAX:
-            self._failed.popitem(last=False)
+        self._failed.renew(contact.peer, (contact.address, now_ms() + delay, delay))
 
     def succeeded(self, peer: PeerId) -> None:
         self._failed.pop(peer, None)
 
 
+class Rejoin:
+    """Remembers contacts that worked, and decides when to try them."""
+
+    def __init__(self, first_ms: int, most_ms: int) -> None:
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._pause_ms = first_ms
+        self._next_ms = 0  # 0: not isolated
+        self._good: BoundedDict[PeerId, Contact] = BoundedDict(_WORKED_MAX)
+
+    def worked(self, contact: Contact) -> None:
+        """A connection with this contact was made; the latest are kept."""
+        if contact.address:
+            self._good.renew(contact.peer, contact)
+
+    def attempt(self, isolated: bool, now: int) -> tuple[Contact, ...]:
+        """The contacts to join by now; none most of the time."""
+        if not isolated:
+            self._next_ms = 0
+            self._pause_ms = self._first_ms
+            return ()
+        if not self._next_ms:
+            self._next_ms = now + self._pause_ms
+        if now < self._next_ms or not self._good:
+            return ()
+        self._pause_ms = min(2 * self._pause_ms, self._most_ms)
+        self._next_ms = now + self._pause_ms
+        known = list(self._good.values())
+        return tuple(random.sample(known, min(_AT_ONCE, len(known))))
+
+
 class Slots:
-    """How many connections are being made in this event loop, and who waits for a turn. Shared
+    """How many connections are being made in this event loop, and which wait for a turn. Shared
     by all its peers: a handshake costs a millisecond, and a thousand at once would make every
     other one late."""
 
@@ -133,7 +172,7 @@ class Dialer:
 
     def start(self, connection: Connection, host: str, port: int) -> None:
         """Dial now, or when it is its turn."""
-        connection.deadline = 0  # its time has not begun
+        connection.stop_clock()  # its time has not begun
         dial = self._dials[connection] = Dial(connection, host, port, self._failed)
         self._slots.enter(dial, self._most)
 

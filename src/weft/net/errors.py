@@ -7,7 +7,12 @@ nothing but that connection.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from weft.ids import BadId
+
+T = TypeVar("T")
 
 
 class WeftError(Exception):
@@ -24,6 +29,14 @@ class IdentityError(WeftError):
 
 class UsageError(WeftError, ValueError):
     """A topic, address or payload that cannot be used."""
+
+
+def usable(parse: Callable[[str], T], text: str) -> T:
+    """Read a topic, peer id or address that the caller gave; `UsageError` if it is none."""
+    try:
+        return parse(text)
+    except BadId as error:
+        raise UsageError(str(error)) from error
 
 
 class ListenError(WeftError):
@@ -62,7 +75,7 @@ class TlsFault(Fault):
 
 
 class CertificateFault(Fault):
-    """The certificate does not prove who the other side is."""
+    """The certificate does not prove the other side's identity."""
 
     counter = "fault_certificate"
 

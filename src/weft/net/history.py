@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from weft.documents import merkle, record
 from weft.documents.descriptor import Event, TopicVersion
 from weft.documents.refusal import Refused
-from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_peer, parse_topic, peer_text
+from weft.ids import BadId, Cid, PeerId, cid_text, parse_peer, parse_topic, peer_text
 from weft.net.dht import Dht
-from weft.net.errors import HistoryError, UsageError
+from weft.net.errors import HistoryError, UsageError, usable
 from weft.net.runtime import Runtime
 from weft.protocol import seam
 from weft.protocol.peer import Peer as Machine
@@ -51,9 +51,9 @@ class TopicInfo:
     record: str  # the name of its record, as in the DHT
     mine: bool  # whether this peer may change it
     hierarchy: str  # the root of the hierarchy that its owners put it in, or empty
-    asked: dict[str, str]  # sub-topics that others asked this owner for, and who
+    asked: dict[str, str]  # sub-topics that this owner was asked for, and by which peer
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return dict(vars(self))
 
 
@@ -76,7 +76,7 @@ class Owned:
         named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
         its subscribers also get the events of the sub-topics that are added to it."""
         allow, others = _keys(publishers), _keys(owners)
-        name = _topic(topic)
+        name = usable(parse_topic, topic)
         return await self._change(
             lambda token: seam.ChangeTopic(
                 token,
@@ -91,39 +91,39 @@ class Owned:
 
     async def allow(self, topic: str, publishers: Keys) -> str:
         """Let others publish; the CID of the new version."""
-        name, keys = _topic(topic), _keys(publishers)
+        name, keys = usable(parse_topic, topic), _keys(publishers)
         return await self._change(lambda token: seam.ChangeTopic(token, name, allow=keys))
 
     async def revoke(self, topic: str, publishers: Keys) -> str:
         """Let others publish no longer; what they published so far stays."""
-        name, keys = _topic(topic), _keys(publishers)
+        name, keys = usable(parse_topic, topic), _keys(publishers)
         return await self._change(lambda token: seam.ChangeTopic(token, name, revoke=keys))
 
     async def restrict(self, topic: str, anyone: bool = False) -> str:
         """Let only owners and allowed publishers publish from now on, or `anyone` again."""
-        name = _topic(topic)
+        name = usable(parse_topic, topic)
         return await self._change(lambda token: seam.ChangeTopic(token, name, anyone=anyone))
 
     async def add_subtopic(self, topic: str, segment: str) -> str:
         """Hang `topic/segment` under a topic; it is made where there is none."""
-        name = _topic(topic)
-        _topic(f"{topic}/{segment}")
+        name = usable(parse_topic, topic)
+        usable(parse_topic, f"{topic}/{segment}")
         return await self._change(lambda token: seam.ChangeTopic(token, name, sub_topic=segment))
 
     async def ask_subtopic(self, topic: str, segment: str) -> str:
         """Ask the owners of a topic for the sub-topic `topic/segment`: "granted", or "waiting" if
         one of them has to agree first. `HistoryError` says why not."""
-        name = _topic(topic)
-        _topic(f"{topic}/{segment}")
+        name = usable(parse_topic, topic)
+        usable(parse_topic, f"{topic}/{segment}")
         answer = await self._runtime.ask(lambda token: seam.AskSubTopic(token, name, segment))
         if answer.outcome not in ("stored", "queued"):
             raise HistoryError(answer.reason or f"the owners were not asked: {answer.outcome}")
         return "granted" if answer.outcome == "stored" else "waiting"
 
     async def follow(self, topic: str, owners: Keys) -> bool:
-        """Believe these owners (all of them) and nobody else about a topic. Says whether its
+        """Believe these owners (all of them) and no other peer about a topic. Says whether its
         newest version is known already; subscribers hear of it, others find it in the DHT."""
-        name, holders = _topic(topic), _keys(owners)
+        name, holders = usable(parse_topic, topic), _keys(owners)
         if not holders:
             raise UsageError("following a topic needs its owners' peer ids")
         answer = await self._runtime.ask(lambda token: seam.FollowTopic(token, name, holders))
@@ -138,15 +138,15 @@ class Owned:
         return cid_text(Cid(answer.value))
 
     def info(self, topic: str) -> TopicInfo | None:
-        """What is known of a topic, None if nobody is known to own it."""
+        """What is known of a topic, None if it has no known owner."""
         history = self._machine.history
         if history is None:
             raise HistoryError("owned topics need a store: open the peer with store=…")
-        version = history.versions.newest(_topic(topic))
-        found = history.ownership.record(_topic(topic))
+        version = history.versions.newest(usable(parse_topic, topic))
+        found = history.ownership.record(usable(parse_topic, topic))
         if version is None or found is None:
             return None
-        asked = history.wishes.of(_topic(topic))
+        asked = history.wishes.of(usable(parse_topic, topic))
         return info_of(version, found, self._machine.me.peer, asked)
 
 
@@ -190,7 +190,7 @@ class History:
         self, topic: str, since: Since = "beginning", limit: int | None = None
     ) -> Iterator[Event]:
         """Events that are stored here, in the stream's order; see `store.reader` for `since`."""
-        return islice(read_all(self.store, _topic(topic), since), limit)
+        return islice(read_all(self.store, usable(parse_topic, topic), since), limit)
 
     async def get(self, path: str) -> object:
         """What a merkle path leads to: a value, or a whole document. With a DHT, blocks that are
@@ -228,18 +228,10 @@ class History:
         if isinstance(file, Path):
             with file.open("wb") as opened:
                 return self.export(topic, opened, since)
-        return sum(file.write(piece) for piece in car.export(self.store, _topic(topic), since))
-
-
-def _topic(text: str) -> Topic:
-    try:
-        return parse_topic(text)
-    except BadId as error:
-        raise UsageError(str(error)) from error
+        return sum(
+            file.write(piece) for piece in car.export(self.store, usable(parse_topic, topic), since)
+        )
 
 
 def _keys(keys: Keys) -> tuple[PeerId, ...]:
-    try:
-        return tuple(parse_peer(key) for key in ([keys] if isinstance(keys, str) else keys))
-    except BadId as error:
-        raise UsageError(str(error)) from error
+    return tuple(usable(parse_peer, key) for key in ([keys] if isinstance(keys, str) else keys))

@@ -1,9 +1,9 @@
-"""Who a peer is: an Ed25519 key pair, in memory or in a file that only its owner can read.
+"""A peer's identity: an Ed25519 key pair, in memory or in a file that only its owner can read.
 
 The public key is the `PeerId`; there is no registry and nothing to ask for. The file is the
 usual PKCS#8 PEM. It is created complete or not at all: written under another name, flushed, and
 linked into place, which fails if the name is taken, so two processes that start at once with the
-same path end up with one key and nobody overwrites a key.
+same path end up with one key and no key is overwritten.
 
 Beside a key file weft keeps `<key>.incarnation`, the number of the identity's last life, so that
 lives are numbered upwards even when the clock is set back between two of them.

@@ -5,27 +5,30 @@
 - If two peers dial each other at once, the connection dialled by the smaller peer id stays. Its
   dialler lets the other one wait until its own dial has succeeded or failed; the larger id gives
   up its dial as soon as the other's arrives (and so does the smaller one if its dial has not even
-  begun, so that nobody waits in a circle). No message was sent yet on a connection that goes.
+  begun, so that no two wait for each other). No message was sent yet on a connection that goes.
 - A held connection stays. Any other is closed once nothing has crossed it for a while, and the
   one idle longest goes first when there are too many.
-- Queues are bounded (see `outbox`); a peer that stays over the hard limit is disconnected.
+- Queues are bounded; what finds no room is dropped, counted and traced. A peer that stays over the
+  hard limit is disconnected.
 - `lost` is told when a connection broke, ended while it was held, or could not be made; never for
-  a connection closed for idleness.
+  a connection closed for idleness. It is told later than now (a send that cannot be made is found
+  out within the machine's own step), once for several losses, and not at all if the peer has called
+  back in the meantime.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Protocol
 
 from weft.ids import BadId, Contact, PeerId, peer_short, split_address
 from weft.net import codec
-from weft.net.codec import Hello
+from weft.net.codec import Encoder, Hello
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection, State
-from weft.net.counters import Counters
 from weft.net.dialer import Backoff, Dialer
 from weft.net.errors import (
     DialFault,
@@ -36,23 +39,180 @@ from weft.net.errors import (
     TimeoutFault,
 )
 from weft.net.listener import Admission
-from weft.net.losses import Losses
-from weft.net.outbox import Outbox, Remote
+from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
-from weft.net.tracing import Tracer
+from weft.net.tracer import Tracer
+from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 
 log = logging.getLogger("weft.net")
 
 IDLE, CROWDED_OUT, REPLACED, LEAVING = "idle", "too many connections", "replaced", "leaving"
 _HARMLESS = (IDLE, CROWDED_OUT, REPLACED)  # goodbyes after which the peer is still there
+BATCH_BYTES = 64 << 10  # guess: four TLS records; how much is encrypted in one go
 _CLOSING_STEP_S = 0.005
 _LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable is told
 
 
+class Remote:
+    """Another peer, as long as there is a connection, a dial in progress or a caller in waiting."""
+
+    __slots__ = (
+        "address",
+        "congestion",
+        "connection",
+        "dial",
+        "dirty",
+        "dropped",
+        "frames",
+        "overloaded_since",
+        "peer",
+        "queued",
+        "waiting",
+    )
+
+    def __init__(self, contact: Contact, congestion: Congestion) -> None:
+        self.peer: PeerId = contact.peer
+        self.address = contact.address
+        self.connection: Connection | None = None  # open, and used for sending
+        self.dial: Connection | None = None  # being made by us
+        self.waiting: Connection | None = None  # made by them, in case our dial fails
+        self.frames: deque[bytes] = deque()
+        self.queued = 0  # bytes in `frames`
+        self.dirty = False  # has frames for the next flush
+        self.congestion = congestion
+        self.overloaded_since = 0  # when the hard limit was hit; 0: has drained since
+        self.dropped = 0  # messages that found no room
+
+    @property
+    def contact(self) -> Contact:
+        return Contact(self.peer, self.address)
+
+    def take_batch(self) -> tuple[bytes, int]:
+        """Frames to send now, joined, and how many they are."""
+        frames = self.frames
+        if self.queued <= BATCH_BYTES:
+            batch, count = b"".join(frames), len(frames)
+            frames.clear()
+            self.queued = 0
+            return batch, count
+        parts, size = [], 0
+        while frames and size < BATCH_BYTES:
+            frame = frames.popleft()
+            size += len(frame)
+            parts.append(frame)
+        self.queued -= size
+        return b"".join(parts), len(parts)
+
+
+class Outbox:
+    """The queues to all peers. Above the soft limit publishers wait (see `congestion`), above the
+    hard limit messages that carry events are dropped, above that and some headroom everything."""
+
+    def __init__(self, settings: Network, counters: Counters, tracer: Tracer | None) -> None:
+        self._settings = settings
+        self._soft = settings.queue_soft_bytes
+        self._counters = counters
+        self._tracer = tracer
+        self._loop = asyncio.get_running_loop()
+        self._encoder = Encoder()
+        self._dirty: list[Remote] = []
+        self._overloaded: dict[PeerId, Remote] = {}
+
+    def enqueue(self, remote: Remote, message: Message) -> Remote | None:
+        """Queue a message. Returns the receiver if its queue is full (or was, and the message
+        dropped), None in the usual case."""
+        frame = self._encoder.frame(message)
+        queued = remote.queued + len(frame)
+        crowded = queued > self._soft
+        if crowded and not self._has_room(remote, message, len(frame)):
+            return remote
+        remote.frames.append(frame)
+        remote.queued = queued
+        if self._tracer is not None:
+            self._tracer.sent(remote.peer, message, len(frame))
+        if not remote.dirty and remote.connection is not None:
+            remote.dirty = True
+            self._dirty.append(remote)
+            if len(self._dirty) == 1:
+                self._loop.call_soon(self._flush)
+        return remote if crowded else None
+
+    def _has_room(self, remote: Remote, message: Message, size: int) -> bool:
+        """The queue is over the soft limit: may this message still enter?"""
+        settings = self._settings
+        if size > settings.frame_bytes_max + codec.HEADER_BYTES:
+            self.drop(remote.peer, message, "too large")
+            return False
+        remote.congestion.begin()
+        limit = settings.queue_hard_bytes
+        if not isinstance(message, PAYLOAD_KINDS):
+            limit += settings.queue_control_bytes
+        if remote.queued + size <= limit:
+            return True
+        if not remote.overloaded_since:
+            remote.overloaded_since = now_ms()
+            self._overloaded[remote.peer] = remote
+        remote.dropped += 1
+        self.drop(remote.peer, message, "queue full")
+        return False
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for remote in dirty:
+            remote.dirty = False
+            self.pump(remote)
+
+    def pump(self, remote: Remote) -> None:
+        """Hand frames to the peer's connection as long as it takes them."""
+        counters = self._counters
+        while remote.frames:
+            connection = remote.connection
+            if connection is None or not connection.writable:
+                break
+            batch, count = remote.take_batch()
+            counters.frames_sent += count
+            counters.writes += 1
+            connection.write(batch)
+        if remote.congestion.since and remote.queued <= self._soft // 2:
+            self._relieve(remote)
+
+    def _relieve(self, remote: Remote) -> None:
+        remote.overloaded_since = 0
+        self._overloaded.pop(remote.peer, None)
+        remote.congestion.clear()
+
+    # --- dropping -----------------------------------------------------------------------------
+
+    def drop(self, peer: PeerId, message: Message, reason: str) -> None:
+        """Nothing is dropped without being counted and traced."""
+        self._counters.dropped(message, reason)
+        if self._tracer is not None:
+            self._tracer.dropped(peer, message, reason)
+
+    def drop_queue(self, remote: Remote, reason: str) -> None:
+        """Nothing more will be sent to this peer."""
+        for frame in remote.frames:
+            message = codec.decode(frame[codec.HEADER_BYTES :])
+            if not isinstance(message, codec.Goodbye):
+                self.drop(remote.peer, message, reason)
+        remote.frames.clear()
+        remote.queued = 0
+        self._relieve(remote)
+
+    def stuck(self, now: int) -> list[Remote]:
+        """Peers that hit the hard limit and have not drained for too long."""
+        limit = now - self._settings.overload_ms
+        return [remote for remote in self._overloaded.values() if remote.overloaded_since <= limit]
+
+    def forget_message(self) -> None:
+        """Let go of the message encoded last, which may be large."""
+        self._encoder.forget()
+
+
 class Handler(Protocol):
-    """Who uses the pool."""
+    """What the pool's user is told."""
 
     def received(self, connection: Connection, message: Message, size: int) -> None: ...
 
@@ -64,7 +224,7 @@ class Handler(Protocol):
 
 
 class Pool:
-    """See the module's text. Implements `connection.Owner`."""
+    """The connections of one peer; their `Owner`."""
 
     def __init__(
         self,
@@ -93,10 +253,10 @@ class Pool:
         self._remotes: dict[PeerId, Remote] = {}
         self._connections: dict[Connection, None] = {}  # every one that is not gone yet
         self._held: set[PeerId] = set()
-        self._losses = Losses(timers, handler.lost)
+        self._losses: set[PeerId] = set()  # yet to be told
         self._closed = False
         self._sweep_due = now_ms() + settings.sweep_ms
-        timers.after(settings.sweep_ms, self._sweep)
+        timers.after(settings.sweep_ms, self._sweep, None)
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -118,7 +278,7 @@ class Pool:
         if self._closed or contact.peer == self._me:
             return None
         if self._backoff.blocks(contact):
-            self._losses.tell(contact.peer, _LOST_DELAY_MS)
+            self._tell_loss(contact.peer, _LOST_DELAY_MS)
             return None
         remote = self._new_remote(contact)
         self._dial(remote)
@@ -207,17 +367,17 @@ class Pool:
     def _greeted_again(self, remote: Remote, connection: Connection) -> None:
         """A caller that we are connected to, or are dialling."""
         if remote.connection is not None:
-            # Nobody dials a peer they are connected to, so its end of the old one is gone.
+            # A peer does not dial one that it is connected to, so its end of the old one is gone.
             old, remote.connection = remote.connection, None
             old.finish(REPLACED)
             self._handler.disconnected(remote.peer)
             self._adopt(remote, connection)
-            self._losses.tell(remote.peer)
+            self._tell_loss(remote.peer)
         elif self._insist(remote):
             if remote.waiting is not None:
                 remote.waiting.fail(DuplicateFault("called twice"))
             remote.waiting = connection
-            connection.deadline = 0  # as long as our own dial, which has one
+            connection.stop_clock()  # it waits as long as our own dial, which has a deadline
         else:
             if remote.dial is not None:
                 self._counters.fault(DuplicateFault())
@@ -250,7 +410,7 @@ class Pool:
         if waiting is not None and waiting is not connection:
             waiting.fail(DuplicateFault("the other connection stays"))
         self._backoff.succeeded(remote.peer)
-        self._losses.cancel(remote.peer)
+        self._losses.discard(remote.peer)
         self._counters.opened += 1
         connection.open()
         self._handler.connected(connection.contact)
@@ -271,8 +431,8 @@ class Pool:
         if fault is not None:
             self._counters.fault(fault)
         peer = connection.peer
-        who = peer_short(peer) if peer is not None else connection.remote_ip
-        log.debug("connection with %s ended: %s", who, reason)
+        other = peer_short(peer) if peer is not None else connection.remote_ip
+        log.debug("connection with %s ended: %s", other, reason)
         self._admission.leave(connection)
         self._dialer.done(connection)
         remote = self._remotes.get(peer) if peer is not None else None
@@ -308,7 +468,21 @@ class Pool:
         """The peer cannot be reached (any more): what waits for it is lost."""
         self._outbox.drop_queue(remote, "peer lost")
         self._forget(remote)
-        self._losses.tell(remote.peer)
+        self._tell_loss(remote.peer)
+
+    def _tell_loss(self, peer: PeerId, delay_ms: int = 0) -> None:
+        if peer in self._losses or self._closed:
+            return
+        self._losses.add(peer)
+        if delay_ms:
+            self._timers.after(delay_ms, self._report_loss, peer)
+        else:
+            self._loop.call_soon(self._report_loss, peer)
+
+    def _report_loss(self, peer: PeerId) -> None:
+        if peer in self._losses:
+            self._losses.discard(peer)
+            self._handler.lost(peer)
 
     def _forget(self, remote: Remote) -> None:
         self._remotes.pop(remote.peer, None)
@@ -342,20 +516,16 @@ class Pool:
 
     # --- looking after deadlines ----------------------------------------------------------------
 
-    def _sweep(self, _: object) -> None:
+    def _sweep(self, _: None) -> None:
         if self._closed and not self._connections:
             return
-        self._timers.after(self._settings.sweep_ms, self._sweep)
+        self._timers.after(self._settings.sweep_ms, self._sweep, None)
         now = now_ms()
         # If this process was too busy to sweep in time, that is not the others' fault.
         late = now - self._sweep_due if now - self._sweep_due > self._settings.sweep_ms else 0
         self._sweep_due = now + self._settings.sweep_ms
         for connection in list(self._connections):
-            if connection.deadline:
-                connection.deadline += late
-            if connection.deadline and now >= connection.deadline:
-                connection.expire()
-            elif connection.state is State.OPEN:
+            if not connection.expired(now, late) and connection.state is State.OPEN:
                 self._check_open(connection, now)
         for remote in self._outbox.stuck(now):
             if remote.connection is not None:
@@ -377,14 +547,14 @@ class Pool:
     # --- closing --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Flush what is queued, say goodbye to everybody, and close; bounded in time."""
+        """Flush what is queued, say goodbye to all peers, and close; bounded in time."""
         deadline = self._loop.time() + self._settings.leave_timeout_ms / 1_000
         while any(remote.frames for remote in self._remotes.values()):
             if self._loop.time() >= deadline:
                 break
             await asyncio.sleep(_CLOSING_STEP_S)
         self._closed = True
-        self._losses.close()
+        self._losses.clear()
         for remote in list(self._remotes.values()):
             self._end(remote, LEAVING)
         for connection in list(self._connections):

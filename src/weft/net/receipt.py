@@ -16,7 +16,7 @@ class Receipt:
 
     - ``delivered``: an access point (perhaps this peer itself) spreads the event in its topic;
     - ``queued``: there is no network yet; `final` waits for what becomes of it;
-    - ``no_subscriber``: nobody subscribed to the topic was found;
+    - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
     - ``failed``: it could not be stored (`reason` says why) and was not published;
     - ``refused``: the topic's owners do not let this peer publish in it.

@@ -5,6 +5,10 @@ are carried out after it, and none of them calls back into the machine (losses a
 a later turn). The hot path makes no task and no future per event: a publish whose answer comes
 with its effects returns at once, and only every so often gives the loop its turn.
 
+An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
+loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
+it is a fact again: `Received` or `PeerLost`, `TimerFired`, `Stored`.
+
 A handler that raises does not end the peer: it is counted, logged, and the connection that
 brought the message is closed.
 """
@@ -17,31 +21,28 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft.ids import Contact, PeerId, Topic
-from weft.net.answers import Answers
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
-from weft.net.counters import Counters
+from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError, HandlerFault
-from weft.net.outbox import Remote
-from weft.net.pool import Pool
+from weft.net.metrics import Counters
+from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt
-from weft.net.rejoin import Rejoin
-from weft.net.storing import Storing
-from weft.net.subscribers import Subscribers
-from weft.net.subscription import Subscription
+from weft.net.subscription import Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
-from weft.net.tracing import Tracer
+from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
+from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
 
 log = logging.getLogger("weft.net")
@@ -77,10 +78,8 @@ class Runtime:
         self._settings = settings
         self._tracer = tracer
         self._loop = asyncio.get_running_loop()
-        self._answers = Answers(self._loop)
-        self._storing: Storing | None = None
-        if durable is not None:
-            self._storing = Storing(durable, self.counters, self._loop, self._on_store_done)
+        self._answers = _Answers(self._loop)
+        self._durable = durable
         self._timers = shared_timers()
         self._gate = _Gate(self)
         self.pool = Pool(
@@ -88,7 +87,7 @@ class Runtime:
         )
         self._rejoin = Rejoin(settings.rejoin_ms, settings.rejoin_ms_max)
         self._server: asyncio.Server | None = None
-        self.subscribers = Subscribers(self.counters, tracer)
+        self.subscriptions = Subscriptions(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._ahead: list[Congestion] = []  # met when stored events of our own went out
@@ -102,14 +101,14 @@ class Runtime:
     ) -> None:
         """Listen, and tell the machine that it is up."""
         self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
-        self.feed(seam.Started(incarnation, contacts, time.time_ns() // 1_000_000))
-        self._timers.after(_TICK_MS, self._gate.tick)
+        self.feed(seam.Started(incarnation, contacts, _wall_ms()))
+        self._timers.after(_TICK_MS, self._gate.tick, None)
 
     # --- facts in -------------------------------------------------------------------------------
 
     def feed(self, fact: seam.Input) -> None:
-        """Give the machine a fact and carry out what it wants. Nobody is there to wait for a
-        full queue, so none is waited for."""
+        """Give the machine a fact and carry out what it wants. A full queue is not waited for,
+        as there is no caller that could."""
         self._step(fact)
         self._obstacles.clear()
 
@@ -161,7 +160,7 @@ class Runtime:
 
     def tick(self) -> None:
         """Once a second."""
-        self._timers.after(_TICK_MS, self._gate.tick)
+        self._timers.after(_TICK_MS, self._gate.tick, None)
         if self._tracer is not None:
             self._tracer.flush()
         contacts = self._rejoin.attempt(self._machine.isolated, now_ms())
@@ -176,16 +175,15 @@ class Runtime:
         send = self.pool.send
         sent = 0
         for effect in effects:
-            kind = type(effect)
-            if kind is seam.Send:
+            if type(effect) is seam.Send:
                 sent += 1
-                full = send(effect.to, effect.message)  # type: ignore[union-attr]
+                full = send(effect.to, effect.message)
                 if full is not None:
-                    self._meet_obstacle(full, effect.message)  # type: ignore[union-attr]
-            elif kind is seam.SetTimer:
-                self._timers.after(effect.after_ms, self._gate.fire, effect.timer)  # type: ignore[union-attr]
-            elif kind is seam.Deliver:
-                self.subscribers.deliver(effect, self._obstacles)  # type: ignore[arg-type]
+                    self._meet_obstacle(full, effect.message)
+            elif type(effect) is seam.SetTimer:
+                self._timers.after(effect.after_ms, self._gate.fire, effect.timer)
+            elif type(effect) is seam.Deliver:
+                self.subscriptions.deliver(effect, self._obstacles)
             else:
                 self._carry_out_rare(effect)
         return sent
@@ -199,11 +197,9 @@ class Runtime:
         if isinstance(effect, seam.Answer):
             self._answers.on_answer(effect)
         elif isinstance(effect, seam.Store):
-            assert self._storing is not None
-            self._storing.store(effect)
+            self._store(effect)
         elif isinstance(effect, seam.Prune):
-            assert self._storing is not None
-            self._storing.prune(effect)
+            self._prune(effect)
         elif isinstance(effect, seam.Hold):
             self.pool.hold(effect.contact.peer)
         elif isinstance(effect, seam.Release):
@@ -216,15 +212,49 @@ class Runtime:
         else:
             raise TypeError(f"unknown effect {type(effect).__name__}")
 
-    def _on_store_done(self, fact: seam.Stored | seam.Pruned) -> None:
-        if self.closed:
+    # --- the store, beside the loop -------------------------------------------------------------
+
+    def _store(self, effect: seam.Store) -> None:
+        assert self._durable is not None
+        batch = Batch(_wall_ms(), effect.events, effect.topics, effect.records, effect.lost)
+        try:
+            done = self._durable.submit(batch)
+        except StoreError as error:  # told in a later turn, as everything is
+            self._loop.call_soon(self._on_stored, seam.Stored(effect.token, str(error)))
             return
-        if isinstance(fact, seam.Pruned):
-            self.feed(fact)
-            return
-        self._step(fact)
-        # What this peer published goes out only now; whoever publishes next waits for room.
-        self._ahead, self._obstacles = self._obstacles, []
+
+        def stored(done: asyncio.Future[list[Outcome]]) -> None:
+            error = self._store_failure("storing", done)
+            self._on_stored(seam.Stored(effect.token, str(error) if error is not None else ""))
+
+        done.add_done_callback(stored)
+
+    def _on_stored(self, fact: seam.Stored) -> None:
+        if not self.closed:
+            self._step(fact)
+            # What this peer published goes out only now; the next publish waits for room.
+            self._ahead, self._obstacles = self._obstacles, []
+
+    def _prune(self, effect: seam.Prune) -> None:
+        assert self._durable is not None
+
+        def pruned(done: asyncio.Future[int]) -> None:
+            if self._store_failure("pruning", done) is not None or done.cancelled():
+                return
+            if done.result() and not self.closed:
+                self.feed(seam.Pruned(effect.topic, done.result()))
+
+        done = self._durable.prune(effect.topic, effect.retention, _wall_ms())
+        done.add_done_callback(pruned)
+
+    def _store_failure(
+        self, what: str, done: asyncio.Future[list[Outcome]] | asyncio.Future[int]
+    ) -> BaseException | None:
+        error = done.exception() if not done.cancelled() else None
+        if error is not None:
+            self.counters.store_errors += 1
+            log.error("%s failed: %s", what, error)
+        return error
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -245,7 +275,7 @@ class Runtime:
             await self._wait_for_those_ahead()
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
-        command = seam.Publish(token, topic, payload, time.time_ns() // 1_000_000)
+        command = seam.Publish(token, topic, payload, _wall_ms())
         answer = self._command(token, command)
         peers, dropped = self._sent, self.counters.events_dropped - dropped
         if self._obstacles:
@@ -279,7 +309,7 @@ class Runtime:
         tokens = [self._answers.next_token() for _ in topics]
         expected = [self._answers.expect_two(token) for token in tokens]
         dropped = self.counters.events_dropped
-        now = time.time_ns() // 1_000_000
+        now = _wall_ms()
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
         peers = self._step(command)
         dropped = self.counters.events_dropped - dropped
@@ -330,17 +360,18 @@ class Runtime:
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
                 room: asyncio.Future[None] = self._loop.create_future()
-                obstacle.wait(lambda room=room: room.done() or room.set_result(None))  # type: ignore[misc]
+                obstacle.wait(partial(_give, room))
                 await room
 
     def subscribe(
         self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
     ) -> Subscription:
         self._check_open()
-        subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe)
-        if since is not None and self._storing is not None:
-            self.subscribers.replay(subscription, self._storing.durable.store, since)
-        self.subscribers.add(subscription)
+        past = None
+        if since is not None and self._durable is not None:
+            past = (self._durable.store, since)
+        subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe, past)
+        self.subscriptions.add(subscription)
         token = self._answers.next_token()
         self._answers.tell(token, lambda answer: subscription.answered(answer.outcome))
         self.feed(seam.Subscribe(token, topic, scheme, since))
@@ -348,7 +379,7 @@ class Runtime:
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         """The machine leaves the topic when the last subscription to it closes."""
-        last = self.subscribers.remove(subscription)
+        last = self.subscriptions.remove(subscription)
         if self.closed or not last:
             return
         token = self._answers.next_token()
@@ -360,7 +391,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
-        that are still climbing, which nobody waits for, there is a little time."""
+        that are still climbing, which no caller waits for, there is a little time."""
         if self.closed or self._closing:
             return
         self._closing = True
@@ -371,14 +402,95 @@ class Runtime:
         if self._server is not None:
             self._server.close()
         self.feed(seam.Leave())
-        self.subscribers.close()
+        self.subscriptions.close()
         await self.pool.close()
-        if self._storing is not None:
-            await self._storing.close()
+        if self._durable is not None:
+            await self._durable.close()
+            self._durable.store.close()
         self._gate.shut()
         self._answers.close()
         if self._tracer is not None:
             self._tracer.close()
+
+
+class _Answers:
+    """Answers waited for, by the tokens of their commands.
+
+    Most commands are answered while they are carried out, and their caller takes the answer from
+    here as the command returns: that makes no future. Others are answered later, some of them
+    twice: first that the event is queued, then what became of it.
+    """
+
+    __slots__ = ("_loop", "_prompt", "_prompt_token", "_token", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._token = 0
+        self._waiting: dict[int, Callable[[seam.Answer], None]] = {}
+        self._prompt: seam.Answer | None = None  # to the command being carried out
+        self._prompt_token = 0
+
+    def next_token(self) -> int:
+        self._token += 1
+        return self._token
+
+    def on_answer(self, answer: seam.Answer) -> None:
+        if answer.token == self._prompt_token:
+            self._prompt = answer
+            self._prompt_token = 0
+            return
+        tell = self._waiting.get(answer.token)
+        if tell is not None:
+            if answer.outcome != "queued":  # a final answer follows that one
+                del self._waiting[answer.token]
+            tell(answer)
+
+    def begin(self, token: int) -> None:
+        """This command is about to be carried out."""
+        self._prompt = None
+        self._prompt_token = token
+
+    def end(self) -> seam.Answer | None:
+        """It has been: its answer, if there is one."""
+        self._prompt_token = 0
+        return self._prompt
+
+    def tell(self, token: int, then: Callable[[seam.Answer], None]) -> None:
+        self._waiting[token] = then
+
+    def forget(self, token: int) -> None:
+        self._waiting.pop(token, None)
+
+    def expect(self, token: int) -> asyncio.Future[seam.Answer]:
+        future: asyncio.Future[seam.Answer] = self._loop.create_future()
+
+        def tell(answer: seam.Answer) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self._waiting[token] = tell
+        return future
+
+    def expect_two(
+        self, token: int
+    ) -> tuple[asyncio.Future[seam.Answer], asyncio.Future[seam.Answer]]:
+        """For the answer to a command, and for the one that follows if that was "queued"."""
+        first: asyncio.Future[seam.Answer] = self._loop.create_future()
+        final: asyncio.Future[seam.Answer] = self._loop.create_future()
+
+        def tell(answer: seam.Answer) -> None:
+            future = final if first.done() else first
+            if not future.done():
+                future.set_result(answer)
+
+        self._waiting[token] = tell
+        return first, final
+
+    def close(self) -> None:
+        """No more answers will come."""
+        waiting, self._waiting = self._waiting, {}
+        for token, tell in waiting.items():
+            tell(seam.Answer(token, "dropped"))
 
 
 class _Gate:
@@ -392,10 +504,20 @@ class _Gate:
     def shut(self) -> None:
         self._runtime = None
 
-    def fire(self, timer: Any) -> None:
+    def fire(self, timer: seam.Timer) -> None:
         if self._runtime is not None:
             self._runtime.fired(timer)
 
-    def tick(self, _: Any) -> None:
+    def tick(self, _: None) -> None:
         if self._runtime is not None:
             self._runtime.tick()
+
+
+def _wall_ms() -> int:
+    """The wall clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _give(room: asyncio.Future[None]) -> None:
+    if not room.done():
+        room.set_result(None)

@@ -1,14 +1,22 @@
-"""A subscription as the application sees it: awaitable, iterable, bounded.
+"""Subscriptions: what an application holds, and how events get into it.
 
     sub = peer.subscribe("/sports/football")
     await sub                     # joined (or started) the topic's overlay
     async for note in sub: ...
 
-Notifications wait in a queue that is bounded in number and bytes. When it is full, the
-connection that brought the event is not read from (and a local publisher is suspended) until the
-application has taken half of them, but no longer than `subscription_patience_ms`; after that what
-does not fit is dropped: `dropped` says how many, the peer counts them, the trace has a
-REJECT_MESSAGE for each (see `congestion` for why this cannot lock up).
+The driver hands every event of a topic to all subscriptions to it (`Subscriptions.deliver`). Each
+has a queue of its own, bounded in number and bytes. When it is full, the connection that brought
+the event is not read from (and a local publisher is suspended) until the application has taken
+half of what waits, but no longer than `subscription_patience_ms`; after that what does not fit is
+dropped: `dropped` says how many, the peer counts them, the trace has a REJECT_MESSAGE for each
+(see `congestion` for why this cannot lock up).
+
+A subscription that asked for the past is not live at once. It first reads the store, a page at a
+time, and live events wait meanwhile; those that the reader meets too are taken out. When it has
+come to the end, the ones that are left (on their way to the store when they came) follow in the
+order they came, and from then on the subscription is live. So each event comes once, parents
+first. What waits is bounded: an application that reads slowly gets what came meanwhile from the
+store.
 """
 
 from __future__ import annotations
@@ -18,19 +26,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
 
+from weft.documents.dag import position
 from weft.documents.descriptor import Event as Described
-from weft.ids import PeerId, Topic, cid_text, peer_text
+from weft.ids import Cid, PeerId, Topic, cid_text, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.errors import ClosedError, UsageError
+from weft.net.metrics import Counters
 from weft.net.timers import Timers
-from weft.protocol.delivery import message_id
-from weft.protocol.seam import Outcome
+from weft.net.tracer import Tracer
+from weft.protocol import seam
+from weft.protocol.delivery import REJECT_MESSAGE, message_id
+from weft.protocol.history.stream import routed
 from weft.protocol.wire import Event
+from weft.rules.hierarchy import claimed_origin
+from weft.store.interface import NotHeld, Store
+from weft.store.reader import Reader, Since
 
+HELD_MAX = 4_096
+"""guess: live events that wait while the past is read; older ones have long reached the store."""
+PAGE = 256
+"""guess: events read from the store at once, some 10 ms."""
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
-publisher_text = lru_cache(maxsize=4_096)(peer_text)
+_publisher_text = lru_cache(maxsize=4_096)(peer_text)
 
 
 class Notification:
@@ -59,7 +78,7 @@ class Notification:
     @property
     def publisher(self) -> str:
         """The publisher's peer id."""
-        return publisher_text(PeerId(self._event.publisher))
+        return _publisher_text(PeerId(self._event.publisher))
 
     @property
     def event_id(self) -> str:
@@ -87,7 +106,8 @@ class Notification:
 
 
 class Subscription:
-    """See the module's text. Made by `Peer.subscribe`."""
+    """Notifications of one topic, in a bounded queue. Made by `Peer.subscribe`; `past` says from
+    where on, and out of which store, earlier events come first."""
 
     def __init__(
         self,
@@ -95,10 +115,11 @@ class Subscription:
         settings: Network,
         timers: Timers,
         unsubscribe: Callable[[Subscription], Awaitable[None]],
+        past: tuple[Store, Since] | None = None,
     ) -> None:
         self.topic = topic
         self.dropped = 0  # notifications that found no room
-        self.outcome: Outcome | None = None  # "joined" or "instantiated", once it is known
+        self.outcome: seam.Outcome | None = None  # "joined" or "instantiated", once it is known
         self._settings = settings
         self._unsubscribe = unsubscribe
         self._notes: deque[Notification] = deque()
@@ -107,7 +128,7 @@ class Subscription:
         self._reader: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
-        self._when_read: Callable[[], None] | None = None
+        self._past = _Past(self, *past) if past is not None else None  # None: live
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.outcome or "joining"
@@ -165,12 +186,22 @@ class Subscription:
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
-            if self._when_read is not None:
-                again, self._when_read = self._when_read, None
-                again()
+            if self._past is not None:
+                self._past.go_on()
         return note
 
     # --- for the driver -------------------------------------------------------------------------
+
+    def hold_back(self, cid: Cid, note: Notification) -> bool:
+        """Whether the past is still being read, and the notification waits for its end."""
+        if self._past is None:
+            return False
+        self._past.hold(cid, note)
+        return True
+
+    def go_live(self) -> None:
+        """The past has been read."""
+        self._past = None
 
     def put(self, note: Notification) -> Congestion | None:
         """Take a notification in; returns what to wait for if the queue is full now."""
@@ -182,10 +213,6 @@ class Subscription:
             return None
         self._congestion.begin()
         return self._congestion
-
-    def when_read(self, again: Callable[[], None]) -> None:
-        """Call once the application has read half of what waits."""
-        self._when_read = again
 
     def has_room(self) -> bool:
         """False once the queue is full and has been waited for in vain."""
@@ -199,7 +226,7 @@ class Subscription:
             or self._bytes * divisor > settings.subscription_bytes_max
         )
 
-    def answered(self, outcome: Outcome) -> None:
+    def answered(self, outcome: seam.Outcome) -> None:
         self.outcome = outcome
         if not self._joined.done():
             self._joined.set_result(None)
@@ -210,10 +237,131 @@ class Subscription:
         self._congestion.clear()
         if not self._joined.done():
             self._joined.set_exception(ClosedError(f"closed before {self.topic} was joined"))
-            self._joined.exception()  # nobody need be waiting
+            self._joined.exception()  # there may be no task that waits for it
         self._wake()
 
     def _wake(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None and not reader.done():
             reader.set_result(None)
+
+
+class _Past:
+    """Reads the past into a subscription, from the next turn on, and makes it live in the end."""
+
+    def __init__(self, subscription: Subscription, store: Store, since: Since) -> None:
+        self._subscription = subscription
+        self._held: dict[Cid, Notification] = {}
+        self._paused = False  # the subscription is full
+        try:
+            self._reader: Reader | None = Reader(store, subscription.topic, since)
+        except NotHeld:  # then other peers are asked
+            self._reader = None
+        asyncio.get_running_loop().call_soon(self._read)
+
+    def hold(self, cid: Cid, note: Notification) -> None:
+        """A live event came meanwhile."""
+        self._held[cid] = note
+        if len(self._held) > HELD_MAX:
+            oldest = self._held.pop(next(iter(self._held)))
+            if self._reader is None or not self._will_read(oldest, self._reader):
+                self._subscription.dropped += 1
+
+    @staticmethod
+    def _will_read(note: Notification, reader: Reader) -> bool:
+        """Whether an event lies above what was read so far, and so comes from the store."""
+        assert note.descriptor is not None
+        return position(note.descriptor) > reader.after
+
+    def go_on(self) -> None:
+        """The application has read half of what waited."""
+        if self._paused:
+            self._paused = False
+            self._read()
+
+    def _read(self) -> None:
+        """A page at a time; a full subscription is waited for."""
+        subscription = self._subscription
+        while not subscription.closed:
+            page = self._reader.read(PAGE) if self._reader is not None else []
+            if not page:
+                break
+            full = None
+            for event in page:
+                self._held.pop(event.cid, None)
+                origin = claimed_origin(subscription.topic, event.metadata)
+                note = Notification(
+                    subscription.topic, routed(event, event.payload), 0, event, origin
+                )
+                full = subscription.put(note)
+            if full is not None:
+                self._paused = True
+                return
+        for note in self._held.values():
+            subscription.put(note)
+        self._held.clear()
+        subscription.go_live()
+
+
+class Subscriptions:
+    """The open subscriptions of one peer, by topic."""
+
+    def __init__(self, counters: Counters, tracer: Tracer | None) -> None:
+        self._counters = counters
+        self._tracer = tracer
+        self._by_topic: dict[Topic, list[Subscription]] = {}
+
+    def add(self, subscription: Subscription) -> None:
+        self._by_topic.setdefault(subscription.topic, []).append(subscription)
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Says whether it was the last one to its topic."""
+        others = self._by_topic.get(subscription.topic, [])
+        if subscription in others:
+            others.remove(subscription)
+        if not others:
+            self._by_topic.pop(subscription.topic, None)
+        return not others
+
+    def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
+        """Hand an event to all subscriptions to its topic. A queue that has been waited for in vain
+        gets no more; one that is full now is added to `obstacles`."""
+        described = effect.descriptor
+        note = Notification(effect.topic, effect.event, effect.hops, described, effect.published_in)
+        for subscription in self._by_topic.get(effect.topic, ()):
+            if described is not None and subscription.hold_back(described.cid, note):
+                continue
+            if subscription.has_room():
+                self._counters.delivered += 1
+                full = subscription.put(note)
+                if full is not None and full.blocks:
+                    obstacles.append(full)
+            else:
+                subscription.dropped += 1
+                self._counters.notifications_dropped += 1
+                self._trace_rejected(effect)
+
+    def _trace_rejected(self, effect: seam.Deliver) -> None:
+        if self._tracer is not None:
+            fields = {
+                "messageID": message_id(effect.topic, effect.event),
+                "topic": effect.topic,
+                "reason": "subscription queue full",
+            }
+            self._tracer.write(REJECT_MESSAGE, fields)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Per topic, what waits for the application and what was dropped."""
+        return {
+            topic: {
+                "waiting": sum(len(one) for one in subscriptions),
+                "dropped": sum(one.dropped for one in subscriptions),
+            }
+            for topic, subscriptions in self._by_topic.items()
+        }
+
+    def close(self) -> None:
+        for subscriptions in self._by_topic.values():
+            for subscription in subscriptions:
+                subscription.end()
+        self._by_topic.clear()

@@ -12,10 +12,12 @@ import logging
 import time
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 log = logging.getLogger("weft.net")
+
+T = TypeVar("T")
 
 TICK_MS = 5  # guess: far below every timeout of the protocols
 
@@ -30,12 +32,12 @@ class Timers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}
+        self._due: dict[int, list[tuple[Callable[..., None], object]]] = {}
         self._ticks: list[int] = []
         self._handle: asyncio.TimerHandle | None = None
         self._armed = 0  # the tick that `_handle` waits for
 
-    def after(self, delay_ms: int, callback: Callable[[Any], None], argument: Any = None) -> None:
+    def after(self, delay_ms: int, callback: Callable[[T], None], argument: T) -> None:
         tick = (now_ms() + delay_ms) // TICK_MS + 1
         waiting = self._due.get(tick)
         if waiting is not None:
@@ -65,9 +67,6 @@ class Timers:
                     log.exception("a timer failed")
         if self._handle is None:
             self._arm()
-
-    def __len__(self) -> int:
-        return sum(len(waiting) for waiting in self._due.values())
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Timers] = WeakKeyDictionary()

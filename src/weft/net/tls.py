@@ -14,8 +14,9 @@ tickets would cost 900 bytes per connection and keep secrets around.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL, crypto
 
 from weft.ids import PeerId, peer_text
@@ -37,7 +38,7 @@ class Credentials:
         self.context = make_context(key, certificate)
 
 
-def make_context(key: Any, certificate: Any) -> SSL.Context:
+def make_context(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> SSL.Context:
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION)

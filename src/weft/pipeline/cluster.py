@@ -2,12 +2,12 @@
 
 It is what a cluster elsewhere is, made small: the driver, the workers and the Python processes
 below them are separate, and any worker can be lost. Nothing is reached from outside: everything
-listens on loopback, and whoever wants to talk to it, from this machine too, must know a secret that
-only this user can read.
+listens on loopback, and a process that wants to talk to it, on this machine too, must know a secret
+that only this user can read.
 
 All that is known of a cluster is in its folder:
 
-    DIR/cluster.json   its address, its size and the mark its processes carry (see `marked`)
+    DIR/cluster.json   its address, its size and the mark its processes carry (see `resources`)
     DIR/conf/          Spark's settings for the daemons and for drivers, the secret among them
     DIR/*.log          what master and workers said last; the only thing that `down` leaves
     DIR/work           what the workers keep for running jobs
@@ -30,11 +30,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from weft.pipeline import marked
-from weft.pipeline.claim import held
+from weft.pipeline import resources
 from weft.pipeline.java import java_home
+from weft.pipeline.resources import held
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0  # guess: a start takes some 5 s on an idle machine
@@ -55,6 +55,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
+
+
+State: TypeAlias = dict[str, Any]
+"""What a master says of itself, as JSON."""
 
 
 class ClusterError(Exception):
@@ -97,15 +101,15 @@ class Cluster:
 
     def processes(self) -> list[int]:
         """The living processes: daemons, executors and their Python workers."""
-        return marked.carriers(self.mark)
+        return resources.carriers(self.mark)
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> State | None:
         """What the master says of itself, its workers and jobs; None if it does not answer."""
         if not self.page:
             return None
         try:
             with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as answer:  # noqa: S310
-                found: dict[str, Any] = json.load(answer)
+                found: State = json.load(answer)
         except (urllib.error.URLError, OSError, ValueError):
             return None
         return found
@@ -115,13 +119,13 @@ class Cluster:
         return sum(worker["state"] == "ALIVE" for worker in state.get("workers", []))
 
     def properties(self) -> dict[str, str]:
-        """Spark's settings for whoever takes part."""
+        """Spark's settings for all that take part."""
         lines = (self.conf / "spark-defaults.conf").read_text().splitlines()
         return dict(line.split(maxsplit=1) for line in lines)
 
 
 def default_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where a cluster is described if nobody says where."""
+    """Where a cluster is described by default."""
     environment = os.environ if environment is None else environment
     if named := environment.get("WEFT_CLUSTER"):
         return Path(named)
@@ -167,7 +171,7 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
             cluster = _with_master(cluster, port, page_port)
             _with_workers(cluster)
         except BaseException:  # an interruption as well: half a cluster is none
-            marked.end(cluster.mark, END_SECONDS)
+            resources.end_carriers(cluster.mark, END_SECONDS)
             _clean(cluster)
             raise
     return cluster
@@ -181,7 +185,7 @@ def down(folder: Path) -> int:
         cluster = described(folder)
         if cluster is None:
             raise ClusterError(f"no cluster is described in {folder}")
-        ended = marked.end(cluster.mark, END_SECONDS)
+        ended = resources.end_carriers(cluster.mark, END_SECONDS)
         left = cluster.processes()
         if left:
             raise ClusterError(f"these processes do not end: {left}")
@@ -211,8 +215,8 @@ def _configure(cluster: Cluster) -> None:
     shutil.rmtree(cluster.conf, ignore_errors=True)
     cluster.conf.mkdir(mode=0o700)
     settings = {
-        # Whoever may submit a job may run anything as this user, so not even this machine's other
-        # users may.
+        # A user that may submit a job may run anything as this one, so other users of this machine
+        # may not.
         "spark.authenticate": "true",
         "spark.authenticate.secret": secrets.token_hex(32),
         "spark.network.crypto.enabled": "true",
@@ -248,7 +252,7 @@ def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
                 heard[name] = found[1]
         return len(heard) == 2 or daemon.poll() is not None
 
-    if not marked.wait_until(ready, START_SECONDS) or len(heard) < 2:
+    if not resources.wait_until(ready, START_SECONDS) or len(heard) < 2:
         raise ClusterError("\n".join(["the master did not start:", *_last_words(log)]))
     for wanted, address in ((port, heard["master"]), (page_port, heard["page"])):
         if wanted and not address.endswith(f":{wanted}"):
@@ -276,7 +280,7 @@ def _with_workers(cluster: Cluster) -> None:
         ended = any(daemon.poll() is not None for daemon in daemons)
         return ended or cluster.workers_alive() == len(daemons)
 
-    in_time = marked.wait_until(ready, START_SECONDS)
+    in_time = resources.wait_until(ready, START_SECONDS)
     for name, daemon in zip(names, daemons, strict=True):
         if not in_time or daemon.poll() is not None:
             log = cluster.log(name)
@@ -290,7 +294,7 @@ def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subproc
     work.mkdir(parents=True, exist_ok=True)
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
-        marked.VARIABLE: cluster.mark,
+        resources.MARK_VARIABLE: cluster.mark,
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(cluster.conf),
@@ -298,7 +302,7 @@ def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subproc
         "SPARK_PUBLIC_DNS": HOST,  # what the page's address reads
         "SPARK_LOCAL_DIRS": str(work / "scratch"),
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {marked.argument(cluster.mark)}",
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {resources.mark_argument(cluster.mark)}",
         "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
     }
     program = [str(spark_home / "bin" / "spark-class"), kind, "--host", HOST, *arguments]

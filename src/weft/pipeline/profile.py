@@ -4,12 +4,20 @@ interests are correlated (StaN 3.2, Figs. 3 to 5).
 Correlation is compared with that of shuffled memberships, in which every user has as many topics
 and every topic as many subscribers, and nothing else is left: popular topics share users by chance,
 too.
+
+Kept as a folder of tables (`make`):
+
+    DIR/distribution.parquet   how many topics have so many subscribers, nodes so many subscriptions
+    DIR/fits.parquet           the power laws closest to them
+    DIR/correlation.parquet    of every two of the most popular topics, true and shuffled
+    DIR/summary.parquet        its mean and upper end
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +26,15 @@ from pyspark.sql import functions as F
 from weft.engine.data.correlation import correlations as matrix_of
 from weft.engine.data.correlation import most_popular, shuffled
 from weft.engine.data.powerlaw import fit
-from weft.pipeline.arrays import held
-from weft.pipeline.prune import topic_sizes
+from weft.pipeline import tables
+from weft.pipeline.memberships import held, topic_sizes
 from weft.pipeline.schemas import (
     CORRELATION,
     CORRELATION_SUMMARY,
     DISTRIBUTION,
     FIT,
+    TEXT,
+    columns,
     joined,
     selected,
 )
@@ -41,6 +51,15 @@ SUBSCRIPTIONS = "subscriptions per node"
 POPULAR = 1_000
 """measured: correlations among so many of the most popular topics are far from chance; among rarer
 ones a single user in common decides."""
+
+SHUFFLES = 3  # guess: their spread is far below what they are compared with
+TABLES = {
+    "distribution": DISTRIBUTION,
+    "fits": joined(columns(kind=TEXT), FIT),
+    "correlation": CORRELATION,
+    "summary": CORRELATION_SUMMARY,
+}
+Watch = Callable[[int, str], None]
 
 
 def distribution(memberships: DataFrame) -> DataFrame:
@@ -119,3 +138,36 @@ def correlation_summary(*by: str) -> Transform:
         return selected(summary, joined(type(FIT)(keys), CORRELATION_SUMMARY))
 
     return transform
+
+
+# --- as tables ------------------------------------------------------------------------------------
+
+
+def make(
+    spark: SparkSession,
+    memberships: DataFrame,
+    out: Path,
+    *,
+    shuffles: int = SHUFFLES,
+    popular: int = POPULAR,
+    watch: Watch = lambda step, text: None,
+) -> None:
+    """Profile memberships into a folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    watch(0, "counting")
+    tables.write(memberships.transform(distribution).coalesce(1), out / "distribution.parquet")
+    watch(1, "fitting power laws")
+    counted = table(spark, out, "distribution")
+    tables.write(counted.transform(fitted("kind")).coalesce(1), out / "fits.parquet")
+    watch(2, "correlating and shuffling")
+    numbers = range(1, shuffles + 1)
+    pairs = correlations(spark, memberships, numbers, popular)
+    tables.write(pairs, out / "correlation.parquet")
+    watch(3, "summing up")
+    summary = table(spark, out, "correlation").transform(correlation_summary())
+    tables.write(summary.coalesce(1), out / "summary.parquet")
+
+
+def table(spark: SparkSession, out: Path, name: str) -> DataFrame:
+    """One of the tables of a profile."""
+    return tables.read(spark, out / f"{name}.parquet", TABLES[name])

@@ -3,7 +3,7 @@
 With a local master, Spark and its Python workers run on this machine and nothing is reached from
 outside: the Java process binds to loopback, the workers run this same Python with this same
 package on their path, and everything Spark says goes to a file in a temporary folder that ends
-with the session (`scratch`). If Spark fails to start, the end of that file is in the error.
+with the session. If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,
@@ -21,19 +21,24 @@ Each task has one core, so the libraries that would start threads of their own a
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.pipeline import cluster, marked
+import numpy as np
+import numpy.typing as npt
+
+from weft.pipeline import cluster, resources
 from weft.pipeline.java import java_home
-from weft.pipeline.scratch import scratch
+from weft.pipeline.resources import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,16 +117,37 @@ def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
                 raise SessionError(_ENDED) from error
             raise
         finally:
-            if not _has_ended(spark, 0):
+            if _has_ended(spark, 0):
+                _forget(spark)
+            else:
                 spark.stop()
 
 
 def _has_ended(spark: SparkSession, within_seconds: float) -> bool:
     """Whether the Java process that this one started is gone."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
-    return process is not None and marked.wait_until(
+    return process is not None and resources.wait_until(
         lambda: process.poll() is not None, within_seconds
     )
+
+
+def _forget(spark: SparkSession) -> None:
+    """Let go of a session whose Java process is gone, so that the next one starts another."""
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    context, gateway = spark.sparkContext, spark.sparkContext._gateway
+    assert gateway is not None
+    with warnings.catch_warnings(), suppress(ConnectionError):
+        warnings.simplefilter("ignore")
+        context.stop()  # Java can no longer be told …
+    context.stop()  # … and what is left is on this side
+    gateway.close()
+    with suppress(OSError):
+        gateway.proc.stdin.close()
+    if SparkContext._gateway is gateway:
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def for_small_tables(spark: SparkSession) -> SparkSession:
@@ -136,6 +162,18 @@ def for_small_tables(spark: SparkSession) -> SparkSession:
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once."""
     return int(spark.sparkContext.defaultParallelism)
+
+
+def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
+    """A bin for each cost, so that the bins' sums are about equal: the largest first, each into the
+    bin that has least so far."""
+    loads = [(0.0, number) for number in range(bins)]
+    chosen = np.zeros(len(costs), np.int32)
+    for place in np.argsort(-costs, kind="stable"):
+        load, number = loads[0]
+        chosen[place] = number
+        heapq.heapreplace(loads, (load + float(costs[place]), number))
+    return chosen
 
 
 def _started(settings: Settings, folder: Path) -> SparkSession:
@@ -166,7 +204,7 @@ def _wait_for_executors(spark: SparkSession, settings: Settings) -> None:
     """Until the cluster has given at least one."""
     status = spark.sparkContext._jsc.sc().statusTracker()
     # The driver is listed too.
-    if not marked.wait_until(lambda: len(status.getExecutorInfos()) > 1, EXECUTORS_SECONDS):
+    if not resources.wait_until(lambda: len(status.getExecutorInfos()) > 1, EXECUTORS_SECONDS):
         wanted = spark.conf.get("spark.executor.memory", "1g")
         raise SessionError(
             f"{settings.master} gave no executor within {EXECUTORS_SECONDS:.0f} s; has it workers "

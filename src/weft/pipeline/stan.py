@@ -3,43 +3,168 @@
 Workers improve overlays (`weft.engine.stan.overlays`) and answer, for each user and round, with the
 different neighbours over those of its topics that were computed together. Counting the different
 ones over all of a user's topics is then an aggregation: the physical view size.
+
+Topics are shared out over tasks: every task gets a bin of whole topics, all bins of about one cost.
+Overlays are independent given the ids of the nodes, so a bin is computed without a word to the
+others, all rounds in one task, and any packing has the same outcome. What a topic costs is known
+beforehand: walks times what a walk collects.
+
+Also in the workers: how fit overlays are before and after StaN, and how few links would do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from weft.engine.stan import overlays as engine
-from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays
+from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays, fewest, overlays_of
 from weft.engine.stan.views import Interests
+from weft.pipeline.memberships import held, topic_sizes
 from weft.pipeline.schemas import (
+    FITNESS,
     LINKS,
     NODE_SIZES,
     REDUCTION,
+    SMALL,
     VIEW_SIZES,
+    WHOLE,
+    columns,
     selected,
 )
-from weft.pipeline.stan_bins import computed
+from weft.pipeline.session import packed, parallelism
+from weft.rules.stan import view_size, visits
 
 if TYPE_CHECKING:
-    from pyarrow import Table  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame
+    from pyarrow import RecordBatch, Table  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# Which bin a topic is computed in.
+BIN = columns(topic=WHOLE, bin=SMALL)
 
 LINKS_AT_ONCE = 1 << 23
 """guess: links that a task holds, over all rounds asked for: some 200 MB while they are sorted."""
 MANY_TOPICS = 10
 """Users in so many topics or more are those that StaN is for."""
+BINS_PER_CORE = 8  # guess: the last bins end together, and a bar moves
+BIN_COST = 2e7
+"""measured: candidates that a task weighs in a second or so; less is not worth a task."""
+_LINK = 12.0  # measured: what a link costs in memory traffic, in candidates weighed
+_HIGHEST = 2**31 - 1
+
+Compute: TypeAlias = "Callable[[Overlays, Interests | None], Iterator[Table]]"
+FEWEST = columns(user=WHOLE, pvs=WHOLE)
+
+
+# --- topics shared out over tasks -----------------------------------------------------------------
+
+
+def cost_of(size: int, config: Config, rounds: tuple[int, ...]) -> float:
+    """What a topic of this size costs, in candidates weighed."""
+    view = view_size(size)
+    walks = 1.0 * size * config.rounds * visits(config.ttl) * (view + 1)
+    if config.overheard:
+        walks *= visits(config.ttl) / 2
+    best = size * size if IDEAL in rounds else 0
+    return walks + best + _LINK * size * view * len(rounds)
+
+
+def bins_of(
+    spark: SparkSession, memberships: DataFrame, config: Config, rounds: tuple[int, ...]
+) -> tuple[DataFrame, int]:
+    """The bin of every topic (`BIN`), and how many bins there are."""
+    sizes = memberships.transform(topic_sizes).orderBy("topic").toArrow()
+    topics = sizes.column("topic").to_numpy()
+    subscribers = sizes.column("subscribers").to_numpy()
+    if len(topics) and int(topics.max()) > _HIGHEST:
+        raise ValueError("topics are numbered from 0 to 2³¹−1; ingest them into a lake first")
+    known, which = np.unique(subscribers, return_inverse=True)
+    costs = np.array([cost_of(int(size), config, rounds) for size in known], float)[which]
+    most = min(len(topics), BINS_PER_CORE * parallelism(spark), math.ceil(costs.sum() / BIN_COST))
+    bins = max(1, most)
+    frame = spark.createDataFrame(_table(topics, packed(costs, bins)), BIN)
+    return frame, bins
+
+
+def _table(topics: npt.NDArray[np.int64], bins: npt.NDArray[np.int32]) -> Table:
+    import pyarrow  # noqa: PLC0415
+
+    return pyarrow.table({"topic": topics, "bin": bins})
+
+
+def computed(
+    memberships: DataFrame,
+    config: Config,
+    rounds: tuple[int, ...],
+    compute: Compute,
+    shape: StructType,
+    links_at_once: int,
+) -> DataFrame:
+    """What `compute` makes of the overlays, some topics at a time, in the tasks of their bins."""
+    spark = memberships.sparkSession
+    bins, count = bins_of(spark, memberships, config, rounds)
+    interests = spark.sparkContext.broadcast(_interests(memberships)) if config.lean else None
+    if count == 1:
+        parted = memberships.select("topic", "user").coalesce(1)
+    else:
+        placed = memberships.select("user", "topic").join(F.broadcast(bins), "topic")
+        parted = placed.repartitionById(count, F.col("bin")).select("topic", "user")
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        known = Interests(True, *interests.value) if interests is not None else None
+        for overlays in pieces(overlays_in(batches), links_at_once // max(1, len(rounds))):
+            for table in compute(overlays, known):
+                yield from table.to_batches()
+
+    return parted.mapInArrow(work, shape)
+
+
+def _interests(
+    memberships: DataFrame,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+    """Every node's topics, which lean weights need in every task."""
+    known = held(memberships)
+    return known.of_peer_offsets, known.topic_of[known.of_peer], known.topics
+
+
+def overlays_in(batches: Iterable[RecordBatch]) -> Overlays:
+    """The overlays of a bin from its memberships."""
+    topics, users = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for batch in batches:
+        topics.append(batch.column(0).to_numpy().astype(np.int32))
+        users.append(batch.column(1).to_numpy().astype(np.int32))
+    return overlays_of(np.concatenate(topics), np.concatenate(users))
+
+
+def pieces(overlays: Overlays, links: int) -> Iterator[Overlays]:
+    """Overlays in pieces of about so many links, at least a topic each: bounds the memory."""
+    starts = overlays.starts()
+    parts = math.ceil(int(starts[-1]) / links) if overlays.count else 0
+    cuts = np.searchsorted(starts, np.arange(parts + 1) * links)
+    cuts[-1:] = overlays.count
+    for first, end in pairwise(cuts.tolist()):
+        if first < end:
+            offsets = overlays.offsets[first : end + 1]
+            members = overlays.members[offsets[0] : offsets[-1]]
+            yield Overlays(overlays.topics[first:end], offsets - offsets[0], members)
+
+
+# --- views ----------------------------------------------------------------------------------------
 
 
 def links(
     memberships: DataFrame, config: Config, seed: int, rounds: Sequence[int] | None = None
 ) -> DataFrame:
-    """Who is linked to whom after each of `rounds` (0: the random views that StaN starts from;
+    """Each user's neighbours after each of `rounds` (0: the random views that StaN starts from;
     IDEAL: its own ideal; by default these two and the last): `LINKS`."""
     asked = tuple(rounds) if rounds is not None else (0, config.rounds, IDEAL)
 
@@ -122,3 +247,67 @@ def reductions(nodes: DataFrame, least: Sequence[int] = (1, MANY_TOPICS)) -> Dat
         F.avg(better).alias("improved_40"),
     )
     return selected(pooled, REDUCTION)
+
+
+# --- fitness --------------------------------------------------------------------------------------
+
+
+def overlay_fitness(
+    memberships: DataFrame,
+    config: Config,
+    seed: int,
+    rounds: Sequence[int] | None = None,
+    ways: bool = True,
+) -> DataFrame:
+    """Every overlay as a graph, after each of `rounds` (by default before and after): `FITNESS`.
+    Without `ways`, the diameter is left out."""
+    asked = tuple(rounds) if rounds is not None else (0, config.rounds)
+
+    def compute(overlays: Overlays, interests: Interests | None) -> Iterator[Table]:
+        import pyarrow  # noqa: PLC0415
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+        rows = fitness_of(engine.run(overlays, config, seed, asked, interests), ways)
+        yield pyarrow.Table.from_pylist(rows, schema=to_arrow_schema(FITNESS))
+
+    return computed(memberships, config, asked, compute, FITNESS, LINKS_AT_ONCE)
+
+
+def fitness_of(outcome: Outcome, ways: bool = True) -> list[dict[str, float]]:
+    """The rows of `FITNESS` for every overlay of an outcome, round by round."""
+    from weft.engine.stan.fitness import fitness  # noqa: PLC0415  (needs scipy)
+
+    overlays = outcome.overlays
+    starts, sizes = overlays.starts(), overlays.views()
+    rows = []
+    for place, topic in enumerate(overlays.topics.tolist()):
+        members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
+        for round_ in outcome.rounds:
+            linked = outcome.at(round_)[starts[place] : starts[place + 1]]
+            views = np.searchsorted(members, linked).reshape(len(members), sizes[place])
+            figures = asdict(fitness(views.astype(np.int32), ways))
+            known = {"topic": topic, "round": round_, "members": len(members)}
+            rows.append({**known, "view": int(sizes[place]), **figures})
+    return rows
+
+
+def omniscient(memberships: DataFrame) -> DataFrame:
+    """The physical view size of each user if all knew everything (`FEWEST`); for small universes,
+    since each user is compared with all others that it shares a topic with, again and again."""
+    spark = memberships.sparkSession
+    known = spark.sparkContext.broadcast(held(memberships))
+    users = known.value.peers
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        import pyarrow  # noqa: PLC0415
+
+        for batch in batches:
+            some = batch.column(0).to_numpy()
+            some = some[np.diff(known.value.of_peer_offsets)[some] > 0]
+            counts = fewest(known.value, some)
+            yield pyarrow.RecordBatch.from_arrays(
+                [pyarrow.array(some), pyarrow.array(counts)], names=FEWEST.names
+            )
+
+    parts = 4 * parallelism(spark)
+    return spark.range(0, users, 1, parts).mapInArrow(work, FEWEST)

@@ -17,12 +17,16 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from pyarrow import RecordBatch  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+Row: TypeAlias = dict[str, Any]
 SUFFIX = ".parquet"
 NOTE = "weft."
 
@@ -30,7 +34,7 @@ NOTE = "weft."
 def write_part(
     folder: Path,
     key: str,
-    columns: Mapping[str, Any],
+    columns: Mapping[str, object],
     shape: StructType,
     notes: Mapping[str, str] | None = None,
 ) -> int:
@@ -38,7 +42,7 @@ def write_part(
 
     `notes` are kept beside the rows: what is true of the run and no result of it.
     """
-    import pyarrow  # type: ignore[import-untyped]  # noqa: PLC0415
+    import pyarrow  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -131,7 +135,7 @@ def group_bytes(path: Path) -> list[int]:
 
 def read_batches(
     path: Path, groups: Iterable[int], shape: StructType, coded: Sequence[str], rows: int
-) -> Iterator[Any]:
+) -> Iterator[RecordBatch]:
     """Some row groups of a file in batches of Arrow; `coded` columns are codes into dictionaries,
     those that are not there are null. Runs in workers, without Spark."""
     import pyarrow  # noqa: PLC0415
@@ -160,12 +164,12 @@ def read_batches(
 
 
 def read_foreign(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
-    """Parquet files that somebody else wrote, in the shape they have."""
+    """Parquet files of another origin, in the shape they have."""
     return spark.read.parquet(*paths)
 
 
-def read_arrays(folder: Path, names: Iterable[str]) -> list[Any]:
-    """Columns of a plain table as arrays, without Spark. Runs in workers."""
+def read_arrays(folder: Path, names: Iterable[str]) -> list[npt.NDArray[np.int64]]:
+    """Columns of whole numbers of a plain table as arrays, without Spark. Runs in workers."""
     from pyarrow import parquet  # noqa: PLC0415
 
     wanted = list(names)
@@ -181,9 +185,9 @@ def count(folder: Path) -> int:
     return sum(int(parquet.read_metadata(file).num_rows) for file in files)
 
 
-def read_small(folder: Path) -> list[dict[str, Any]]:
+def read_small(folder: Path) -> list[Row]:
     """All rows of a plain table that is small, without Spark."""
     from pyarrow import parquet  # noqa: PLC0415
 
-    rows: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
+    rows: list[Row] = parquet.read_table(folder).to_pylist()
     return rows

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.pipeline.ingest.files import Inspected, inspect, linked, listed
-from weft.pipeline.ingest.formats import FORMATS
-from weft.pipeline.ingest.guess import guessed
+from weft.pipeline.ingest.formats import FORMATS, guessed
 from weft.pipeline.ingest.options import BadInput, Options
 
 TEXT = b"user,topic\n" + b"".join(b"%d,%d\n" % (n, n % 7) for n in range(20_000))

@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from samples import JOINED, content, weft_trace
 
+from spark_fixture import SharedSpark
 from weft.pipeline import tables
-from weft.pipeline.claim import Busy, claimed
 from weft.pipeline.ingest.job import STEPS, Summary, ingest
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.lake import Lake, NotALake
+from weft.pipeline.resources import Busy, claimed
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 
 FIRST = "user,topic,time\nbob,cats,2\nann,cats,3\nann,cats,1\n,cats,9\nann,dogs,x\n"
@@ -39,11 +40,13 @@ def numbers(spark: SparkSession, lake: Path) -> tuple[dict[str, int], dict[str, 
 
 
 @pytest.fixture(scope="module")
-def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+def first(
+    shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Summary]:
     """A lake with one small file in it. Tests must leave it as it is."""
     folder = tmp_path_factory.mktemp("first")
     (folder / "first [1].csv").write_text(FIRST)
-    return folder, ingest(spark, [folder / "first [1].csv"], folder / "lake")
+    return folder, ingest(shared_spark.session(), [folder / "first [1].csv"], folder / "lake")
 
 
 def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
@@ -223,7 +226,7 @@ def test_one_writer_at_a_time(spark: SparkSession, first: tuple[Path, Summary]) 
 def test_other_folders_are_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text(FIRST)
     before = content(tmp_path)
-    with pytest.raises(BadInput, match="not a lake, and not empty"):
+    with pytest.raises(NotALake, match="not a lake, and not empty"):
         ingest(spark, [tmp_path / "one.csv"], tmp_path)
     assert content(tmp_path) == before
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from weft.pipeline.ingest import jsonlines, mediawiki_history, mediawiki_xml, pubsub, snap
-from weft.pipeline.ingest.columnar import Columnar
-from weft.pipeline.ingest.delimited import Delimited
-from weft.pipeline.ingest.lines import NO_TIME, NO_TOPIC, NO_USER, NOT_TEXT
+from weft.pipeline.ingest import mediawiki, pubsub, snap
+from weft.pipeline.ingest import rows as jsonlines
 from weft.pipeline.ingest.options import Options
-from weft.pipeline.schemas import COUNTED, LINE, PAIR, RECORD, TEXT, TRACE, TRACE_LINE, columns
+from weft.pipeline.ingest.records import (
+    COUNTED,
+    LINE,
+    NO_TIME,
+    NO_TOPIC,
+    NO_USER,
+    NOT_TEXT,
+    PAIR,
+    RECORD,
+)
+from weft.pipeline.ingest.rows import Columnar, Delimited
+from weft.pipeline.schemas import TEXT, TRACE, columns
+from weft.pipeline.traces.source import TRACE_LINE
 
 Found = tuple[str | None, str | None, int | None, str | None, str | None]
 
@@ -163,19 +173,19 @@ def test_mediawiki_pages(spark: SparkSession) -> None:
         [
             good("Ann", "Earth", 1_000),
             good("10.0.0.2", "Earth", 1_000),
-            bad(mediawiki_xml.DELETED, "page Earth, revision 3"),
+            bad(mediawiki.DELETED, "page Earth, revision 3"),
             bad(NO_USER, "page Earth, revision 4"),
             good("Ann", "Earth"),
         ],
         [],
-        [bad(mediawiki_xml.NOT_XML, "<page><title>Mars")],
+        [bad(mediawiki.NOT_XML, "<page><title>Mars")],
     )
-    same(pages.transform(mediawiki_xml.parsed), expected)
+    same(pages.transform(mediawiki.parsed_pages), expected)
 
 
 def history(**cells: str) -> str:
     """A line of MediaWiki history with these cells, by the numbers in their names."""
-    row = [""] * mediawiki_history.WIDTH
+    row = [""] * mediawiki.WIDTH
     for name, text in cells.items():
         row[int(name.removeprefix("c"))] = text
     return "\t".join(row)
@@ -198,9 +208,9 @@ def test_mediawiki_history(spark: SparkSession) -> None:
         [good("10.0.0.2", "1:Earth", 2_000)],
         [],
         [bad(NO_USER, nameless)],
-        [bad(mediawiki_history.NOT_HISTORY, "enwiki\trevision\tcreate")],
+        [bad(mediawiki.NOT_HISTORY, "enwiki\trevision\tcreate")],
     )
-    same(text.transform(mediawiki_history.parsed), expected)
+    same(text.transform(mediawiki.parsed_history), expected)
 
 
 def test_members_of_a_trace(spark: SparkSession) -> None:

@@ -6,28 +6,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from weft.pipeline.ingest import entries, merge, names
-from weft.pipeline.schemas import (
-    COUNTED,
-    ENTRY,
-    FILE,
-    MEMBERSHIP,
-    NAME,
-    NUMBERED,
-    PAIR,
-    PLACED,
-    RECORD,
-    REJECT,
-    TOPIC,
-    USER,
-)
+from weft.pipeline.ingest import dictionary
+from weft.pipeline.ingest import records as entries
+from weft.pipeline.ingest.dictionary import NAME, NUMBERED, PLACED
+from weft.pipeline.ingest.records import COUNTED, ENTRY, FILE, PAIR, RECORD
+from weft.pipeline.schemas import MEMBERSHIP, REJECT, TOPIC, USER
 
 
 def same(found: DataFrame, expected: DataFrame) -> None:
     assertDataFrameEqual(found, expected, ignoreNullable=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def records(spark: SparkSession) -> DataFrame:
     """A file in two blocks, the second read first, and another file between them."""
     ann, bob = ("ann", "cats", 5, None, None), ("bob", None, None, None, None)
@@ -44,7 +34,7 @@ def records(spark: SparkSession) -> DataFrame:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def files(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([(0, "in/a.txt.gz", "a.txt"), (1, "in/b.txt", "b.txt")], FILE)
 
@@ -85,16 +75,16 @@ def test_pairs_are_distinct_and_early_and_rejects_the_rest(spark: SparkSession) 
         ENTRY,
     )
     pairs = spark.createDataFrame([("ann", "cats", 7), ("bob", "cats", None)], PAIR)
-    same(found.transform(entries.pairs), pairs)
+    same(found.transform(entries.distinct_pairs), pairs)
     rejects = spark.createDataFrame([("f", 5, "no user", ",cats")], REJECT)
-    same(found.transform(entries.rejects), rejects)
+    same(found.transform(entries.bad_entries), rejects)
 
 
 def test_unknown_names(spark: SparkSession) -> None:
     found = spark.createDataFrame([("ann",), ("bob",), ("bob",), ("cid",)], NAME)
     known = spark.createDataFrame([(0, "cid"), (1, "dan")], USER)
     expected = spark.createDataFrame([("ann",), ("bob",)], NAME)
-    same(found.transform(names.unknown(known)), expected)
+    same(found.transform(dictionary.unknown(known)), expected)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -104,8 +94,8 @@ def test_numbers_depend_on_the_names_alone(spark: SparkSession, parts: int) -> N
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     try:
-        ordered = found.repartition(parts).transform(names.placed).localCheckpoint()
-        numbered = ordered.transform(names.numbered(40)).localCheckpoint()
+        ordered = found.repartition(parts).transform(dictionary.placed).localCheckpoint()
+        numbered = ordered.transform(dictionary.numbered(40)).localCheckpoint()
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before or "1")
     expected = spark.createDataFrame(
@@ -125,18 +115,18 @@ def test_numbers_depend_on_the_names_alone(spark: SparkSession, parts: int) -> N
 
 
 def test_places_of_several_parts_become_numbers(spark: SparkSession) -> None:
-    part = 1 << names.PART_BITS
+    part = 1 << dictionary.PART_BITS
     placed = spark.createDataFrame(
         [("c", 2 * part), ("a", 0), ("d", 2 * part + 1), ("b", 1)], PLACED
     )
     expected = spark.createDataFrame([(7, "a"), (8, "b"), (9, "c"), (10, "d")], NUMBERED)
-    same(placed.transform(names.numbered(7)), expected)
+    same(placed.transform(dictionary.numbered(7)), expected)
 
 
 def test_names_get_prefixes(spark: SparkSession) -> None:
     found = spark.createDataFrame([("ann", "cats", 1)], PAIR)
     expected = spark.createDataFrame([("u:ann", "en/cats", 1)], PAIR)
-    same(found.transform(merge.prefixed("u:", "en/")), expected)
+    same(found.transform(dictionary.prefixed("u:", "en/")), expected)
 
 
 def test_names_become_numbers(spark: SparkSession) -> None:
@@ -144,11 +134,11 @@ def test_names_become_numbers(spark: SparkSession) -> None:
     users = spark.createDataFrame([(0, "bob"), (1, "ann")], USER)
     topics = spark.createDataFrame([(5, "cats")], TOPIC)
     expected = spark.createDataFrame([(1, 5, 1), (0, 5, None)], MEMBERSHIP)
-    same(pairs.transform(merge.interned(users, topics)), expected)
+    same(pairs.transform(dictionary.interned(users, topics)), expected)
 
 
 def test_merging_keeps_the_earliest_time(spark: SparkSession) -> None:
     known = spark.createDataFrame([(0, 0, 9), (0, 1, None), (1, 0, 3)], MEMBERSHIP)
     new = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, None), (2, 0, 1)], MEMBERSHIP)
     expected = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, 3), (2, 0, 1)], MEMBERSHIP)
-    same(new.transform(merge.merged(known)), expected)
+    same(new.transform(dictionary.merged(known)), expected)

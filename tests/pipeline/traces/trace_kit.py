@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from weft.pipeline.schemas import TRACE
-from weft.pipeline.traces.lines import Parsed
-from weft.pipeline.traces.parts import coded
+from weft.pipeline.traces.pieces import coded
+from weft.pipeline.traces.source import Parsed
 
 S = 1_000_000_000
 """A second in nanoseconds."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import look, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.net import codec
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
@@ -268,7 +268,7 @@ def figure(rows: DataFrame) -> Figure:
     )
     drawing, [messages, weights, crossings] = panels(columns=3)
     for number, (peers, some) in enumerate(means.groupby("peers")):
-        style: Any = {"color": colour(number), "marker": marker(number)}
+        style = look(number)
         share, each = 100 * some["share"], some["subscribed"]
         for panel, kind in ((messages, "messages"), (weights, "bytes")):
             label = f"{peers} peers"

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, marker, panels, table
+from weft.lab.figures import colour, look, panels, table
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
 from weft.pipeline.transforms import Bound, numbers, together
@@ -243,7 +243,7 @@ def figure(rows: DataFrame) -> Figure:
     copies.set_ylabel("copies of an event at other peers")
     copies.set_title("dots: counted; dashes: p times the others")
     for number, (p, some) in enumerate(means.groupby("p")):
-        style: Any = {"color": colour(number), "marker": marker(number), "label": f"p = {p:g}"}
+        style: Any = {**look(number), "label": f"p = {p:g}"}
         x = 100 * some["crash"]
         survival.plot(x, 100 * some["survived"], ls="none", **style)
         survival.plot(x, 100 * some["expected"], ls="--", color=colour(number), lw=1.1)

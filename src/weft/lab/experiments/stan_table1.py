@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import colour, look, panels, table
 from weft.lab.workload import points, seeds_once, workload_of
-from weft.pipeline.prune import LEAST_SUBSCRIBERS, pruned
+from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,

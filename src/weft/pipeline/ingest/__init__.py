@@ -1,13 +1,11 @@
 """From files that people have to the tables of a lake.
 
 files.py        which files, whether they are whole, how they begin and end
-guess.py        which format a file is in, from its name and its beginning
-formats.py      the formats by name
-delimited.py, jsonlines.py, columnar.py, snap.py, mediawiki_xml.py, mediawiki_history.py,
-pubsub.py       one family of formats each: a file's beginning → how to read it → `RECORD`s
-entries.py      records → numbered lines → who, what, when; or why not
-names.py        names → numbers
-merge.py        what is new and what the lake has → memberships
-draft.py        the next version of a lake, unseen until it is complete
+options.py      what the user says about them, and which column is what
+formats.py      the formats by name, and which one a file is in
+rows.py, snap.py, mediawiki.py, pubsub.py
+                one family of formats each: a file's beginning → how to read it → `RECORD`s
+records.py      text → lines → records → pairs of user and topic; or why not
+dictionary.py   names → numbers, pairs → memberships
 job.py          all of it, in order
 """

@@ -17,17 +17,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
+from weft.pipeline.ingest import dictionary
 from weft.pipeline.ingest import files as sources
-from weft.pipeline.ingest import merge, names
-from weft.pipeline.ingest.draft import Draft, drafted
+from weft.pipeline.ingest.dictionary import PLACED
 from weft.pipeline.ingest.files import Inspected
-from weft.pipeline.ingest.formats import FORMATS
-from weft.pipeline.ingest.guess import guessed
+from weft.pipeline.ingest.formats import FORMATS, guessed
 from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.ingest.reading import Place, Reading
+from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
-from weft.pipeline.lake import POINTER, SHAPES, Lake
-from weft.pipeline.schemas import FILE, PAIR, PLACED, SOURCE
+from weft.pipeline.lake import POINTER, SHAPES, Draft, Lake, drafted
+from weft.pipeline.schemas import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -117,9 +116,9 @@ class _Ingest:
         self._step(4)
         topics = self._names("topics", "topic", pairs)
         self._step(5)
-        numbers = pairs.transform(merge.interned(users, topics))
+        numbers = pairs.transform(dictionary.interned(users, topics))
         self._draft.replace(
-            "memberships", numbers.transform(merge.merged(self._old("memberships")))
+            "memberships", numbers.transform(dictionary.merged(self._old("memberships")))
         )
         reasons = self._add_rejects(judged, places)
         self._add_trace(places)
@@ -217,7 +216,7 @@ class _Ingest:
         """The memberships of all files by name, written down."""
         found = _union(reading.pairs(place) for reading, place in places)
         named = found.transform(
-            merge.prefixed(self._options.user_prefix, self._options.topic_prefix)
+            dictionary.prefixed(self._options.user_prefix, self._options.topic_prefix)
         )
         folder = self._draft.staging / "pairs"
         tables.write(named, folder)
@@ -228,9 +227,11 @@ class _Ingest:
         known = self._old(table)
         found = pairs.select(pairs[column].alias("name"))
         folder = self._draft.staging / table
-        tables.write(found.transform(names.unknown(known)).transform(names.placed), folder)
+        tables.write(
+            found.transform(dictionary.unknown(known)).transform(dictionary.placed), folder
+        )
         placed = tables.read(self._spark, folder, PLACED)
-        new = placed.transform(names.numbered(self._draft.rows(table)))
+        new = placed.transform(dictionary.numbered(self._draft.rows(table)))
         fresh = new.withColumnRenamed("id", column)
         self._draft.add(table, fresh, placed.count())
         return known.unionByName(fresh)

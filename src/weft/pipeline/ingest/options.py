@@ -1,12 +1,30 @@
-"""What a user may say about the files beyond their format."""
+"""What a user may say about the files beyond their format; and, from that and from the names of
+columns, which one is the user, the topic and the time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SECONDS = "s"
 UNITS: dict[str, float] = {SECONDS: 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 """Milliseconds in each unit that a time may be counted in."""
+# guess: what such columns are called in data that people have
+KNOWN: dict[str, tuple[str, ...]] = {
+    "user": ("user", "user_id", "userid", "user_name", "username", "member", "subscriber", "peer"),
+    "topic": ("topic", "topic_id", "topicid", "group", "group_id", "community", "page", "channel"),
+    "time": (
+        "time",
+        "timestamp",
+        "time_ms",
+        "timestamp_ms",
+        "ts",
+        "date",
+        "datetime",
+        "created_at",
+    ),
+}
 
 
 class BadInput(Exception):
@@ -26,3 +44,77 @@ class Options:
     both_ways: bool = False  # an edge list is of friends, not of followers
     user_prefix: str = ""
     topic_prefix: str = ""
+
+
+# --- which column is what -------------------------------------------------------------------------
+
+
+def looks_like_header(cells: Sequence[str]) -> bool:
+    """Whether one of these cells is a name that such columns have."""
+    names = {name for known in KNOWN.values() for name in known}
+    return any(_plain(cell) in names for cell in cells)
+
+
+def by_name(file: str, names: Sequence[str], options: Options) -> tuple[int, int, int | None]:
+    """The places of user, topic and time among named columns."""
+    return (
+        _named(file, "user", options.user, names),
+        _named(file, "topic", options.topic, names),
+        _place(file, "time", options.time, names),
+    )
+
+
+def by_number(file: str, width: int, options: Options) -> tuple[int, int, int | None]:
+    """The places of user, topic and time among columns without names: in this order by default."""
+    if width < 2:
+        raise BadInput(f"{file}: a user and a topic are needed, but there is one column only")
+    wanted = (options.user or "1", options.topic or "2", options.time)
+    places: list[int | None] = []
+    for what, column in zip(KNOWN, wanted, strict=True):
+        if column is None:
+            places.append(None)
+        elif not column.isdecimal() or not 1 <= int(column) <= width:
+            raise BadInput(
+                f"{file}: no column {column!r} for the {what}; there is no header, and the columns "
+                f"are 1 to {width}"
+            )
+        else:
+            places.append(int(column) - 1)
+    user, topic, time = places
+    assert user is not None and topic is not None
+    if time is None and options.time is None and width == 3 and {user, topic} == {0, 1}:
+        time = 2
+    return user, topic, time
+
+
+def unit_of(name: str | None, options: Options) -> str:
+    """What a time is counted in: as said, or as the column's name ends, or seconds."""
+    if options.unit:
+        return options.unit
+    ending = _plain(name or "").rpartition("_")[2]
+    return ending if ending in UNITS else SECONDS
+
+
+def _named(file: str, what: str, wanted: str | None, names: Sequence[str]) -> int:
+    place = _place(file, what, wanted, names)
+    if place is None:
+        raise BadInput(
+            f"{file}: which column is the {what}? There are: {', '.join(names)}. "
+            f"Say it with --{what} NAME"
+        )
+    return place
+
+
+def _place(file: str, what: str, wanted: str | None, names: Sequence[str]) -> int | None:
+    plain = [_plain(name) for name in names]
+    if wanted is not None:
+        if wanted in names:
+            return list(names).index(wanted)
+        if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
+            return int(wanted) - 1
+        raise BadInput(f"{file}: no column {wanted!r}; there are: {', '.join(names)}")
+    return next((plain.index(name) for name in KNOWN[what] if name in plain), None)
+
+
+def _plain(name: str) -> str:
+    return name.strip().strip('"').lower().replace(" ", "_")

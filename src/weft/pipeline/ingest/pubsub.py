@@ -1,8 +1,8 @@
 """Traces of pub/sub systems: weft's own, and those of go-libp2p-pubsub's JSON tracer.
 
-The records go to the lake's `trace` as they are. Peers are users: whoever joined a topic at any
-time is a member of it, since the first time. Whoever leaves a topic that he never joined was a
-member before the trace began; nobody knows since when.
+The records go to the lake's `trace` as they are. Peers are users: a peer that joined a topic at any
+time is a member of it, since the first time. A peer that leaves a topic that it never joined was a
+member before the trace began; since when is unknown.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from weft.pipeline import tables
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.ingest.reading import Place, Reading
-from weft.pipeline.schemas import COUNTED, PAIR, REJECT, SMALL, selected
-from weft.pipeline.traces import read
+from weft.pipeline.ingest.records import COUNTED, PAIR, Place, Reading
+from weft.pipeline.schemas import REJECT, SMALL, selected
+from weft.pipeline.traces import source
 from weft.protocol.delivery import JOIN, LEAVE
 
 WEFT = "weft-trace"
@@ -36,25 +36,25 @@ class Trace(Reading):
         return ""
 
     def stage(self, place: Place) -> None:
-        tables.write(read.parsed(read.lines(place.spark, place.links)), place.folder)
+        tables.write(source.parsed(source.text_lines(place.spark, place.links)), place.folder)
 
     def counts(self, place: Place) -> DataFrame:
         return _staged(place).transform(counted)
 
     def pairs(self, place: Place) -> DataFrame:
-        return read.records(_staged(place)).transform(memberships)
+        return source.records(_staged(place)).transform(memberships)
 
     def rejects(self, place: Place) -> DataFrame:
-        bad = read.rejects(_staged(place), read.lines(place.spark, place.links))
+        bad = source.rejects(_staged(place), source.text_lines(place.spark, place.links))
         known = bad.withColumn("file", _number()).join(F.broadcast(place.files), "file")
         return selected(known.withColumn("file", F.col("path")), REJECT)
 
     def trace(self, place: Place) -> DataFrame | None:
-        return read.records(_staged(place)).transform(read.laid_out)
+        return source.records(_staged(place)).transform(source.laid_out)
 
 
 def _staged(place: Place) -> DataFrame:
-    return tables.read(place.spark, place.folder, read.PARSED)
+    return tables.read(place.spark, place.folder, source.PARSED)
 
 
 def _number() -> Column:
@@ -71,7 +71,7 @@ def counted(parsed: DataFrame) -> DataFrame:
 
 
 def memberships(trace: DataFrame) -> DataFrame:
-    """`TRACE` → `PAIR`: who was in which topic, and since when."""
+    """`TRACE` → `PAIR`: the topics that peers were in, and since when."""
     moves = trace.where(F.col("kind").isin(JOIN, LEAVE) & (F.col("topic") != ""))
     joined_ms = F.when(F.col("kind") == JOIN, F.expr(f"timestamp_ns div {_NS_PER_MS}"))
     members = moves.groupBy(F.col("peer").alias("user"), "topic").agg(

@@ -1,9 +1,10 @@
 """The forms in which SNAP (Stanford's collection of networks) publishes: edges and communities.
 
-An edge list has two numbers a line: who follows whom. A peer of a pub/sub system that follows
-somebody subscribes to what he publishes, so the second is the topic. Friendship, which is listed
-once for both, goes both ways on request. A community file (LiveJournal's is `com-lj.all.cmty.txt`)
-has the members of one community on each line and no name for it: file and line name it.
+An edge list has two numbers a line: the first follows the second. A peer of a pub/sub system that
+follows another subscribes to what that one publishes, so the second is the topic. Friendship, which
+is listed once for both, goes both ways on request. A community file (LiveJournal's is
+`com-lj.all.cmty.txt`) has the members of one community on each line and no name for it: file and
+line name it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from weft.pipeline.ingest import lines
+from weft.pipeline.ingest import records
 from weft.pipeline.ingest.files import Inspected
-from weft.pipeline.ingest.layout import unit_of
-from weft.pipeline.ingest.options import BadInput, Options
-from weft.pipeline.ingest.reading import Records
+from weft.pipeline.ingest.options import BadInput, Options, unit_of
 
 EDGES = "snap-edges"
 COMMUNITIES = "snap-communities"
@@ -27,7 +26,7 @@ _BLANKS = r"\s+"
 
 
 @dataclass(frozen=True)
-class Edges(Records):
+class Edges(records.Records):
     """Two names a line, and perhaps a time."""
 
     both_ways: bool
@@ -41,7 +40,7 @@ class Edges(Records):
         return ways if self.time is None else f"{ways}, time {self.time + 1} in {self.unit}"
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return lines.read(spark, links).transform(self.parsed)
+        return records.read_lines(spark, links).transform(self.parsed)
 
     def parsed(self, text: DataFrame) -> DataFrame:
         """`LINE` → `RECORD`."""
@@ -51,7 +50,7 @@ class Edges(Records):
         problem = F.when(~F.size(ends).between(2, 4), NOT_EDGE)
         ways = [(0, 1), (1, 0)] if self.both_ways else [(0, 1)]
         edges = [
-            lines.found(
+            records.found(
                 F.get(ends, F.lit(user)),
                 F.get(ends, F.lit(topic)),
                 time,
@@ -61,14 +60,14 @@ class Edges(Records):
             )
             for user, topic in ways
         ]
+        kept = F.array(*edges)
         if self.both_ways:  # one bad line is one bad row
-            kept = F.when(edges[0]["problem"].isNotNull(), F.array(edges[0]))
-            return lines.recorded(split, kept.otherwise(F.array(*edges)), skip=value.rlike(COMMENT))
-        return lines.recorded(split, F.array(*edges), skip=value.rlike(COMMENT))
+            kept = F.when(edges[0]["problem"].isNotNull(), F.array(edges[0])).otherwise(kept)
+        return records.recorded(split, kept, skip=value.rlike(COMMENT))
 
 
 @dataclass(frozen=True)
-class Communities(Records):
+class Communities(records.Records):
     """The members of one community a line."""
 
     format: str = COMMUNITIES
@@ -78,16 +77,16 @@ class Communities(Records):
         return ""
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return lines.read(spark, links).transform(self.parsed)
+        return records.read_lines(spark, links).transform(self.parsed)
 
     def parsed(self, text: DataFrame) -> DataFrame:
         """`LINE` → `RECORD`."""
         value = F.col("value")
         members = F.split(F.trim(value), _BLANKS)
-        found = F.transform(members, lambda user: lines.found(user, None, text=user))
-        bad = F.array(lines.found(F.lit(None), None, text=value, problem=F.lit(lines.NOT_TEXT)))
+        found = F.transform(members, lambda user: records.found(user, None, text=user))
+        bad = F.array(records.found(F.lit(None), None, text=value, problem=F.lit(records.NOT_TEXT)))
         entries = F.when(F.is_valid_utf8(value), found).otherwise(bad)
-        return lines.recorded(text, entries, skip=value.rlike(COMMENT))
+        return records.recorded(text, entries, skip=value.rlike(COMMENT))
 
 
 def plan_edges(file: Inspected, options: Options) -> Edges:

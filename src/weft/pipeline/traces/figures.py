@@ -1,4 +1,4 @@
-"""From pieces to tables: events, latencies, messages, peers, topics.
+"""From pieces to tables: events, latencies, messages, peers, topics; and one number for each.
 
 A *notification* is an event delivered to a peer, however often. Only deliveries of events whose
 publishing is in the trace can be judged; the others are counted (`without_publish`).
@@ -6,23 +6,79 @@ publishing is in the trace can be judged; the others are counted (`without_publi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.schemas import (
-    EVENT,
-    LATENCY,
-    MESSAGES,
-    PEER_LOAD,
-    TOPIC_LOAD,
-    selected,
-)
+from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, selected
 from weft.pipeline.traces.pieces import steps, subscribed
 from weft.protocol import delivery
-from weft.trace import CONTROL, CONTROL_KINDS, MAINTENANCE, PAYLOAD, PAYLOAD_KINDS
+from weft.rules.fairness import jain
+from weft.trace import CONTROL, CONTROL_KINDS, GROUPS, MAINTENANCE, PAYLOAD, PAYLOAD_KINDS
 
+# The figures.
+#
+# Events: how many were `subscribers` when it was published, how many of those it was `delivered`
+# to, to how many `others` (later subscribers), how many deliveries were one too many (`twice`).
+EVENT = columns(
+    message=TEXT,
+    topic=TEXT,
+    publisher=TEXT,
+    published_ns=WHOLE,
+    subscribers=WHOLE,
+    delivered=WHOLE,
+    others=WHOLE,
+    twice=WHOLE,
+    latency_ns_max=WHOLE,
+    hops_max=SMALL,
+)
+# Deliveries to others than the publisher, counted by hops and by time in bins of 1/128 of their
+# value; `latency_ns` is the upper end of the bin.
+LATENCY = columns(hops=SMALL, latency_ns=WHOLE, deliveries=WHOLE)
+# Messages by kind, `group` payload, control or maintenance.
+MESSAGES = columns(
+    group=TEXT,
+    rpc=TEXT,
+    sent=WHOLE,
+    bytes_sent=WHOLE,
+    received=WHOLE,
+    dropped=WHOLE,
+    per_notification=NUMBER,
+    bytes_per_notification=NUMBER,
+)
+# Peers: what each did, and how many links it had (`connections`: the mean over time).
+PEER_LOAD = columns(
+    peer=TEXT,
+    topics=WHOLE,
+    sent=WHOLE,
+    received=WHOLE,
+    payload_sent=WHOLE,
+    bytes_sent=WHOLE,
+    published=WHOLE,
+    deliveries=WHOLE,
+    duplicates=WHOLE,
+    parasites=WHOLE,
+    routed=WHOLE,
+    connections=NUMBER,
+    connections_max=WHOLE,
+    links=WHOLE,
+    topic_links=WHOLE,
+)
+TOPIC_LOAD = columns(
+    topic=TEXT,
+    subscribers=WHOLE,
+    events=WHOLE,
+    expected=WHOLE,
+    delivered=WHOLE,
+    ratio=NUMBER,
+    copies=WHOLE,
+    parasites=WHOLE,
+    routed=WHOLE,
+)
+# All of it in one number each.
+FIGURE = columns(figure=TEXT, value=NUMBER)
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
 
 
@@ -69,7 +125,7 @@ def events(publishes: DataFrame, changes: DataFrame) -> Callable[[DataFrame], Da
 
 def with_subscribers(changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
     """Publishes with how many were `subscribers` then: changes and publishes of a topic in the
-    order of time, and a sum that runs along. Nobody is looked at twice, however many events."""
+    order of time, and a sum that runs along. No peer is looked at twice, however many events."""
     times = changes.transform(steps).select(
         *("topic", "timestamp_ns", "step"), F.lit(False).alias("published")
     )
@@ -228,3 +284,210 @@ def _of(kind: str, name: str) -> Column:
     """How many records of a kind, as a column with a name."""
     mine = F.when(F.col("kind") == kind, F.col("messages"))
     return F.coalesce(F.sum(mine), F.lit(0)).alias(name)
+
+
+# --- all of it in one number each -----------------------------------------------------------------
+
+
+def overview(
+    *,
+    events: DataFrame,
+    latencies: DataFrame,
+    messages: DataFrame,
+    peers: DataFrame,
+    traffic: DataFrame,
+    receipts: DataFrame,
+    without_publish: DataFrame,
+) -> DataFrame:
+    """Every figure (FIGURE); null where the trace does not hold what it needs."""
+    parts = [
+        _of_events(events),
+        _of_latencies(latencies, "latency_ns", "latency_ms", 1e-6),
+        _of_latencies(latencies.where("hops is not null"), "hops", "hops", 1.0),
+        _of_messages(messages),
+        _of_traffic(traffic),
+        receipts.select(
+            _total("copies"), _total("parasites"), _total("routed").alias("parasites_routed")
+        ),
+        _of_peers(peers),
+        peers.transform(_shared("sent", "received")),
+        without_publish.toDF("without_publish"),
+    ]
+    wide = parts[0]
+    for part in parts[1:]:
+        wide = wide.crossJoin(F.broadcast(part))
+    remote, given = F.col("remote_deliveries"), F.col("notifications")
+    wide = wide.withColumns(
+        {
+            "delivery_ratio": _per("delivered", F.col("expected")),
+            "duplicates_per_delivery": _per("duplicates", given),
+            "copies_per_delivery": _per("copies", remote),
+            "parasites_per_delivery": _per("parasites", given),
+        }
+        | {f"{name}_per_notification": _per(name, given) for name in _PER_NOTIFICATION}
+    )
+    numbers = [F.col(name).cast("double").alias(name) for name in ORDER]
+    return selected(wide.select(*numbers).unpivot([], list(ORDER), "figure", "value"), FIGURE)
+
+
+_SENT = ("messages", *(f"messages_{group}" for group in GROUPS))
+_BYTES = ("bytes", *(f"bytes_{group}" for group in GROUPS))
+_PER_NOTIFICATION = (*_SENT, *_BYTES)
+_NAMES: Sequence[Sequence[str]] = (
+    ("peers", "events", "expected", "delivered", "delivery_ratio", "notifications", "others"),
+    ("twice", "without_publish", "remote_deliveries"),
+    ("messages", "bytes", "dropped", "duplicates", "copies"),
+    [f"{name}_per_notification" for name in _PER_NOTIFICATION],
+    ("duplicates_per_delivery", "copies_per_delivery"),
+    ("parasites", "parasites_per_delivery", "parasites_routed"),
+    [f"latency_ms_{name}" for name in QUANTILES],
+    [f"hops_{name}" for name in QUANTILES],
+    ("load_mean", "load_max", "load_jain", "load_gini"),
+    ("connections_mean", "connections_max", "links_mean", "links_max", "topic_links_mean"),
+)
+ORDER = tuple(name for names in _NAMES for name in names)
+"""The figures, in the order in which they are listed."""
+
+
+def _of_events(events: DataFrame) -> DataFrame:
+    return events.select(
+        F.count(F.lit(1)).alias("events"),
+        _total("subscribers").alias("expected"),
+        _total("delivered"),
+        _total("others"),
+        _total("twice"),
+        (_total("delivered") + _total("others")).alias("notifications"),
+    )
+
+
+def _of_latencies(latencies: DataFrame, value: str, name: str, unit: float) -> DataFrame:
+    """Quantiles: the smallest value that a share of all does not exceed."""
+    counted = latencies.groupBy(value).agg(F.sum("deliveries").alias("deliveries"))
+    below = F.sum("deliveries").over(Window.orderBy(value))
+    total = F.sum("deliveries").over(Window.partitionBy())
+    ranked = counted.select(value, "deliveries", below.alias("below"), total.alias("total"))
+
+    def quantile(share: float) -> Column:
+        enough = F.col("below") >= F.ceil(F.col("total") * share)
+        return F.min(F.when(enough, F.col(value))) * unit
+
+    found = [quantile(share).alias(f"{name}_{label}") for label, share in QUANTILES.items()]
+    remote = [_total("deliveries").alias("remote_deliveries")] if name != "hops" else []
+    return ranked.select(*found, *remote)
+
+
+def _of_messages(messages: DataFrame) -> DataFrame:
+    def of(group: str, name: str) -> Column:
+        return F.sum(F.when(F.col("group") == group, F.col(name)))
+
+    return messages.select(
+        _total("sent").alias("messages"),
+        F.sum("bytes_sent").alias("bytes"),
+        _total("dropped"),
+        *(F.coalesce(of(group, "sent"), F.lit(0)).alias(f"messages_{group}") for group in GROUPS),
+        *(of(group, "bytes_sent").alias(f"bytes_{group}") for group in GROUPS),
+    )
+
+
+def _of_traffic(traffic: DataFrame) -> DataFrame:
+    duplicate = F.col("kind") == delivery.DUPLICATE_MESSAGE
+    number = F.coalesce(F.sum(F.when(duplicate, F.col("messages"))), F.lit(0))
+    return traffic.select(number.alias("duplicates"))
+
+
+def _of_peers(peers: DataFrame) -> DataFrame:
+    return peers.select(
+        F.count(F.lit(1)).alias("peers"),
+        F.avg("connections").alias("connections_mean"),
+        F.max("connections_max").alias("connections_max"),
+        F.avg("links").alias("links_mean"),
+        F.max("links").alias("links_max"),
+        F.avg("topic_links").alias("topic_links_mean"),
+    )
+
+
+def _shared(*names: str) -> Callable[[DataFrame], DataFrame]:
+    """How evenly the sum of some columns is spread over rows: Jain's index and Gini's."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        total = sum((F.col(name) for name in names), F.lit(0)).cast("double")
+        ordered = frame.select(total.alias("x")).withColumn(
+            "place", F.row_number().over(Window.orderBy("x"))
+        )
+        number, whole = F.count(F.lit(1)), F.nullif(F.sum("x"), F.lit(0.0))
+        gini = 2 * F.sum(F.col("place") * F.col("x")) / (number * whole) - (number + 1) / number
+        return ordered.select(
+            F.avg("x").alias("load_mean"),
+            F.max("x").alias("load_max"),
+            jain(whole, F.sum(F.col("x") * F.col("x")), number).alias("load_jain"),
+            gini.alias("load_gini"),
+        )
+
+    return transform
+
+
+def _total(name: str) -> Column:
+    return F.coalesce(F.sum(name), F.lit(0)).alias(name)
+
+
+def _per(name: str, whole: Column) -> Column:
+    return F.col(name) / F.nullif(whole, F.lit(0))
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def said(figures: Mapping[str, float | None]) -> list[str]:
+    """The figures in a few lines."""
+
+    def number(name: str, unit: str = "") -> str:
+        value = figures[name]
+        if value is None:
+            return "unknown"
+        return (f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.4g}") + unit
+
+    def by_group(name: str) -> str:
+        parts = [f"{group} {number(f'{name}_{group}_per_notification')}" for group in GROUPS]
+        return f"{number(f'{name}_per_notification')} ({', '.join(parts)})"
+
+    def quantiles(name: str, unit: str) -> str:
+        return ", ".join(f"{label} {number(f'{name}_{label}', unit)}" for label in QUANTILES)
+
+    ratio = figures["delivery_ratio"]
+    lines = [
+        ("peers, events", f"{number('peers')}, {number('events')}"),
+        (
+            "delivery ratio",
+            f"{'unknown' if ratio is None else f'{ratio:.6g}'} "
+            f"({number('delivered')} of {number('expected')} expected, {number('twice')} twice, "
+            f"{number('others')} to later subscribers)",
+        ),
+        ("messages per notification", by_group("messages")),
+        ("bytes per notification", by_group("bytes")),
+        (
+            "per delivery",
+            f"{number('duplicates_per_delivery')} duplicates, "
+            f"{number('copies_per_delivery')} copies",
+        ),
+        (
+            "parasite messages",
+            f"{number('parasites')} (and {number('parasites_routed')} routed to an access point "
+            "that was none any more)",
+        ),
+        ("latency", quantiles("latency_ms", " ms")),
+        ("hops", quantiles("hops", "")),
+        (
+            "load per peer",
+            f"{number('load_mean')} messages, at most {number('load_max')}; "
+            f"Jain {number('load_jain')}, Gini {number('load_gini')}",
+        ),
+        (
+            "links per peer",
+            f"{number('links_mean')} that brought events (by topic {number('topic_links_mean')}), "
+            f"{number('connections_mean')} connections, at most {number('connections_max')}",
+        ),
+    ]
+    if figures["without_publish"]:
+        lines.append(("of unknown events", f"{number('without_publish')} deliveries"))
+    width = max(len(name) for name, _ in lines)
+    return [f"{name:<{width}}  {text}" for name, text in lines]

@@ -1,6 +1,6 @@
 """From a trace to its tables: read it, add it up, make the tables.
 
-The trace is read once, by tasks that write what their parts of it add up to (`parts`). The merged
+The trace is read once, by tasks that write what their parts of it add up to (`pieces`). The merged
 pieces are written too: they are small, and Spark then knows how small, which is how it chooses its
 joins.
 """
@@ -19,30 +19,30 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from weft.pipeline import tables
-from weft.pipeline.schemas import (
+from weft.pipeline.schemas import REJECT, WHOLE, columns
+from weft.pipeline.session import for_small_tables
+from weft.pipeline.traces import figures, pieces
+from weft.pipeline.traces.figures import (
+    EVENT,
+    FIGURE,
+    LATENCY,
+    MESSAGES,
+    PEER_LOAD,
+    TOPIC_LOAD,
+    overview,
+)
+from weft.pipeline.traces.pieces import (
     BAD_LINE,
     CHANGE,
     CONNECTION,
     COPIES,
     DELIVERY,
-    EVENT,
-    FIGURE,
-    LATENCY,
-    MESSAGES,
     PART_LINES,
-    PEER_LOAD,
     PUBLISH,
     RECEIPT_PIECE,
-    REJECT,
-    TOPIC_LOAD,
     TRAFFIC,
     TRAFFIC_PART,
-    WHOLE,
-    columns,
 )
-from weft.pipeline.session import for_small_tables
-from weft.pipeline.traces import figures, parts, pieces
-from weft.pipeline.traces.overview import overview
 from weft.pipeline.traces.source import BadTrace, Source
 
 TABLES: Mapping[str, StructType] = {
@@ -67,7 +67,7 @@ WEIGHTS = (10.0, *(1.0 for _ in range(2 + len(TABLES))))
 STEPS = len(WEIGHTS)
 FRESH = "fresh"
 """Where tasks put what they add up, within the folder of the pieces."""
-# Of events whose pieces are gone (`follow`): what is known for good.
+# Of events whose pieces are gone (`follower`): what is known for good.
 COUNT = columns(number=WHOLE)
 SETTLED_EVENTS, SETTLED_LATENCIES, SETTLED_MISSING = (
     "settled_events",
@@ -77,7 +77,7 @@ SETTLED_EVENTS, SETTLED_LATENCIES, SETTLED_MISSING = (
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """The default of `done`."""
 
 
 def measure(
@@ -89,20 +89,20 @@ def measure(
     with TemporaryDirectory(prefix=".trace-", dir=out) as aside:
         folder = Path(aside)
         try:
-            found = parts.shared_out(spark, parts.parts_of(source))
-            parts.add_up(found, folder / FRESH)
+            found = pieces.shared_out(spark, pieces.parts_of(source))
+            pieces.add_up(found, folder / FRESH)
             done()
             gather(spark, folder, done)
-        except (PySparkException, Py4JJavaError, parts.Unreadable) as error:
+        except (PySparkException, Py4JJavaError, pieces.Unreadable) as error:
             raise BadTrace(_explained(error)) from error
-        lines = tables.read(spark, folder / FRESH / parts.LINES, PART_LINES)
-        bad = tables.read(spark, folder / FRESH / parts.BAD, BAD_LINE)
-        return write_tables(spark, folder, bad.transform(parts.rejects(lines)), out, done)
+        lines = tables.read(spark, folder / FRESH / pieces.LINES, PART_LINES)
+        bad = tables.read(spark, folder / FRESH / pieces.BAD, BAD_LINE)
+        return write_tables(spark, folder, bad.transform(pieces.rejects(lines)), out, done)
 
 
 def _explained(error: Exception) -> str:
     """The line that names the file and what is wrong with it."""
-    found = re.findall(rf"{parts.Unreadable.__name__}: (.+)", f"{type(error).__name__}: {error}")
+    found = re.findall(rf"{pieces.Unreadable.__name__}: (.+)", f"{type(error).__name__}: {error}")
     return f"the trace cannot be read: {found[-1] if found else str(error).splitlines()[0]}"
 
 

@@ -8,23 +8,26 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 from trace_kit import S, frame
 
-from weft.pipeline.schemas import (
-    CHANGE,
-    CONNECTION,
-    DELIVERY,
+from weft.pipeline.schemas import WHOLE, columns
+from weft.pipeline.traces import figures, pieces
+from weft.pipeline.traces.figures import (
     EVENT,
     LATENCY,
     MESSAGES,
+    ORDER,
     PEER_LOAD,
+    TOPIC_LOAD,
+    overview,
+    said,
+)
+from weft.pipeline.traces.pieces import (
+    CHANGE,
+    CONNECTION,
+    DELIVERY,
     PUBLISH,
     RECEIPT_PIECE,
-    TOPIC_LOAD,
     TRAFFIC,
-    WHOLE,
-    columns,
 )
-from weft.pipeline.traces import figures, pieces
-from weft.pipeline.traces.overview import ORDER, overview, said
 
 Tables = dict[str, DataFrame]
 
@@ -42,7 +45,7 @@ def test_bins_of_latency_hold_eight_bits(spark: SparkSession) -> None:
     assert {row.value: row.end for row in found} == {value: bin_end(value) for value in values}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tables(spark: SparkSession) -> Tables:
     """Peers a, b, c, d; m1 by a, subscribed; m2 by d, from outside; m3 to nobody."""
     changes = frame(

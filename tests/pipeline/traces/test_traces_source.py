@@ -1,21 +1,62 @@
-"""Lines of weft's traces and of go-libp2p-pubsub's, good and bad, in the common shape."""
+"""Where a trace is looked for.
+
+Lines of weft's traces and of go-libp2p-pubsub's, good and bad, in the common shape."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from weft.pipeline.schemas import TRACE
-from weft.pipeline.traces import lines
+from weft.pipeline.traces import source
+from weft.pipeline.traces.source import NoTrace, find
+
+
+def made(folder: Path, *names: str) -> list[Path]:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    return [folder / name for name in names]
+
+
+def test_a_folder_its_trace_folder_or_files(tmp_path: Path) -> None:
+    wanted = made(tmp_path / "demo" / "trace", "a.jsonl", "b.jsonl.gz")
+    made(tmp_path / "demo", "summary.json", "tables/peers/part-0.parquet", "trace/.hidden.jsonl")
+    assert find([tmp_path / "demo"]).paths == tuple(wanted)
+    assert find([tmp_path / "demo" / "trace"]).paths == tuple(wanted)
+    assert find(wanted[:1]).paths == tuple(wanted[:1])
+    assert not find(wanted).parquet
+
+
+def test_a_lake(tmp_path: Path) -> None:
+    wanted = made(tmp_path / "trace", "part-1.parquet", "more/part-2.parquet")
+    made(tmp_path, "memberships/part-0.parquet")
+    found = find([tmp_path])
+    assert found.parquet and set(found.paths) == set(wanted)
+    assert found.size == 2
+
+
+@pytest.mark.parametrize("name", ["missing", "notes.txt", "empty"])
+def test_what_is_no_trace_is_said(name: str, tmp_path: Path) -> None:
+    made(tmp_path, "notes.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoTrace, match=name):
+        find([tmp_path / name])
+
+
+def test_two_forms_at_once_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoTrace, match="one or the other"):
+        find(made(tmp_path, "a.jsonl", "b.parquet"))
 
 
 def rows(*texts: str) -> list[dict[str, Any]]:
     """What lines say, without what they do not say."""
     return [
         {name: value for name, value in zip(TRACE.names, row, strict=True) if value is not None}
-        for row in zip(*lines.parse(texts).columns, strict=True)
+        for row in zip(*source.parse(texts).columns, strict=True)
     ]
 
 
@@ -169,17 +210,17 @@ def test_what_an_rpc_of_gossipsub_holds_names_its_kind(meta: dict[str, Any], kin
         ('{"type": "JOIN", "peerID": "A", "timest', "Input data was truncated"),
         ("[1, 2]", "Expected `object`, got `array`"),
         ('{"peerID": "A", "timestamp": 1}', "Object missing required field `type`"),
-        ('{"type": 99, "peerID": "A", "timestamp": 1}', lines.NO_TYPE),
+        ('{"type": 99, "peerID": "A", "timestamp": 1}', source.NO_TYPE),
         ('{"type": "JOIN", "timestamp": 1}', "Object missing required field `peerID`"),
         ('{"type": "JOIN", "peerID": "A"}', "Object missing required field `timestamp`"),
-        ('{"type": "JOIN", "peerID": "A", "timestamp": 1}', lines.NO_FIELDS),
-        ('{"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {}}', lines.NO_TOPIC),
-        (weft("DELIVER_MESSAGE", "deliverMessage", topic="/t"), lines.NO_MESSAGE),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1}', source.NO_FIELDS),
+        ('{"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {}}', source.NO_TOPIC),
+        (weft("DELIVER_MESSAGE", "deliverMessage", topic="/t"), source.NO_MESSAGE),
         (weft("DELIVER_MESSAGE", "deliverMessage", messageID="m", hops=1 << 40), "Expected `int`"),
     ],
 )
 def test_bad_lines_say_what_is_wrong(text: str, problem: str) -> None:
-    parsed = lines.parse([text])
+    parsed = source.parse([text])
     [(place, said, why)] = parsed.bad
     assert (place, said) == (0, text)
     assert why.startswith(problem)
@@ -188,6 +229,6 @@ def test_bad_lines_say_what_is_wrong(text: str, problem: str) -> None:
 
 def test_empty_lines_are_no_lines_and_places_are_kept() -> None:
     good = weft("JOIN", "join", topic="/t")
-    parsed = lines.parse(["", good, "  ", "bad", good])
+    parsed = source.parse(["", good, "  ", "bad", good])
     assert parsed.places == [1, 4]
     assert [(place, text) for place, text, _ in parsed.bad] == [(3, "bad")]

@@ -18,10 +18,10 @@ from weft.engine.tera.world import Settings as EngineSettings
 from weft.engine.tera.world import build
 from weft.ids import peer_text
 from weft.pipeline import tables
-from weft.pipeline.schemas import TRACE, TRACE_LINE
-from weft.pipeline.traces import read
+from weft.pipeline.schemas import TRACE
+from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import TABLES, measure
-from weft.pipeline.traces.source import BadTrace, find
+from weft.pipeline.traces.source import TRACE_LINE, BadTrace, find
 from weft.sim.scenario import Scenario, Settings, count
 from weft.trace import Writer
 
@@ -32,7 +32,7 @@ def test_rejects_have_file_and_line(spark: SparkSession, tmp_path: Path) -> None
     plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
     plain.write_text("\n".join([GOOD, "oops", "", GOOD, "{}", "oops"]) + "\n")
     packed.write_bytes(gzip.compress((f"{GOOD}\n" * 5 + "no\n").encode()))
-    text = read.lines(spark, [plain, packed])
+    text = read.text_lines(spark, [plain, packed])
     tables.write(text.transform(read.parsed), tmp_path / "lines")
     rows = tables.read(spark, tmp_path / "lines", TRACE_LINE)
     assert read.records(rows).count() == 7
@@ -121,7 +121,7 @@ def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path
     assert found["duplicates"] == counts.dissemination - (events.flood.notified - started)
     assert found["parasites"] == found["parasites_routed"] == 0
 
-    rows = read.records(read.parsed(read.lines(spark, [tmp_path / "engine.jsonl"])))
+    rows = read.records(read.parsed(read.text_lines(spark, [tmp_path / "engine.jsonl"])))
     tables.write(rows, tmp_path / "lake" / "trace")
     source = find([tmp_path / "lake"])
     assert source.parquet

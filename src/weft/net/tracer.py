@@ -1,4 +1,4 @@
-"""The driver's part of the trace: what was sent, received and dropped, and who is connected.
+"""The driver's part of the trace: what was sent, received and dropped, and the connections.
 
 Exists only while tracing is on, so that the hot path asks one question.
 """

@@ -1,0 +1,100 @@
+"""Names become numbers, pairs of names memberships.
+
+Numbers are 0, 1, 2 …, in an order that depends on the names alone. New names go on where the lake's
+end, shorter ones first, then by their bytes; so names that are numbers keep their order, and 0 to
+n − 1 keep their values. What a name got it keeps.
+
+The order is made by Spark's distributed sort. Each name then keeps its place (which part of the
+sorted table, and where in it); the parts are counted, which is a small table, and that makes the
+numbers. Places must be written down between the two, because a sort that is run again may cut its
+parts elsewhere.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from weft.pipeline.ingest.records import PAIR
+from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
+from weft.pipeline.transforms import Transform
+
+# Names in order: `place` is the number of a part of the table, times 2³³, plus the place in it.
+NAME = columns(name=TEXT)
+PLACED = columns(name=TEXT, place=WHOLE)
+NUMBERED = columns(id=WHOLE, name=TEXT)
+PART_BITS = 33
+"""Where Spark's `monotonically_increasing_id` puts the part's number."""
+
+
+def unknown(known: DataFrame) -> Transform:
+    """`NAME`, perhaps repeated → `NAME`: once each, without those that are known."""
+
+    def transform(names: DataFrame) -> DataFrame:
+        return selected(names.distinct().join(known.select("name"), "name", "left_anti"), NAME)
+
+    return transform
+
+
+def placed(names: DataFrame) -> DataFrame:
+    """`NAME` → `PLACED`, in order."""
+    ordered = names.orderBy(F.length("name"), "name")
+    return selected(ordered.withColumn("place", F.monotonically_increasing_id()), PLACED)
+
+
+def numbered(first: int) -> Transform:
+    """`PLACED` → `NUMBERED`, from this number on."""
+
+    def transform(names: DataFrame) -> DataFrame:
+        part = F.shiftrightunsigned("place", PART_BITS)
+        parts = names.groupBy(part.alias("part")).agg(F.count("*").alias("names"))
+        earlier = Window.orderBy("part").rowsBetween(Window.unboundedPreceding, -1)
+        before = F.coalesce(F.sum("names").over(earlier), F.lit(0))
+        starts = parts.select("part", (before + first).alias("start"))
+        within = F.col("place").bitwiseAND(F.lit((1 << PART_BITS) - 1))
+        known = names.withColumn("part", part).join(F.broadcast(starts), "part")
+        return selected(known.withColumn("id", F.col("start") + within), NUMBERED)
+
+    return transform
+
+
+# --- pairs become memberships ---------------------------------------------------------------------
+
+
+def prefixed(user: str, topic: str) -> Transform:
+    """`PAIR` → `PAIR`, with something put before the names."""
+
+    def transform(pairs: DataFrame) -> DataFrame:
+        longer = pairs.withColumns(
+            {
+                "user": F.concat(F.lit(user), F.col("user")),
+                "topic": F.concat(F.lit(topic), F.col("topic")),
+            }
+        )
+        return selected(longer, PAIR)
+
+    return transform
+
+
+def interned(users: DataFrame, topics: DataFrame) -> Transform:
+    """`PAIR` → `MEMBERSHIP`, by the dictionaries `USER` and `TOPIC`."""
+
+    def transform(pairs: DataFrame) -> DataFrame:
+        by_name = pairs.withColumnsRenamed({"user": "user_name", "topic": "topic_name"})
+        numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
+            topics.withColumnRenamed("name", "topic_name"), "topic_name"
+        )
+        return selected(numbers, MEMBERSHIP)
+
+    return transform
+
+
+def merged(known: DataFrame) -> Transform:
+    """`MEMBERSHIP` with what is known already: once each, with the earliest time."""
+
+    def transform(new: DataFrame) -> DataFrame:
+        both = new.unionByName(known)
+        earliest = both.groupBy("user", "topic").agg(F.min("time_ms").alias("time_ms"))
+        return selected(earliest, MEMBERSHIP)
+
+    return transform

@@ -1,0 +1,168 @@
+"""MediaWiki's publications: XML dumps and the history table. A page is a topic, and an editor is
+subscribed to it since the first edit.
+
+*XML dumps* are stub-meta-history, pages-articles, full history. Spark's own XML reader cuts a dump
+into pages; a page's revisions say which editor and when. An editor that is not logged in is known
+by address. An editor whose name was deleted is unknown: such revisions are rejected. A record is a
+page, so the `line` of a rejected row is the number of the page in the file; its text names the page
+and the revision. A dump that was cut off is known by its missing end, because the reader would only
+miss the last page. One file is one task, as dumps come in many files; a page is held in memory with
+all its revisions, so for whole histories prefer the stub dumps, which hold no text.
+
+*MediaWiki history* is Wikimedia's table of all edits, moves, deletions, as lines of 70 columns.
+Only edits count (`revision`, `create`); the rest is passed over. The table names pages without
+their namespace's name, so a page outside the articles is called by its number: `1:Earth` is the
+talk page of `Earth`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
+from weft.pipeline.ingest import records
+from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.options import BadInput, Options
+from weft.pipeline.ingest.records import RECORD
+from weft.pipeline.schemas import TEXT, columns, selected
+
+XML = "mediawiki-xml"
+ROOT = "<mediawiki"
+END = b"</mediawiki>"
+DELETED = "the contributor is deleted"
+NOT_XML = "the page is not well-formed XML"
+_BAD = "_not_xml"
+
+_CONTRIBUTOR = columns(username=TEXT, ip=TEXT, _deleted=TEXT)
+_REVISION = columns(id=TEXT, timestamp=TEXT, contributor=_CONTRIBUTOR)
+_PAGE = columns(title=TEXT, revision=ArrayType(_REVISION), **{_BAD: TEXT})
+
+HISTORY = "mediawiki-history"
+WIDTH = 70
+ENTITIES = ("revision", "page", "user")
+NOT_HISTORY = f"not {WIDTH} columns"
+
+# Places in the table, from 0.
+ENTITY, EVENT, TIME = 1, 2, 3
+USER_THEN, USER_NOW = 6, 7
+TITLE_THEN, TITLE_NOW = 24, 25
+NAMESPACE_THEN, NAMESPACE_NOW = 26, 28
+
+
+# --- XML dumps ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dump(records.Records):
+    """Pages with revisions."""
+
+    harmless: ClassVar[tuple[str, ...]] = (DELETED,)
+
+    format: str = XML
+
+    @property
+    def described(self) -> str:
+        return ""
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        reader = spark.read.format("xml").schema(_PAGE)
+        reader = reader.options(rowTag="page", columnNameOfCorruptRecord=_BAD)
+        placed = reader.load(list(links)).select(
+            "*",
+            records.file_number().alias("file"),
+            F.lit(0).alias("block"),
+            F.monotonically_increasing_id().alias("position"),
+        )
+        return placed.transform(parsed_pages)
+
+
+def parsed_pages(pages: DataFrame) -> DataFrame:
+    """Pages, with `file`, `block` and `position` → `RECORD`."""
+    revisions = F.transform("revision", lambda revision: _found(F.col("title"), revision))
+    bad = F.col(_BAD)
+    broken = records.found(F.lit(None), F.lit(None), text=bad, problem=F.lit(NOT_XML))
+    nothing = F.array().cast(RECORD["found"].dataType)
+    entries = F.when(bad.isNotNull(), F.array(broken)).otherwise(F.coalesce(revisions, nothing))
+    return selected(pages.withColumn("found", entries), RECORD)
+
+
+def _found(title: Column, revision: Column) -> Column:
+    contributor = revision["contributor"]
+    return records.found(
+        F.coalesce(contributor["username"], contributor["ip"]),
+        title,
+        revision["timestamp"],
+        text=F.concat(
+            F.lit("page "),
+            F.coalesce(title, F.lit("without title")),
+            F.coalesce(F.concat(F.lit(", revision "), revision["id"]), F.lit("")),
+        ),
+        problem=F.when(contributor["_deleted"].isNotNull(), DELETED),
+    )
+
+
+def plan_dump(file: Inspected, options: Options) -> Dump:
+    """How to read a dump, if it is one and whole."""
+    if not any(ROOT in line for line in file.lines[:50]):
+        raise BadInput(f"{file.path}: not a MediaWiki dump: it begins with {file.beginning}")
+    if END not in file.tail:
+        raise BadInput(f"{file.path}: cut off: the dump does not end with {END.decode()}")
+    return Dump()
+
+
+# --- history tables -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class History(records.Records):
+    """Edits among other events."""
+
+    format: str = HISTORY
+
+    @property
+    def described(self) -> str:
+        return ""
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        return records.read_lines(spark, links).transform(parsed_history)
+
+
+def parsed_history(text: DataFrame) -> DataFrame:
+    """`LINE` → `RECORD`."""
+    value, cells = F.col("value"), F.col("cells")
+    split = text.withColumn("cells", F.split(value, "\t", -1))
+    title = F.replace(_either(cells, TITLE_NOW, TITLE_THEN), F.lit("_"), F.lit(" "))
+    space = F.coalesce(_either(cells, NAMESPACE_NOW, NAMESPACE_THEN), F.lit("0"))
+    entry = records.found(
+        _either(cells, USER_NOW, USER_THEN),
+        F.when(space == "0", title).otherwise(F.concat(space, F.lit(":"), title)),
+        _cell(cells, TIME),
+        text=value,
+        problem=F.when(F.size(cells) < WIDTH, NOT_HISTORY),
+    )
+    other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
+    edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
+    return records.recorded(split, F.array(entry), skip=F.coalesce(other & ~edit, F.lit(False)))
+
+
+def _cell(cells: Column, place: int) -> Column:
+    return F.nullif(F.get(cells, F.lit(place)), F.lit(""))
+
+
+def _either(cells: Column, now: int, then: int) -> Column:
+    """A name as it is now; as it was at the time, if there is none now."""
+    return F.coalesce(_cell(cells, now), _cell(cells, then))
+
+
+def plan_history(file: Inspected, options: Options) -> History:
+    """How to read a file, if it is one."""
+    if not file.lines or len(file.lines[0].split("\t")) < WIDTH:
+        raise BadInput(
+            f"{file.path}: not MediaWiki history, which has {WIDTH} columns: "
+            f"it begins with {file.beginning}"
+        )
+    return History()

@@ -1,5 +1,0 @@
-"""The shared Spark session."""
-
-from spark_fixture import spark
-
-__all__ = ["spark"]

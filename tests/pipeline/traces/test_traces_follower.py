@@ -1,0 +1,162 @@
+"""Files that grow: spans of whole lines, each line in one of them, whatever the cuts.
+
+Following a trace that grows, with real processes: a follower is killed, another goes on, and the
+tables end equal to those of the trace at rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from weft.pipeline import resources, tables
+from weft.pipeline.traces import follower
+from weft.pipeline.traces.follower import FOLDER, Reader, Shrunk, last_line_end
+from weft.pipeline.traces.measure import TABLES, measure
+from weft.pipeline.traces.pieces import Part, texts_of
+from weft.pipeline.traces.source import find
+from weft.sim.scenario import Settings, run
+from weft.trace import Writer
+
+
+def lines_of(part: Part) -> list[str]:
+    return [line for some in texts_of(part) for line in some]
+
+
+def test_only_whole_lines_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("one\ntwo\nthr")
+    reader = Reader(tmp_path, (".jsonl",))
+    first = reader.latestOffset({}, None)
+    assert first == {str(path): 8}
+    assert reader.latestOffset(first, None) == first
+    path.write_text("one\ntwo\nthree\n")
+    other = tmp_path / "b.jsonl"
+    other.write_text("four\n")
+    second = reader.latestOffset(first, None)
+    assert second == {str(path): 14, str(other): 5}
+    spans = reader.partitions(first, second)
+    assert [line for span in spans for line in lines_of(span.part)] == ["three", "four"]
+
+
+def test_much_is_read_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "BATCH_BYTES_MAX", 10)
+    (tmp_path / "a.jsonl").write_text("x" * 30 + "\n" + "short\n" * 3)
+    (tmp_path / "b.jsonl").write_text("late\n")
+    reader = Reader(tmp_path, (".jsonl",))
+    offset: dict[str, int] = {}
+    steps = []
+    while (further := reader.latestOffset(offset, None)) != offset:
+        spans = reader.partitions(offset, further)
+        steps.append([line for span in spans for line in lines_of(span.part)])
+        offset = further
+    # A line longer than a step is read nevertheless, and no file waits for another.
+    assert steps[0] == ["x" * 30, "late"]
+    assert sorted(line for step in steps for line in step) == ["late", *["short"] * 3, "x" * 30]
+    assert len(steps) > 1
+
+
+def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("one\n")
+    with pytest.raises(Shrunk, match="only grow"):
+        last_line_end(path, 8, 100)
+
+
+@given(st.lists(st.text("ab é\r", max_size=5), min_size=1, max_size=12), st.data())
+def test_every_line_is_in_exactly_one_span(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("span") / "a.jsonl"
+    content = "".join(f"{text}\n" for text in texts).encode()
+    path.write_bytes(content)
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(content) - 1)), max_size=4))
+    edges = [0, *sorted(cut for cut in cuts if cut < len(content)), len(content)]
+    found = [
+        line for start, end in pairwise(edges) for line in lines_of(Part(str(path), start, end))
+    ]
+    assert found == texts
+
+
+PATIENCE_S = 900.0
+DELAY_S = 100.0  # of a run's virtual time: events are settled while it is followed
+
+
+def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
+    done = resources.wait_until(lambda: holds() or follower.poll() is not None, PATIENCE_S)
+    assert done, "waited in vain"
+    assert follower.poll() is None, "the follower ended"
+
+
+def started_follower(trace: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "weft.cli.main", "trace", "measure", str(trace), "--follow"]
+    command += ["--out", str(out), "--every", "0.2", "--delay", str(DELAY_S), "--json", *more]
+    source = Path(__file__).resolve().parents[3] / "src"
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    with (out.parent / "follower.log").open("ab") as log:
+        return subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def sorted_rows(folder: Path) -> dict[str, list[str]]:
+    return {
+        name: sorted(json.dumps(row, sort_keys=True) for row in tables.read_small(folder / name))
+        for name in TABLES
+    }
+
+
+def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jsonl"
+    with whole.open("wb") as file:
+        run(Settings(seed=3, peers=12, topics=4, events=60), Writer(file))
+    lines = whole.read_bytes().splitlines(keepends=True)
+    lines.insert(len(lines) // 3, b'{"type": "JOIN"\n')
+    whole_bytes = b"".join(lines)
+    growing = tmp_path / "trace"
+    growing.mkdir()
+    out = tmp_path / "out"
+    states = out / FOLDER / "state"
+
+    def grow(first: float, last: float) -> None:
+        """Add some of the trace, wherever in a line that ends."""
+        part = whole_bytes[int(first * len(whole_bytes)) : int(last * len(whole_bytes))]
+        with (growing / "all.jsonl").open("ab") as file:
+            file.write(part)
+
+    grow(0, 0.4)
+    first = started_follower(growing, out)
+    try:
+        waited((states / "0").exists, first)
+        grow(0.4, 0.7)
+        waited(lambda: any(states.glob(".1")) or (states / "1").exists(), first)
+    finally:  # in the middle of the second batch
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    grow(0.7, 1)
+    second = started_follower(growing, out, "--idle", "3")
+    try:
+        assert second.wait(PATIENCE_S) == 0, (tmp_path / "follower.log").read_text()
+    finally:
+        if second.poll() is None:
+            os.killpg(second.pid, signal.SIGKILL)
+            second.wait()
+
+    measure(spark, find([growing / "all.jsonl"]), tmp_path / "batch")
+    followed, at_rest = sorted_rows(out), sorted_rows(tmp_path / "batch")
+    assert followed == at_rest
+    assert len(at_rest["rejects"]) == 1 and len(at_rest["events"]) > 20
+    [kept] = [folder for folder in states.iterdir() if not folder.name.startswith(".")]
+    settled = tables.read_small(kept / "settled_events")
+    opened = tables.read_small(kept / "publishes")
+    assert settled and len(settled) + len(opened) == len(at_rest["events"])
