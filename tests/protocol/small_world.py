@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.ids import Topic
 from weft.protocol.config import Config
+from weft.protocol.peer import Peer
 from weft.sim.builder import OneTopic
 from weft.sim.network import Conditions
 from weft.sim.world import Observer
@@ -32,6 +33,12 @@ class SmallWorld(OneTopic):
         for _ in range(peers):
             self.enter([0])
         self.run(settle_ms)
+
+    def peer(self, number: int) -> Peer:
+        """The machine of a peer that is up."""
+        machine = self.nodes[number].machine
+        assert isinstance(machine, Peer)
+        return machine
 
     def publish(self, *numbers: int, payload: bytes = b"event", every_ms: int = 50) -> None:
         super().publish(*numbers, payload=payload, every_ms=every_ms)

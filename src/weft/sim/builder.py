@@ -104,12 +104,6 @@ class SimNet:
         numbers = range(len(self.nodes)) if among is None else among
         return [number for number in numbers if self.nodes[number].machine is not None]
 
-    def peer(self, number: int) -> Peer:
-        """The machine of a peer that is up."""
-        machine = self.nodes[number].machine
-        assert isinstance(machine, Peer)
-        return machine
-
     def peers(self) -> Iterator[Peer]:
         """The machines of all peers that are up."""
         return (node.machine for node in self.nodes if isinstance(node.machine, Peer))

@@ -236,9 +236,6 @@ class World:
     def collect(self, node: Node) -> None:
         self._command(node, seam.Collect())
 
-    def join(self, node: Node, contacts: Sequence[Contact]) -> None:
-        self._command(node, seam.Join(tuple(contacts)))
-
     def ask(self, node: Node, make: Callable[[int], seam.Command]) -> int:
         """Any other command, made for its token; its answer comes into the record."""
         token = self._next_token()

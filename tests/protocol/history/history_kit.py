@@ -7,6 +7,7 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.config import History as Settings
 from weft.protocol.history.history import History
+from weft.protocol.peer import Peer
 from weft.sim.builder import OneTopic
 from weft.sim.network import Conditions, Latency
 
@@ -37,6 +38,12 @@ class Town(OneTopic):
         for _ in range(peers):
             self.enter([0])
         self.run(15_000)
+
+    def peer(self, number: int) -> Peer:
+        """The machine of a peer that is up."""
+        machine = self.nodes[number].machine
+        assert isinstance(machine, Peer)
+        return machine
 
     def publish(self, *numbers: int, every_ms: int = 50, payload: bytes = b"event") -> None:
         """One event of each named peer, one after another."""

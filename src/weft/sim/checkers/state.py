@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from weft.ids import PeerId, Topic, peer_number
+from weft.ids import PeerId, Topic
 from weft.protocol.config import Config
 from weft.protocol.history.reader import Reader
 from weft.protocol.peer import Peer
@@ -64,13 +64,13 @@ class PeerState:
 def states_of(world: World) -> dict[int, PeerState]:
     """Snapshots of all peers that are up, by index."""
     return {
-        node.index: state_of(node.index, node.machine, world.record.index_of)
+        node.index: _state_of(node.index, node.machine, world.record.index_of)
         for node in world.nodes
         if isinstance(node.machine, Peer)
     }
 
 
-def state_of(index: int, peer: Peer, index_of: IndexOf = peer_number) -> PeerState:
+def _state_of(index: int, peer: Peer, index_of: IndexOf) -> PeerState:
     topics = peer.routing.topics if isinstance(peer.routing, Tera) else {}
     streams = peer.history.readers if peer.history is not None else {}
     return PeerState(
@@ -228,33 +228,6 @@ def components(members: Sequence[int], edges: Mapping[int, Sequence[int]]) -> li
                     waiting.append(other)
         groups.append(sorted(group))
     return sorted(groups, key=lambda group: (-len(group), group))
-
-
-# --- links are shared -------------------------------------------------------------------------
-
-
-def check_ranked(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
-    """StaN's views are as large as wanted, wherever a peer knows so many members."""
-    violations = []
-    for peer, state in states.items():
-        for topic, part in state.topics.items():
-            known = len({*part.view, *part.links, *part.ranked})
-            if len(part.ranked) < min(part.ranked_wanted, known):
-                violations.append(
-                    f"peer {peer} at {at_ms} ms ranks {len(part.ranked)} members of {topic}, "
-                    f"wants {part.ranked_wanted} and knows {known}"
-                )
-    return violations
-
-
-def view_sizes(states: Iterable[PeerState]) -> tuple[int, int]:
-    """Of all peers together: logical links of StaN's views, and the physical ones they need."""
-    logical = physical = 0
-    for state in states:
-        others = [other for part in state.topics.values() for other in part.ranked]
-        logical += len(others)
-        physical += len(set(others))
-    return logical, physical
 
 
 # --- no ghosts --------------------------------------------------------------------------------
