@@ -11,8 +11,9 @@ from views import View, from_rows, overlays, to_rows
 from weft.engine.core import draws
 from weft.engine.core.jit import i64, part, u64
 from weft.engine.core.vector import LANES
+from weft.engine.data.workload import Memberships
 from weft.engine.stan import kernel, views
-from weft.engine.tera.access_points import empty_tables, hear_adverts
+from weft.engine.tera.access_points import empty_tables, receive_adverts
 from weft.engine.tera.cyclon import (
     Cycle,
     Span,
@@ -212,18 +213,24 @@ def test_everybody_acts_once(peers: int, seed: int, tick: int) -> None:
 
 # --- access point tables --------------------------------------------------------------------------
 
-adverts = st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(0, 99), st.integers(1, 6))
+adverts = st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(1, 6))
 
 
 @given(st.lists(adverts, min_size=1, max_size=120), st.integers(1, 8), st.integers(0, 2**63))
-def test_tables(heard: list[tuple[int, int, int, int]], size: int, seed: int) -> None:
+def test_tables(heard: list[tuple[int, int, int]], size: int, seed: int) -> None:
+    """Each advertisement is that of a sender with one membership, which has its number."""
     tables = empty_tables(4, size, seed)
-    hear_adverts(tables, np.array(heard, np.int64))
+    receivers, topics, popularity = np.array(heard, np.int32).T
+    each = np.arange(len(heard), dtype=np.int32)
+    offsets = np.arange(len(heard) + 1)
+    held = Memberships(len(heard), offsets, each, topics, offsets, each)
+    receive_adverts(np.stack([each, receivers], axis=1), held, popularity, tables)
     for peer in range(4):
         count = tables.counts[peer]
         topics, points = tables.topics[peer, :count], tables.points[peer, :count]
         found = list(zip(topics.tolist(), points.tolist(), strict=True))
-        assert found == table_by_rules([a[1:] for a in heard if a[0] == peer], peer, size, seed)
+        mine = [(topic, n, many) for n, (to, topic, many) in enumerate(heard) if to == peer]
+        assert found == table_by_rules(mine, peer, size, seed)
 
 
 def table_by_rules(

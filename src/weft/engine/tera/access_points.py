@@ -197,14 +197,6 @@ def _hear(tables: Tables, peer: int, topic: int, membership: int, popularity: in
     tables.points[peer, slot] = membership
 
 
-@compiled
-def hear_adverts(tables: Tables, adverts: Numbers) -> None:
-    """Advertisements one after the other, as rows (peer, topic, membership, popularity)."""
-    for item in range(len(adverts)):
-        peer, topic, membership, popularity = adverts[item]
-        _hear(tables, peer, topic, membership, popularity)
-
-
 # --- advertisements -------------------------------------------------------------------------------
 
 
