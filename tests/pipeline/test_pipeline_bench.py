@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
-from benchmarks.pipeline.processes import POLL_S, Watch, timed
+from benchmarks.pipeline.processes import Watch, children, timed
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n{after}"
 ORPHAN = (
@@ -14,6 +13,7 @@ ORPHAN = (
     "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"  # as nobody waits for Spark's workers
     "subprocess.Popen([sys.executable, '-c', {burn!r}]).wait()\n"
 )
+USER_TIME = 11  # the place of a process's ticks among its fields
 
 
 def run(code: str) -> None:
@@ -21,12 +21,27 @@ def run(code: str) -> None:
 
 
 def test_what_ended_processes_used_counts() -> None:
-    # It cannot know when it was looked at, so it stays for some more looks after its work.
-    burn = BURN.format(seconds=0.5, after=f"time.sleep({4 * POLL_S})")
-    _, cost = timed(lambda: run(ORPHAN.format(burn=burn)))
-    assert cost["cpu_seconds"] >= 0.5
-    assert cost["peak_gb"] > 0.001
-    assert cost["seconds"] >= 0.5
+    # The process is looked at after its work, and only then ends.
+    burn = BURN.format(seconds=0.5, after="print(flush=True)\nimport sys\nsys.stdin.read()")
+    program = [sys.executable, "-c", ORPHAN.format(burn=burn)]
+    with (
+        Watch() as watch,
+        subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent,
+    ):
+        assert parent.stdin is not None and parent.stdout is not None
+        assert parent.stdout.readline() == b"\n"
+        used = watch.cpu_seconds
+        assert used >= 0.5
+        parent.stdin.close()
+        assert parent.wait() == 0
+        assert watch.cpu_seconds >= used
+    assert watch.peak_bytes > 1_000_000
+
+
+def test_some_work_is_timed() -> None:
+    result, cost = timed(lambda: run(BURN.format(seconds=0.05, after="")) or "done")
+    assert result == "done"
+    assert cost["seconds"] > 0 and cost["cpu_seconds"] >= 0 and cost["peak_gb"] >= 0
 
 
 def test_the_sum_never_falls() -> None:
@@ -42,8 +57,7 @@ def test_others_do_not_count() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         try:
             with Watch(without=other.pid) as watch:
-                deadline = time.monotonic() + 0.3
-                while time.monotonic() < deadline:
+                while int(children()[other.pid][USER_TIME]) < 10:
                     assert watch.cpu_seconds == 0.0
         finally:
             other.kill()

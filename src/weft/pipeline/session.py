@@ -133,11 +133,9 @@ def _has_ended(spark: SparkSession, within_seconds: float) -> bool:
 
 def _forget(spark: SparkSession) -> None:
     """Let go of a session whose Java process is gone, so that the next one starts another."""
-    from pyspark import SparkContext  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
     context, gateway = spark.sparkContext, spark.sparkContext._gateway
     assert gateway is not None
+    contexts, sessions = type(context), type(spark)
     with warnings.catch_warnings(), suppress(ConnectionError):
         warnings.simplefilter("ignore")
         context.stop()  # Java can no longer be told …
@@ -145,9 +143,9 @@ def _forget(spark: SparkSession) -> None:
     gateway.close()
     with suppress(OSError):
         gateway.proc.stdin.close()
-    if SparkContext._gateway is gateway:
-        SparkContext._gateway = SparkContext._jvm = None
-        SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if contexts._gateway is gateway:
+        contexts._gateway = contexts._jvm = None
+        sessions._instantiatedSession = sessions._activeSession = None
 
 
 def for_small_tables(spark: SparkSession) -> SparkSession:
