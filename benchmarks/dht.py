@@ -22,7 +22,7 @@ from weft.ids import GENERAL
 from weft.protocol.config import Dht
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
-from weft.sim.dht import Run
+from weft.sim.kademlia import Run
 from weft.sim.node import contact_of
 
 _LOSS_PERCENT, _CRASH_PERCENT = 20, 30

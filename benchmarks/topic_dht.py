@@ -24,8 +24,8 @@ from benchmarks.goals import Goal
 
 from weft.engine.core.arrays import jain
 from weft.engine.topic_dht.crash import Crash, survivors
-from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import Roles, settled
+from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.progress import Progress
 from weft.lab.simulation import workload

@@ -14,7 +14,7 @@ from benchmarks.history.events import some
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from weft.documents.descriptor import open_event
-from weft.documents.signing import verified
+from weft.documents.signature import verified
 
 TURNS = 5
 

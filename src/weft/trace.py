@@ -30,7 +30,7 @@ from weft.protocol.delivery import (
     SEND_RPC,
     message_id,
 )
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.tree import Graft, Prune

@@ -11,7 +11,7 @@ from weft.ids import PeerId, Topic, peer_text
 from weft.protocol import delivery
 from weft.protocol import messages as m
 from weft.protocol.liveness import Ping
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import IHave
 from weft.protocol.wire import Event, Payload
 

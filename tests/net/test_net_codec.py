@@ -17,7 +17,7 @@ from weft.net.codec import Encoder, FrameReader
 from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol import messages as m
 from weft.protocol.liveness import LinkList, Ping
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.links import Unlink
 from weft.protocol.wire import LIST_MAX, PAYLOAD_BYTES_MAX, Event, Payload
 

@@ -32,7 +32,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink

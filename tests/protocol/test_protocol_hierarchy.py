@@ -11,7 +11,7 @@ from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.multi_topic import Again
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
 from weft.protocol.wire import Event, Part, Payload

@@ -36,7 +36,7 @@ from weft.protocol.membership import (
     OverlayNews,
     ShuffleRequest,
 )
-from weft.protocol.publishing import RouteResult
+from weft.protocol.publication import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink

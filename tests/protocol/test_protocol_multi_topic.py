@@ -8,7 +8,7 @@ from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.membership import LeaveNotice
 from weft.protocol.multi_topic import Again
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.tree import Graft

@@ -19,7 +19,7 @@ from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import Descriptor, JoinGift, JoinRequest
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.tera.access_points import (
     Advert,
     Advertisement,

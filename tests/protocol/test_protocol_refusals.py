@@ -24,7 +24,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, LinkRequest

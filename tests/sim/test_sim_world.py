@@ -7,7 +7,7 @@ from scripted import Stage, ping
 from weft.ids import Topic, peer_number
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.wire import Event, Payload
 from weft.sim.network import Partition

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(args: argparse.Namespace) -> list[int]:
-    from weft.rules.sizing import table_size_for
+    from weft.rules.deployment import table_size_for
 
     if args.visits:
         return [table_size_for(args.success, args.visits, args.topics)]
@@ -100,7 +100,7 @@ def _sizes(args: argparse.Namespace) -> list[int]:
 
 
 def _row(args: argparse.Namespace, size: int) -> dict[str, object]:
-    from weft.rules.sizing import lookup_success, table_bytes, visits_expected, visits_for
+    from weft.rules.deployment import lookup_success, table_bytes, visits_expected, visits_for
     from weft.rules.tera import steps_of_each
 
     visits = visits_for(args.success, size, args.topics)

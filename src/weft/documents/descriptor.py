@@ -32,7 +32,7 @@ from weft.documents import dagcbor, shape
 from weft.documents.dagcbor import Scalar
 from weft.documents.refusal import Reason, Refused
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY, RESERVED
-from weft.documents.signing import SIGNATURE_BYTES, Signer, verified
+from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
 from weft.ids import PEER_ID_BYTES, Cid, PeerId, Topic, cid_of
 
 BLOCK_BYTES_MAX = 1 << 20

@@ -29,7 +29,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.pulsar import PulsarMessage
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import (
@@ -45,7 +45,7 @@ from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import StanMessage
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.topic_dht.events import Cast
-from weft.protocol.topic_dht.routing import TopicDhtMessage
+from weft.protocol.topic_dht.topic_dht import TopicDhtMessage
 from weft.protocol.wire import Event, Message, Payload
 
 AnyMessage: TypeAlias = Union[

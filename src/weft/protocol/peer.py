@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.documents.signing import Signer
+from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import flood, liveness, membership, publishing
+from weft.protocol import flood, liveness, membership, publication
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -51,7 +51,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.publishing import Publishing, RouteResult
+from weft.protocol.publication import Publishing, RouteResult
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
@@ -75,8 +75,8 @@ from weft.protocol.seam import (
     Unsubscribe,
 )
 from weft.protocol.tera.tera import Refusals, Tera
-from weft.protocol.topic_dht import routing as topic_dht
-from weft.protocol.topic_dht.routing import TopicRouting
+from weft.protocol.topic_dht import topic_dht
+from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.protocol.wire import Event
 from weft.rules.draw import below, stream_of
 from weft.store.interface import Store
@@ -181,7 +181,7 @@ class Peer:
             CYCLE: lambda timer: self._run_cycle(),
             liveness.TIMER: self._on_liveness_timer,
             membership.REJOIN: self._on_rejoin_timer,
-            publishing.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
+            publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }
         if self.dht is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from weft.documents.descriptor import Event
-from weft.documents.signing import Signer
+from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config

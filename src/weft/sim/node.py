@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
-from weft.documents.signing import SIGNATURE_BYTES, Signer
+from weft.documents.signature import SIGNATURE_BYTES, Signer
 from weft.ids import PEER_ID_BYTES, Contact, PeerId, Topic, make_address
 from weft.protocol import seam
 from weft.sim.record import Stay
@@ -81,6 +81,30 @@ class Node:
         self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
         self.store = store  # outlives the peer's lives, as a disk does
         self.storing: dict[int, seam.Store] = {}  # on their way to the disk, lost in a crash
+
+    def begin(self) -> None:
+        """The peer comes up."""
+        self.life += 1
+        self.lives += 1
+        self.machine = self.make()
+        self.silent = False
+
+    def end(self, silent: bool) -> None:
+        """The peer is gone; `silent`: its neighbours are not told."""
+        self.machine = None
+        self.life += 1
+        self.backlog = None
+        self.silent = silent
+
+    def stall(self) -> None:
+        """From now on what reaches the peer waits."""
+        if self.machine is not None and self.backlog is None:
+            self.backlog = []
+
+    def unstall(self) -> list[seam.Input]:
+        """What has waited meanwhile."""
+        waited, self.backlog = self.backlog, None
+        return waited or []
 
 
 # --- identity ---------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ class Life:
     end_ms: int | None = None
     how: str = ""  # how it ended
 
+    def end(self, at_ms: int, how: str) -> None:
+        self.end_ms, self.how = at_ms, how
+
 
 @dataclass
 class Stay:
@@ -45,6 +48,12 @@ class Stay:
     start_ms: int
     end_ms: int | None = None
     joined_ms: int | None = None  # when the peer answered that it is in the overlay
+
+    def join(self, at_ms: int) -> None:
+        self.joined_ms = at_ms
+
+    def end(self, at_ms: int) -> None:
+        self.end_ms = at_ms
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,16 @@ class Record:
     answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
     peers: dict[PeerId, int] = field(default_factory=dict)  # which peer has which id
     end_ms: int = 0
+
+    def play_to(self, at_ms: int) -> None:
+        """The run has got so far."""
+        self.end_ms = at_ms
+
+    def end_life(self, peer: int, at_ms: int, how: str) -> None:
+        """The peer's latest life is over."""
+        latest = next((life for life in reversed(self.lives) if life.peer == peer), None)
+        if latest is not None:
+            latest.end(at_ms, how)
 
     def index_of(self, peer: PeerId) -> int:
         """Which peer has this id; ids without keys carry it themselves (`sim/node.py`)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.documents.signing import Signer
+from weft.documents.signature import Signer
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
@@ -24,7 +24,7 @@ from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.routing import Handlers
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
 from weft.protocol.topic_dht.roles import Config as Settings
-from weft.protocol.topic_dht.routing import TopicDht
+from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
 from weft.sim.builder import SimNet
@@ -132,8 +132,7 @@ class Alone:
         self._timers = self.topics.timers()
 
     def handle(self, fact: seam.Input, now: seam.Millis) -> list[seam.Effect]:
-        ctx = self.ctx
-        ctx.now = now
+        self.ctx.begin(now)
         if isinstance(fact, seam.Started):
             self._contacts = list(fact.contacts)
             self.topics.start()
@@ -147,8 +146,7 @@ class Alone:
         return self.flush()
 
     def flush(self) -> list[seam.Effect]:
-        effects, self.ctx.out = self.ctx.out, []
-        return effects
+        return self.ctx.take_effects()
 
 
 class Run(RoleNet):
@@ -196,7 +194,7 @@ class Run(RoleNet):
         machine = self.machine(number)
         if machine is not None:
             self.note_wanted(number, topics)
-            machine.ctx.now = self.world.now_ms
+            machine.ctx.begin(self.world.now_ms)
             machine.topics.initiator.subscribe(topics)
             self.flush(number)
 
@@ -204,7 +202,7 @@ class Run(RoleNet):
         machine = self.machine(number)
         if machine is not None:
             self.note_unwanted(number, topics)
-            machine.ctx.now = self.world.now_ms
+            machine.ctx.begin(self.world.now_ms)
             machine.topics.initiator.unsubscribe(topics)
             self.flush(number)
 

@@ -22,7 +22,7 @@ from weft.ids import Contact, PeerId, Topic, peer_text
 from weft.protocol import delivery as records
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition
 from weft.sim.node import TRUE_CLOCK, Clock, Node
@@ -143,10 +143,7 @@ class World:
         """The peer comes up, knowing nothing but some contacts."""
         if node.machine is not None:
             return
-        node.life += 1
-        node.lives += 1
-        node.machine = node.make()
-        node.silent = False
+        node.begin()
         self.record.lives.append(Life(node.index, node.life, self.now_ms))
         self._handle(node, seam.Started(node.lives, tuple(contacts)))
 
@@ -165,18 +162,12 @@ class World:
 
     def _end(self, node: Node, how: str, silent: bool) -> None:
         for stay in node.stays.values():
-            stay.end_ms = self.now_ms
+            stay.end(self.now_ms)
             if self._writer is not None and how != "left":  # then the machine has traced it
                 self._trace(node, records.LEAVE, {"topic": stay.topic, "reason": how})
         node.stays.clear()
-        for life in reversed(self.record.lives):
-            if life.peer == node.index:
-                life.end_ms, life.how = self.now_ms, how
-                break
-        node.machine = None
-        node.life += 1
-        node.backlog = None
-        node.silent = silent
+        self.record.end_life(node.index, self.now_ms, how)
+        node.end(silent)
         connected = {**node.held_by, **node.holds}
         for other in connected.values():
             self._release(node, other.contact.peer)
@@ -188,12 +179,10 @@ class World:
 
     def stall(self, node: Node) -> None:
         """The peer stops handling anything; what reaches it meanwhile waits."""
-        if node.machine is not None and node.backlog is None:
-            node.backlog = []
+        node.stall()
 
     def unstall(self, node: Node) -> None:
-        backlog, node.backlog = node.backlog, None
-        for fact in backlog or ():
+        for fact in node.unstall():
             self._push(self.now_ms, node, fact)
 
     def set_partition(self, partition: Partition | None, told: bool = False) -> None:
@@ -259,7 +248,7 @@ class World:
         elif isinstance(command, seam.Unsubscribe):
             stay = node.stays.pop(command.topic, None)
             if stay is not None:
-                stay.end_ms = self.now_ms
+                stay.end(self.now_ms)
         elif isinstance(command, seam.Publish):
             self._note_publication(node, command.token, command.topic, command.payload)
         elif isinstance(command, seam.PublishTogether):
@@ -289,7 +278,7 @@ class World:
             elif node is not None and node.life == life:
                 self._handle(node, fact)
         self.now_ms = max(self.now_ms, end_ms)
-        self.record.end_ms = self.now_ms
+        self.record.play_to(self.now_ms)
 
     def _push(self, time_ms: int, node: Node, fact: seam.Input) -> None:
         self._sequence += 1
@@ -429,7 +418,7 @@ class World:
             return
         stay = self._joining.pop(answer.token, None)
         if stay is not None:
-            stay.joined_ms = self.now_ms
+            stay.join(self.now_ms)
 
     def _on_disconnect(self, node: Node, effect: seam.Disconnect) -> None:
         peer = node.contact.peer

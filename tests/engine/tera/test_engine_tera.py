@@ -23,7 +23,7 @@ from weft.engine.tera.lookup import Ground, Lookups
 from weft.engine.tera.topics import random_topics
 from weft.engine.tera.world import Settings, build
 from weft.rules import collide
-from weft.rules.sizing import Deployment, lookup_success, per_notification, tera_costs
+from weft.rules.deployment import Deployment, lookup_success, per_notification, tera_costs
 
 # --- tables: the five properties of TERA, Section 3 ---------------------------------
 

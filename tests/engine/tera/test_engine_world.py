@@ -10,7 +10,7 @@ from weft.engine.core.layout import random_rows
 from weft.engine.data.workload import spread
 from weft.engine.tera.cyclon import join
 from weft.engine.tera.world import ChurnWorld, Rates, Settings, build_churning
-from weft.rules.sizing import stale_share
+from weft.rules.deployment import stale_share
 
 CYCLES = 60
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from weft.engine.core.arrays import jain
 from weft.engine.data.workload import spread, zipf_sizes
 from weft.engine.topic_dht.crash import ALTERNATIVES, Crash, survivors
-from weft.engine.topic_dht.events import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
+from weft.engine.topic_dht.schemes import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
 from weft.engine.topic_dht.space import places_of
 from weft.rules import treecast
 from weft.rules.draw import absorb, below

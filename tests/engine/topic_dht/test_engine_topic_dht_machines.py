@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
-from weft.engine.topic_dht.events import Events
 from weft.engine.topic_dht.roles import (
     FORWARDS,
     Roles,
@@ -15,6 +14,7 @@ from weft.engine.topic_dht.roles import (
     subscribe_in_turn,
     subscribed,
 )
+from weft.engine.topic_dht.schemes import Events
 from weft.lab.tadht import Net, topic_of
 from weft.protocol.topic_dht.roles import Config as TopicSettings
 from weft.protocol.topic_dht.roles import location, position

@@ -8,7 +8,7 @@ from history_kit import Town
 from weft.ids import Topic
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context
-from weft.protocol.history.server import Pace
+from weft.protocol.history.reader import Pace
 from weft.protocol.seam import SetTimer
 
 T = Topic("/t")

@@ -9,7 +9,7 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
 from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest
 from weft.protocol.liveness import LinkList
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar as Trees

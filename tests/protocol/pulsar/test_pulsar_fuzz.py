@@ -18,7 +18,7 @@ from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.flood import FloodMember
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar

@@ -13,7 +13,7 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import JoinRequest, ShuffleReply, ShuffleRequest
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.wire import Event

@@ -18,7 +18,7 @@ from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import NO_NEWS, JoinRequest, ShuffleRequest
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import (
     Advert,
     Advertisement,

@@ -10,7 +10,7 @@ from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.membership import LeaveNotice
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import (

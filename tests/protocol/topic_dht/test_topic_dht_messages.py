@@ -25,8 +25,8 @@ from weft.protocol.topic_dht.roles import (
     RoleRequest,
     Vanished,
 )
-from weft.protocol.topic_dht.routing import TopicDhtMessage
-from weft.protocol.topic_dht.stabilisation import IsChild, IsParent, RouteParent
+from weft.protocol.topic_dht.topic_dht import TopicDhtMessage
+from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent
 from weft.protocol.wire import Event, Span
 from weft.rules.treecast import ROOTS_MAX
 from weft.sim.node import contact_of

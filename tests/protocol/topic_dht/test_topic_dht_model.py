@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from weft.ids import Contact, Topic
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
-from weft.protocol.topic_dht.routing import TopicDht
+from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.rules.roles import closest_forwarder
 from weft.sim.network import Conditions
 from weft.sim.topic_dht import Run

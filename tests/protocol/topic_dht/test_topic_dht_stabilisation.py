@@ -16,7 +16,7 @@ from weft.protocol.topic_dht.roles import (
     RoleReply,
     RoleRequest,
 )
-from weft.protocol.topic_dht.stabilisation import IsChild
+from weft.protocol.topic_dht.upkeep import IsChild
 from weft.rules.roles import Load
 
 

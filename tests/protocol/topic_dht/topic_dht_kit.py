@@ -7,7 +7,7 @@ from weft.ids import Contact, Topic
 from weft.protocol import seam
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
-from weft.protocol.topic_dht.routing import TopicDht
+from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
 from weft.sim.topic_dht import Run
 

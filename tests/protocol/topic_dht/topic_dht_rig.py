@@ -7,7 +7,7 @@ from protocol_kit import Rig, T, answers, contact
 from weft.protocol.config import Config
 from weft.protocol.topic_dht.roles import JOIN, Appeared, RoleRequest, Scheme, location, position
 from weft.protocol.topic_dht.roles import Config as TopicConfig
-from weft.protocol.topic_dht.routing import TopicRouting
+from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.rules.prefix import BITS, common_prefix
 
 OTHERS = (2, 3, 4, 5, 6, 7)

@@ -145,20 +145,20 @@ class LargeWorld:
 
     def measure(self, cycles: int, events_per_cycle: int) -> Costs:
         """As `measure`; the baseline's flood is counted, not run."""
-        upkeep, events, totals = Counts(), Counts(), Totals()
+        upkeep_counts, event_counts, totals = Counts(), Counts(), Totals()
         flood = Flood(self.topics.rows, self.topics.memberships.offsets)
         each = np.full(len(self.subscribers), self.settings.advertise_to, np.int32)
         phase = adverts(self.settings.advertise_every, each, self.seed).plan.phase
         for cycle in range(1, cycles + 1):
-            upkeep.exchange_general += self.overlay.run(1)
-            upkeep.exchange_topic += self.topics.run(1)
-            upkeep.advert += self._adverts(phase, cycle)
-            self._publish(cycle, events_per_cycle, events, totals, flood)
+            upkeep_counts.exchange_general += self.overlay.run(1)
+            upkeep_counts.exchange_topic += self.topics.run(1)
+            upkeep_counts.advert += self._adverts(phase, cycle)
+            self._publish(cycle, events_per_cycle, event_counts, totals, flood)
         while not flood.is_over:
             flood.advance()
-        events.dissemination = flood.messages
+        event_counts.dissemination = flood.messages
         messages, reached = flood_costs(self.overlay, 0)
-        return Costs(cycles, upkeep, events, totals, flood.notified, messages, reached)
+        return Costs(cycles, upkeep_counts, event_counts, totals, flood.notified, messages, reached)
 
     def _adverts(self, phase: Ids, cycle: int) -> int:
         """Messages to D neighbours by each subscriber whose turn it is."""
@@ -167,7 +167,7 @@ class LargeWorld:
         return int(np.minimum(known, self.settings.advertise_to).sum(dtype=np.int64))
 
     def _publish(
-        self, cycle: int, count: int, events: Counts, totals: Totals, flood: Flood
+        self, cycle: int, count: int, event_counts: Counts, totals: Totals, flood: Flood
     ) -> None:
         held = self.topics.memberships
         wanted = np.arange(count) % held.topics
@@ -181,10 +181,10 @@ class LargeWorld:
         ground = Ground(self.overlay.rows, held, None, settled_size=self.table_size)
         while not lookups.is_over:
             lookups.advance(ground)
-        events.lookup += lookups.messages
+        event_counts.lookup += lookups.messages
         found = lookups.found[lookups.found != NOT_FOUND]
         totals.lost += count - len(found)
-        events.route += len(found)
+        event_counts.route += len(found)
         for membership in found:
             topic = int(held.topic_of[membership])
             totals.expected += int(held.sizes()[topic])

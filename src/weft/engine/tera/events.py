@@ -26,7 +26,7 @@ from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import World
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
 from weft.protocol import delivery
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.wire import Event, Payload
 from weft.rules.tera import steps_of_each
 

@@ -1,7 +1,7 @@
 """Crashes and Algorithm 1 over arrays: in how many periods every child is back in its place.
 
 Some peers are gone at once and nobody is told. Every period each live child does what the machine
-does (`protocol/topic_dht/stabilisation.py`): if the last period brought an answer, it asks one of
+does (`protocol/topic_dht/upkeep.py`): if the last period brought an answer, it asks one of
 the forwarders it knows to have its parent found, and hears nothing if that one is gone; else it
 looks for itself. Forwarders with too many children have one of them split.
 

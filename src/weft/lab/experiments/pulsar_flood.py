@@ -26,7 +26,7 @@ from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
 from weft.protocol.liveness import LinkList, Ping, Pong
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.wire import Message, Payload

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.crash import Crash, survivors
-from weft.engine.topic_dht.events import Events
 from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.schemes import Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, colour, marker, panels, table

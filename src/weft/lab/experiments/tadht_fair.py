@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.topic_dht.events import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht

@@ -14,8 +14,8 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import memberships
-from weft.engine.topic_dht.events import SCHEMES, Events
 from weft.engine.topic_dht.roles import settled
+from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht

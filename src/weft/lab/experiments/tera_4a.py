@@ -36,7 +36,7 @@ from weft.pipeline.transforms import (
     over_seeds,
     together,
 )
-from weft.rules.sizing import lookup_success
+from weft.rules.deployment import lookup_success
 from weft.rules.tera import steps_of_each
 
 if TYPE_CHECKING:

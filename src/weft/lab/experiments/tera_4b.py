@@ -26,7 +26,7 @@ from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import look, panels, plain_log, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
-from weft.rules.sizing import merged_within
+from weft.rules.deployment import merged_within
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,7 +27,7 @@ from weft.lab.figures import BLACK, GREY, colour, panels, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked
-from weft.rules.sizing import visits_for
+from weft.rules.deployment import visits_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 In each point a system is simulated with all its overlays, tables, advertisements, walks and
 floods, every message is counted by kind, and the total is divided by the notifications. The
 baseline floods each event over the general overlay. Beside the measured costs stand those of
-the closed form (`weft.rules.sizing`).
+the closed form (`weft.rules.deployment`).
 
 K is chosen by the closed form for a lookup success of 0.999; a lookup that fails loses its
 event, which is counted. Tables start in their long-run state (see `tera_3`).
@@ -35,7 +35,7 @@ from weft.lab.figures import colour, look, marker, panels
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST
 from weft.pipeline.transforms import Bound, numbers, together
-from weft.rules.sizing import (
+from weft.rules.deployment import (
     Deployment,
     flooding_costs,
     per_notification,

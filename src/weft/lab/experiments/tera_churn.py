@@ -36,7 +36,7 @@ from weft.lab.figures import look, panels, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
-from weft.rules.sizing import stale_share, visits_for
+from weft.rules.deployment import stale_share, visits_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

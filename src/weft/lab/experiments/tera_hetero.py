@@ -35,9 +35,9 @@ from weft.lab.figures import look, panels, plain_log, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, ranked, together
+from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
 from weft.rules.fairness import jain
-from weft.rules.sizing import visits_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from weft.lab.figures import colour, panels, table
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_MOST, SMALL, WHOLE, columns
 from weft.pipeline.transforms import numbers
-from weft.rules.sizing import table_bytes
+from weft.rules.deployment import table_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

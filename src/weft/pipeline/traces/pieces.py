@@ -51,7 +51,7 @@ from weft.pipeline.schemas import (
 from weft.pipeline.session import packed, parallelism
 from weft.pipeline.traces.source import Parsed, Source, parse
 from weft.protocol import delivery
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table

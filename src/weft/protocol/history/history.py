@@ -23,11 +23,11 @@ from typing import Any
 
 from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
 from weft.documents.refusal import Reason, Refused
-from weft.documents.signing import Signer
+from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
-from weft.protocol.history import fetch, ownership, reader, server, storage
+from weft.protocol.history import fetch, ownership, reader, storage
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
 from weft.protocol.history.ownership import (
     Ownership,
@@ -37,8 +37,7 @@ from weft.protocol.history.ownership import (
     Versions,
     Wishes,
 )
-from weft.protocol.history.reader import PageReply, PageRequest, Reader
-from weft.protocol.history.server import Server
+from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
 from weft.protocol.history.storage import Keep, Storage
 from weft.protocol.history.stream import Heads, Streams, routed
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -70,7 +69,7 @@ TIMERS = (
     storage.PRUNE,
     ownership.RENEW,
     ownership.ASK,
-    server.PACE,
+    reader.PACE,
 )
 
 
@@ -433,7 +432,7 @@ class History(Delivery):
             self.ownership.on_timer()
         elif timer.kind == ownership.ASK:
             self.wishes.on_timer(timer.serial)
-        elif timer.kind == server.PACE:
+        elif timer.kind == reader.PACE:
             self.server.on_pace_timer(timer.serial)
         elif timer.kind == reader.TIMEOUT:
             found = self.readers.get(timer.topic)

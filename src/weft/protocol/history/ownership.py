@@ -53,7 +53,7 @@ from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import Event, TopicVersion, known_event, open_topic, seal_topic
 from weft.documents.record import RECORD_BYTES_MAX, Record
 from weft.documents.refusal import Reason, Refused
-from weft.documents.signing import Signer
+from weft.documents.signature import Signer
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import Fetch, block_key_of

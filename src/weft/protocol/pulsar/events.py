@@ -16,7 +16,7 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol import recent
 from weft.protocol.context import Context
 from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.branch import Branch, Trees
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.seam import Millis

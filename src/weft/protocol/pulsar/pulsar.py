@@ -3,7 +3,7 @@ is in, as a subscriber or as their root.
 
 Subscribing joins the topic's tree (`attachment.py`), in which events spread over all links
 (`events.py`). A peer outside of the tree hands an event to the first member it finds (`roots.py`,
-`protocol/publishing.py`).
+`protocol/publication.py`).
 
 Links are watched by `protocol/liveness.py`, which pings silent peers. Besides, a beat comes down
 from the roots every cycle: a member that misses one asks its parent for it, and one that misses it
@@ -24,7 +24,7 @@ from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList, Liveness
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave, Trees

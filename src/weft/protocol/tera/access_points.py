@@ -31,7 +31,7 @@ from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context, LookupDone, require
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import MEMBERS_MAX, Cyclon
-from weft.protocol.publishing import AVOID_MAX
+from weft.protocol.publication import AVOID_MAX
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import tera as rules

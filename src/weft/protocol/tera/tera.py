@@ -34,7 +34,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again, MultiTopic
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer

@@ -62,11 +62,10 @@ from weft.protocol.delivery import (
     trace_event,
 )
 from weft.protocol.kademlia.rpc import Calls
-from weft.protocol.publishing import RouteEvent, RouteResult
+from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Past, Recent, Repair, Want
 from weft.protocol.routing import Due
 from weft.protocol.seam import Answer, Outcome
-from weft.protocol.topic_dht.lookup import FEW, Lookup
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
     Config,
@@ -78,7 +77,8 @@ from weft.protocol.topic_dht.roles import (
     location,
     position,
 )
-from weft.protocol.topic_dht.samples import Samples
+from weft.protocol.topic_dht.search import FEW, Lookup
+from weft.protocol.topic_dht.upkeep import Samples
 from weft.protocol.wire import HOPS_MAX, Counter, Event, Hops, Message, Payload, Span, Spans
 from weft.rules import treecast
 from weft.rules.draw import stream_of

@@ -13,7 +13,7 @@ from weft.ids import PeerId, Topic, peer_short
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
 from weft.protocol.topic_dht.roles import location
-from weft.protocol.topic_dht.routing import TopicDht, TopicRouting
+from weft.protocol.topic_dht.topic_dht import TopicDht, TopicRouting
 from weft.rules.prefix import closest, location_of
 from weft.rules.roles import closest_forwarder
 from weft.sim.world import World

@@ -21,7 +21,7 @@ from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
-from weft.protocol.publishing import RouteEvent
+from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Scheme, Timer
@@ -34,9 +34,7 @@ from weft.protocol.topic_dht.events import (
     SeenReply,
     SeenRequest,
 )
-from weft.protocol.topic_dht.initiator import RETRY, Ended, Initiator
-from weft.protocol.topic_dht.lookup import Exchange, Lookup
-from weft.protocol.topic_dht.responder import Responder
+from weft.protocol.topic_dht.operations import RETRY, Ended, Initiator, Responder
 from weft.protocol.topic_dht.roles import (
     ABSENT,
     Appeared,
@@ -51,8 +49,8 @@ from weft.protocol.topic_dht.roles import (
     Roles,
     Vanished,
 )
-from weft.protocol.topic_dht.samples import Samples
-from weft.protocol.topic_dht.stabilisation import IsChild, IsParent, RouteParent, Stabilisation
+from weft.protocol.topic_dht.search import Exchange, Lookup
+from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent, Samples, Stabilisation
 from weft.protocol.wire import Event, Payload
 from weft.rules.draw import below, stream_of
 

@@ -1,0 +1,369 @@
+"""Algorithm 1 (Baehni and others 2004, Section 4.4): every period a child has its closest forwarder
+found, and hangs on it from then on.
+
+If the last period brought an answer, the child asks one of the forwarders it knows to route on its
+behalf (`RouteParent`); else it looks for itself. The forwarder that is found (`IsParent`) takes the
+child among its children and says so (`IsChild`).
+
+So after a finite number of periods without further changes every child is at its closest forwarder,
+whatever state it began in: an operation that is not over after two leases is given up, a lock ends
+with its lease, and a child that was not confirmed for some periods and finds no forwarder enters
+anew.
+
+Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
+of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
+farther away claims it, since that one was found by a lookup that missed the parent; and a child
+takes the place of a parent that does more than its share (`rules/roles.py` `relieves`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context
+from weft.protocol.kademlia.table import Entry
+from weft.protocol.topic_dht.operations import Initiator
+from weft.protocol.topic_dht.roles import (
+    CHILDREN_MAX,
+    SEAT,
+    TOPIC_BITS,
+    TOPICS,
+    Child,
+    Config,
+    Contacts,
+    Count,
+    Forget,
+    Role,
+    RoleReply,
+    RoleRequest,
+    Roles,
+    location,
+)
+from weft.protocol.topic_dht.search import Exchange, Lookup
+from weft.protocol.wire import Message
+from weft.rules import roles as rules
+from weft.rules.draw import absorb, below, chance, stream_of
+from weft.rules.prefix import BITS, common_prefix
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class RouteParent(Message, frozen=True, tag=88):
+    """Find the sender's closest forwarder."""
+
+    topic: WireTopic
+
+
+class IsParent(Message, frozen=True, tag=89):
+    """You were found to be the closest forwarder to `child`."""
+
+    topic: WireTopic
+    child: Contact
+
+
+class IsChild(Message, frozen=True, tag=90):
+    """The sender has the receiver among its children."""
+
+    topic: WireTopic
+    forwarders: Contacts = []
+    topics: Count = 0  # |T_q| of the sender
+    children: Count = 0  # |C_q|
+    work: Count = 0  # subscribers that the sender serves, in all topics
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+_ROUTER = stream_of("topic_dht.router")
+
+
+class Stabilisation:
+    """Algorithm 1 of one peer, as a child and as a forwarder; it has no state of its own."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        roles: Roles,
+        lookup: Lookup,
+        exchange: Exchange,
+        initiator: Initiator,
+        config: Config,
+    ) -> None:
+        self._ctx = ctx
+        self._roles = roles
+        self._lookup = lookup
+        self._exchange = exchange
+        self._initiator = initiator
+        self._config = config
+
+    # --- every period, and when a parent is lost --------------------------------------------------
+
+    def on_period(self, role: Role) -> None:
+        now = self._ctx.now
+        if role.operation and now - role.since_ms > 2 * self._config.lease_ms:
+            self._ctx.counters["topic_dht_given_up"] += 1
+            self._initiator.end(role, role.operation)
+        role.expire(now)
+        if role.forwarder is not None:
+            role.forwarder.release_silent(now - self._config.silence_ms)
+        child = role.child
+        if child is None or not role.wanted or role.operation:
+            self._initiator.settle_down(role)
+        elif child.next_round():
+            router = self._ctx.pick(_ROUTER, child.known())
+            self._exchange.send(router, RouteParent(role.topic))
+        else:
+            self._seek_parent(role, child)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        """A child whose parent cannot be reached looks for another one at once."""
+        for role in list(self._roles.by_topic.values()):
+            child = role.child
+            if child is not None and child.parent.peer == peer and not role.operation:
+                child.next_round()
+                self._seek_parent(role, child)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def on_route_parent(self, sender: Contact, message: RouteParent) -> None:
+        forwarder = self._roles.forwarding(message.topic)
+        if forwarder is None:
+            return
+        target = location(message.topic, sender.peer)
+        own = forwarder.place.table.own
+
+        def found(entries: list[Entry]) -> None:
+            told = IsParent(message.topic, sender)
+            if entries and rules.is_closer(target, entries[0].key, own):
+                self._exchange.send(entries[0].contact, told)
+            else:
+                self._adopt(told)
+
+        self._lookup.find(message.topic, target, found)
+
+    def on_is_parent(self, sender: Contact, message: IsParent) -> None:
+        self._adopt(message)
+
+    def on_is_child(self, sender: Contact, message: IsChild) -> None:
+        role = self._roles.by_topic.get(message.topic)
+        child = role.child if role is not None else None
+        if role is None or child is None or not role.wanted:
+            if role is None or not role.operation:
+                self._exchange.send(sender, Forget(message.topic))
+            return
+        child.answered()
+        fresh = self._ctx.now - child.confirmed_ms < self._config.period_ms
+        if fresh and self._roles.is_closer(message.topic, child.parent.peer, sender.peer):
+            self._exchange.send(sender, Forget(message.topic))
+        else:
+            self._initiator.become_child(role, sender, message.forwarders)
+            self._relieve(role, sender, message)
+
+    # --- finding a parent, being one, taking its place --------------------------------------------
+
+    def _seek_parent(self, role: Role, child: Child) -> None:
+        def found(entries: list[Entry]) -> None:
+            if entries:
+                self._exchange.send(entries[0].contact, IsParent(role.topic, self._roles.me))
+            elif role.child is child and self._is_lost(child):
+                role.orphan()
+                self._initiator.settle_down(role)
+
+        self._lookup.find_closest(role.topic, found, child.known())
+
+    def _is_lost(self, child: Child) -> bool:
+        """No forwarder has said for long to be this one's parent."""
+        return child.confirmed_ms < self._ctx.now - self._config.silence_ms
+
+    def _adopt(self, message: IsParent) -> None:
+        role, child = self._roles.by_topic.get(message.topic), message.child
+        forwarder = role.forwarder if role is not None else None
+        if role is None or forwarder is None or child.peer == self._roles.me.peer:
+            return
+        if child.peer not in forwarder.children and len(forwarder.children) >= CHILDREN_MAX:
+            return
+        forwarder.adopt(child, self._ctx.now)
+        gates = forwarder.gates(self._config.alternatives_max)
+        load = self._roles.load(message.topic)
+        told = IsChild(message.topic, gates, load.topics, load.children, load.work)
+        self._exchange.send(child, told)
+        self._initiator.settle_down(role)
+
+    def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
+        """Take over from a parent that does more than its share; one at a time, since each counts
+        in the next."""
+        if any(one.operation for one in self._roles.by_topic.values()):
+            return
+        theirs = rules.Load(0, message.topics, message.children, message.work)
+        if rules.relieves(self._roles.load(), theirs):
+            self._ctx.counters["topic_dht_reliefs"] += 1
+            self._initiator.replace(role, parent)
+
+
+# --- samples -----------------------------------------------------------------------------------
+#
+# Random members: random routing (Baehni and others 2004, Lemma 4.7), and views of random members
+# kept by it (Algorithm 2, Section 5.1).
+#
+# A member is drawn in two steps: a forwarder from a random region of the topic (`rules.Region`),
+# then a seat with it, its own or a child's. An empty seat means to draw anew. Every subscriber is
+# equally likely while no forwarder has more than k children and no region as many as `dht.k`
+# members. How large regions are is settled before, from how densely some random places are
+# settled, and again from time to time; a region that turns out too full makes all of them
+# smaller.
+#
+# Views are kept by forwarders, of forwarders: those gossip, and where everybody forwards these
+# are all members. A view begins with all forwarders where one lookup finds them all, else with
+# some random ones; in a share of the periods some random ones come in, and the oldest go.
+#
+# Deviation: the paper takes the forwarder closest to a random value, which favours those with
+# empty space around them (`rules.closest_weights`).
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+_TARGET = stream_of("topic_dht.random")
+_SEAT = stream_of("topic_dht.seat")
+_ROUND = stream_of("topic_dht.round")
+_ESTIMATES = 4
+"""guess: random places whose density is looked at."""
+_ANEW_EVERY = 64
+"""guess: rounds after which the size of regions is settled anew: topics grow and shrink."""
+
+Drawn = Callable[[Contact | None], None]
+
+
+class Samples:
+    """Random members of one peer's topics."""
+
+    def __init__(
+        self, ctx: Context, roles: Roles, lookup: Lookup, exchange: Exchange, config: Config
+    ) -> None:
+        self._ctx = ctx
+        self._roles = roles
+        self._lookup = lookup
+        self._exchange = exchange
+        self._config = config
+        self._rounds = 0
+
+    # --- what other layers and the clock ask for --------------------------------------------------
+
+    def draw(self, topic: Topic, then: Drawn) -> None:
+        """A random subscriber of a topic in which this peer has a role; None if none was found."""
+        role = self._roles.by_topic.get(topic)
+        if role is None:
+            then(None)
+        else:
+            self._draw(role, then, self._config.draws_max)
+
+    def random_target(self, topic: Topic) -> int:
+        """A random place in a topic."""
+        key = self._ctx.next_key(_TARGET)
+        low = 0
+        for word in range(BITS // 64):
+            low = low << 64 | absorb(key, word)
+        return self._roles.own(topic) >> BITS << BITS | low
+
+    def on_period(self, role: Role) -> None:
+        """One round of Algorithm 2, where there is gossip."""
+        config = self._config
+        if not config.gossips or role.forwarder is None or not role.wanted:
+            return
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            role.regions.unsettle()
+        if not role.view:
+            self.fill_view(role)
+        elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
+            self._see_some(role, config.view_fanout)
+
+    def fill_view(self, role: Role) -> None:
+        """Begin with all forwarders where there are few, else with some random ones."""
+        most = self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            if len(entries) < most:
+                for entry in entries:
+                    self._see(role, entry.contact)
+            else:
+                self._see_some(role, self._config.view_max)
+
+        self._lookup.find(role.topic, self.random_target(role.topic), found, most)
+
+    # --- one random member ------------------------------------------------------------------------
+
+    def _draw(self, role: Role, then: Drawn, left: int, seats: bool = True) -> None:
+        """`seats`: children may be drawn, too."""
+        target, most = self.random_target(role.topic), self._ctx.config.dht.k
+
+        def found(entries: list[Entry]) -> None:
+            spots = {entry.key: entry.contact for entry in entries}
+            if left <= 1:
+                then(None)
+            elif len(entries) < most:  # that is the whole topic: one region, no empty seats
+                self._add_self(role, spots)
+                everybody = [spots[key] for key in sorted(spots)]
+                chosen = self._ctx.pick(_SEAT, everybody) if everybody else None
+                self._sit(role, chosen, then, left - 1, seats)
+            elif role.regions.bits is None:
+                estimate = rules.forwarders_estimate(target, list(spots), BITS)
+                role.regions.learn(estimate, _ESTIMATES, most)
+                self._draw(role, then, left - 1, seats)
+            else:
+                self._add_self(role, spots)
+                depth = TOPIC_BITS + role.regions.bits
+                inside = [k for k in spots if common_prefix(k, target, TOPICS.bits) >= depth]
+                region = rules.Region(tuple(spots[key] for key in sorted(inside)), most)
+                if region.is_whole:
+                    chosen = region.on(below(self._ctx.bits(_SEAT), most))
+                    self._sit(role, chosen, then, left - 1, seats)
+                else:
+                    self._ctx.counters["topic_dht_regions_full"] += 1
+                    role.regions.halve()
+                    self._draw(role, then, left - 1, seats)
+
+        gates = role.child.known() if role.child is not None else []
+        self._lookup.find(role.topic, target, found, most, gates)
+
+    def _add_self(self, role: Role, spots: dict[int, Contact]) -> None:
+        """A lookup finds only others."""
+        if role.forwarder is not None:
+            spots[role.forwarder.place.table.own] = self._roles.me
+
+    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int, seats: bool) -> None:
+        """Draw a seat with a forwarder; without `seats` it has only its own."""
+        seat = below(self._ctx.bits(_SEAT), self._config.k + 1)
+
+        def seated(member: Contact | None) -> None:
+            if member is None:
+                self._draw(role, then, left, seats)
+            else:
+                then(member)
+
+        def answered(reply: RoleReply | None) -> None:
+            seated(reply.member if reply is not None else None)
+
+        if chosen is None or not seats:
+            seated(chosen)
+        elif chosen.peer == self._roles.me.peer:
+            seated(self._roles.seat(role.topic, seat))
+        else:
+            self._exchange.ask(
+                chosen,
+                lambda number: RoleRequest(number, role.topic, SEAT, seat=seat),
+                answered,
+            )
+
+    # --- views ------------------------------------------------------------------------------------
+
+    def _see_some(self, role: Role, count: int) -> None:
+        def drawn(member: Contact | None) -> None:
+            if member is not None:
+                self._see(role, member)
+
+        for _ in range(count):
+            self._draw(role, drawn, self._config.draws_max, seats=False)
+
+    def _see(self, role: Role, member: Contact) -> None:
+        if member.peer != self._roles.me.peer:
+            role.view.renew(member.peer, member)
