@@ -9,7 +9,7 @@ from stan_reference import Topic
 
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.overlays import IDEAL, Config
-from weft.engine.stan.views import new_overlay, own_key, weigh
+from weft.engine.stan.views import own_key, weigh, weighing_of
 from weft.rules import stan
 
 bits64 = st.integers(0, 2**64 - 1)
@@ -17,15 +17,15 @@ bits64 = st.integers(0, 2**64 - 1)
 
 @given(bits64, bits64, st.integers(1, 5))
 def test_weights(at: int, other: int, shared: int) -> None:
+    numbers = np.array([at, other], np.uint64)
     own = np.uint64(own_key(np.uint64(at)))
     topics, nodes = np.tile(np.arange(shared), 2), np.repeat([0, 1], shared)
     for interests, expected in (
         (engine.no_interests(), stan.weight(at, other)),
         (engine.interests_of(topics, nodes), stan.lean_weight(at, other, shared)),
     ):
-        overlay = new_overlay(np.arange(2, dtype=np.int32), 1, 0, interests)
-        overlay.numbers[:] = at, other
-        assert int(weigh(overlay, own, 0, 1)) == expected
+        weighing = weighing_of(np.arange(2, dtype=np.int32), interests)
+        assert int(weigh(own, numbers, 0, 1, weighing)) == expected
 
 
 configs = st.builds(

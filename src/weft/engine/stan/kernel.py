@@ -26,6 +26,7 @@ from weft.engine.stan.views import (
     Interests,
     Keys,
     Overlay,
+    Weighing,
     adopt,
     count_in_links,
     fill,
@@ -39,6 +40,7 @@ from weft.engine.stan.views import (
     slot_in,
     snapshot,
     weigh,
+    weighing_of,
 )
 from weft.rules.stan import can_be_found, is_from_afar, is_lonely
 from weft.rules.tera import next_period
@@ -69,7 +71,9 @@ def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
 
 
 @compiled
-def merge(overlay: Overlay, row: int, origin: int, count: int, options: Options) -> bool:
+def merge(
+    overlay: Overlay, row: int, origin: int, count: int, options: Options, weighing: Weighing
+) -> bool:
     """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
     and where members ask for adoption, tells those that it took in or dropped."""
     own = own_key(overlay.numbers[row])
@@ -79,7 +83,7 @@ def merge(overlay: Overlay, row: int, origin: int, count: int, options: Options)
     for at in range(-1, count):
         member = i64(overlay.found[at]) if at >= 0 else origin
         if member not in (row, -1):
-            weight = weigh(overlay, own, row, member)
+            weight = weigh(own, overlay.numbers, row, member, weighing)
             changed |= offer(overlay, row, member, weight)
     if changed and options.patience > 0:
         notify(overlay, row)
@@ -93,7 +97,12 @@ def lost(key: Bits, message: int, chance: int) -> bool:
 
 @part
 def walk(
-    overlay: Overlay, row: int, number: int, keys: tuple[Bits, Bits], options: Options
+    overlay: Overlay,
+    row: int,
+    number: int,
+    keys: tuple[Bits, Bits],
+    options: Options,
+    weighing: Weighing,
 ) -> bool:
     """One member's walk and what it makes of the reply; returns whether its view changed."""
     step_key, loss_key = keys
@@ -108,17 +117,19 @@ def walk(
             if is_from_afar(step):
                 overlay.heard[at] = 1
             if options.overheard:
-                merge(overlay, at, row, count, options)
+                merge(overlay, at, row, count, options, weighing)
         count = collect(overlay, at, number, count)
         for slot in range(view):
             count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
     if lost(loss_key, options.ttl + 1, options.loss):
         return False
-    return merge(overlay, row, -1, count, options)
+    return merge(overlay, row, -1, count, options, weighing)
 
 
 @compiled
-def ask_for_a_link(overlay: Overlay, row: int, key: Bits, options: Options) -> None:
+def ask_for_a_link(
+    overlay: Overlay, row: int, key: Bits, options: Options, weighing: Weighing
+) -> None:
     """A member asks its neighbours to adopt it, the lightest first, until one that can be found
     without it holds it, or a message is lost."""
     for slot in range(overlay.ids.shape[1]):
@@ -131,7 +142,7 @@ def ask_for_a_link(overlay: Overlay, row: int, key: Bits, options: Options) -> N
             if slot_in(overlay, asked, row) >= 0:
                 return
             own = own_key(overlay.numbers[asked])
-            weight = weigh(overlay, own, asked, row)
+            weight = weigh(own, overlay.numbers, asked, row, weighing)
             remember(overlay, asked)
             if adopt(overlay, asked, row, weight):
                 notify(overlay, asked)
@@ -140,7 +151,9 @@ def ask_for_a_link(overlay: Overlay, row: int, key: Bits, options: Options) -> N
 
 
 @compiled
-def help_waiting(overlay: Overlay, tick: int, turn: int, keys: Keys, options: Options) -> None:
+def help_waiting(
+    overlay: Overlay, tick: int, turn: int, keys: Keys, options: Options, weighing: Weighing
+) -> None:
     """Those that lost their last in-link ask for another; the queue grows by those that lose theirs
     to them, and ends since no view adopts without end."""
     place = 0
@@ -149,12 +162,12 @@ def help_waiting(overlay: Overlay, tick: int, turn: int, keys: Keys, options: Op
         place += 1
         if overlay.in_links[row] == 0:
             key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), turn)
-            ask_for_a_link(overlay, row, key, options)
+            ask_for_a_link(overlay, row, key, options, weighing)
     overlay.tally[WAITING] = 0
 
 
 @compiled
-def comfort(overlay: Overlay, tick: int, keys: Keys, options: Options) -> None:
+def comfort(overlay: Overlay, tick: int, keys: Keys, options: Options, weighing: Weighing) -> None:
     """At the end of a round those ask that are lonely: no in-link, or no walk from afar."""
     count = len(overlay.members)
     for row in range(count):
@@ -162,13 +175,15 @@ def comfort(overlay: Overlay, tick: int, keys: Keys, options: Options) -> None:
     for row in range(count):
         if is_lonely(i64(overlay.in_links[row]), i64(overlay.quiet[row]), options.patience):
             key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), count)
-            ask_for_a_link(overlay, row, key, options)
-    help_waiting(overlay, tick, count + 1, keys, options)
+            ask_for_a_link(overlay, row, key, options, weighing)
+    help_waiting(overlay, tick, count + 1, keys, options, weighing)
     overlay.heard[:] = 0
 
 
 @compiled
-def act(overlay: Overlay, tick: int, order: Numbers, keys: Keys, options: Options) -> None:
+def act(
+    overlay: Overlay, tick: int, order: Numbers, keys: Keys, options: Options, weighing: Weighing
+) -> None:
     """Every member whose turn it is walks, in random order."""
     count = len(overlay.members)
     positions = i64(1) << domain_bits(count)
@@ -183,12 +198,12 @@ def act(overlay: Overlay, tick: int, order: Numbers, keys: Keys, options: Option
         loss_key = absorb(absorb(keys.loss, node), tick)
         number = tick * count + turn
         both = (step_key, loss_key)
-        changed = walk(overlay, row, number, both, options)
+        changed = walk(overlay, row, number, both, options, weighing)
         period = i64(overlay.period[row])
         overlay.period[row] = next_period(period, changed, options.longest)
         overlay.due[row] = tick + overlay.period[row]
         if overlay.tally[WAITING]:
-            help_waiting(overlay, tick, turn, keys, options)
+            help_waiting(overlay, tick, turn, keys, options, weighing)
 
 
 @part
@@ -199,7 +214,7 @@ def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
 
 @compiled
 def replace_leavers(
-    overlay: Overlay, tick: int, generations: Ids, keys: Keys, options: Options
+    overlay: Overlay, tick: int, generations: Ids, keys: Keys, options: Options, weighing: Weighing
 ) -> None:
     """Nodes leave, and others take their places with ids and views of their own. A member that had
     a leaver in its view has noticed by the next round and been given a random member instead."""
@@ -224,7 +239,7 @@ def replace_leavers(
             continue
         overlay.adopted[row] = adopted
         key = absorb(absorb(keys.refill, i64(overlay.members[row])), tick)
-        fill(overlay, row, have, key)
+        fill(overlay, row, have, key, weighing)
         overlay.period[row], overlay.due[row], overlay.quiet[row] = 1, tick, 0
     overlay.heard[:] = 0
 
@@ -256,11 +271,12 @@ def _number_all(overlay: Overlay, keys: Keys) -> None:
 def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
     """All rounds of one topic. Returns what was done and sent (`tally`)."""
     keys = topic.keys
-    overlay = new_overlay(topic.members, topic.view_size, options.ttl, interests)
+    overlay = new_overlay(topic.members, topic.view_size, options.ttl)
+    weighing = weighing_of(topic.members, interests)
     count = len(topic.members)
     _number_all(overlay, keys)
     for row in range(count):
-        fill(overlay, row, 0, absorb(keys.first, i64(topic.members[row])))
+        fill(overlay, row, 0, absorb(keys.first, i64(topic.members[row])), weighing)
     if wanted.places[0] >= 0:
         snapshot(overlay, wanted.links[wanted.places[0]], topic.start)
     order = np.empty(count + 1, np.int64)
@@ -268,11 +284,11 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
     count_in_links(overlay)
     for tick in range(1, options.rounds + 1):
         if options.churn > 0:
-            replace_leavers(overlay, tick, generations, keys, options)
+            replace_leavers(overlay, tick, generations, keys, options, weighing)
             count_in_links(overlay)
-        act(overlay, tick, order, keys, options)
+        act(overlay, tick, order, keys, options, weighing)
         if options.patience > 0:
-            comfort(overlay, tick, keys, options)
+            comfort(overlay, tick, keys, options, weighing)
         if wanted.places[tick] >= 0:
             snapshot(overlay, wanted.links[wanted.places[tick]], topic.start)
     return overlay.tally
@@ -281,7 +297,8 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
 @compiled
 def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
     """The lightest members of all at every member: what the rounds can at best lead to."""
-    overlay = new_overlay(topic.members, topic.view_size, 0, interests)
+    overlay = new_overlay(topic.members, topic.view_size, 0)
+    weighing = weighing_of(topic.members, interests)
     count, view = len(topic.members), topic.view_size
     _number_all(overlay, topic.keys)
     for row in range(count):
@@ -290,7 +307,7 @@ def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
         for other in range(count):
             if other == row:
                 continue
-            weight = weigh(overlay, own, row, other)
+            weight = weigh(own, overlay.numbers, row, other, weighing)
             if have < view:
                 put(overlay, row, other, weight, 0, have)
                 have += 1

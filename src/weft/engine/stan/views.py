@@ -38,6 +38,14 @@ class Interests(NamedTuple):
     most: int  # all topics are below
 
 
+class Weighing(NamedTuple):
+    """What the weights of an overlay's members depend on beside their numbers."""
+
+    interests: Interests
+    members: Ids  # nodes
+    shared: npt.NDArray[np.uint16]  # topics that two members share; empty where none are counted
+
+
 class Overlay(NamedTuple):
     """The state of one topic's overlay while it is computed."""
 
@@ -56,9 +64,6 @@ class Overlay(NamedTuple):
     before: Ids  # the view that is about to change
     waiting: Ids  # members that lost their last in-link, in the order they did
     tally: Numbers  # see above
-    lean: bool  # whether weights do
-    interests: Interests
-    shared: npt.NDArray[np.uint16]  # topics that two members share; empty where none are counted
 
 
 @part
@@ -126,7 +131,7 @@ def adopt(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
 
 
 @compiled
-def fill(overlay: Overlay, row: int, have: int, key: Bits) -> None:
+def fill(overlay: Overlay, row: int, have: int, key: Bits, weighing: Weighing) -> None:
     """Fill a view that holds `have` with random others, all sets equally likely, and sort it."""
     count, view = len(overlay.members), overlay.ids.shape[1]
     own = own_key(overlay.numbers[row])
@@ -138,7 +143,7 @@ def fill(overlay: Overlay, row: int, have: int, key: Bits) -> None:
         for slot in range(have):
             known |= overlay.ids[row, slot] == other
         if not known:
-            weight = weigh(overlay, own, row, other)
+            weight = weigh(own, overlay.numbers, row, other, weighing)
             put(overlay, row, other, weight, min(have, i64(overlay.adopted[row])), have)
             have += 1
 
@@ -180,7 +185,7 @@ def count_in_links(overlay: Overlay) -> None:
 
 
 @part
-def new_overlay(members: Ids, view: int, ttl: int, interests: Interests) -> Overlay:
+def new_overlay(members: Ids, view: int, ttl: int) -> Overlay:
     count = len(members)
     return Overlay(
         members,
@@ -198,9 +203,6 @@ def new_overlay(members: Ids, view: int, ttl: int, interests: Interests) -> Over
         np.empty(view, np.int32),
         np.empty(count, np.int32),
         np.zeros(TALLIES, np.int64),
-        interests.lean,
-        interests,
-        count_shared(members, interests),
     )
 
 
@@ -280,8 +282,8 @@ def shared_topics(interests: Interests, one: int, other: int) -> int:
 
 
 @compiled
-def count_shared(members: Ids, interests: Interests) -> npt.NDArray[np.uint16]:
-    """The table of shared topics of an overlay, if weights lean and it is not too large."""
+def weighing_of(members: Ids, interests: Interests) -> Weighing:
+    """With the table of shared topics, if weights lean and the overlay is not too large."""
     count = len(members)
     rows = count if interests.lean and count <= TABLE_MEMBERS else 0
     shared = np.empty((rows, rows), np.uint16)
@@ -296,7 +298,7 @@ def count_shared(members: Ids, interests: Interests) -> npt.NDArray[np.uint16]:
             for at in range(interests.offsets[node], interests.offsets[node + 1]):
                 both += marks[interests.topics[at]] == row
             shared[row, other] = shared[other, row] = min(both, 65535)
-    return shared
+    return Weighing(interests, members, shared)
 
 
 @part
@@ -306,16 +308,16 @@ def own_key(number: Bits) -> Bits:
 
 
 @part
-def weigh(overlay: Overlay, own: Bits, row: int, other: int) -> Bits:
+def weigh(own: Bits, numbers: Words, row: int, other: int, weighing: Weighing) -> Bits:
     """The weight that the member at `row` gives another."""
-    plain = absorb(own, overlay.numbers[other])
-    if not overlay.lean:
+    plain = absorb(own, numbers[other])
+    if not weighing.interests.lean:
         return plain
-    if len(overlay.shared):
-        both = i64(overlay.shared[row, other])
+    if len(weighing.shared):
+        both = i64(weighing.shared[row, other])
     else:
-        one, two = i64(overlay.members[row]), i64(overlay.members[other])
-        both = shared_topics(overlay.interests, one, two)
+        one, two = i64(weighing.members[row]), i64(weighing.members[other])
+        both = shared_topics(weighing.interests, one, two)
     if both < 1:
         return _LAST
     return u64(-math.log1p(-(i64(plain >> u64(11)) * _UNIT)) / both * _FIXED)
