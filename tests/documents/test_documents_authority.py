@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.history_kit import ANNA, BEN, CAROL, SPORTS, Key, event, topic
+from signed_kit import ANNA, BEN, CAROL, SPORTS, Key, event, topic
 
 from weft.documents import authority
 from weft.documents.descriptor import TopicVersion

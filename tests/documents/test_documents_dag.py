@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.history_kit import ANNA, BEN, CAROL, chain, event
+from signed_kit import ANNA, BEN, CAROL, chain, event
 
 from weft.documents import dag
 from weft.documents.dag import Position, Stream, position

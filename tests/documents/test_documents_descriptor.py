@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from multiformats import CID, multihash
-from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
 from weft.documents import dagcbor, descriptor, shape
 from weft.documents.merkle import Link, document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.history_kit import ANNA, BEN, CAROL, event, topic
+from signed_kit import ANNA, BEN, CAROL, event, topic
 
 from weft.documents import merkle
 from weft.documents.descriptor import Event, TopicVersion

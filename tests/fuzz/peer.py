@@ -14,7 +14,8 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "protocol"))
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "protocol"), str(TESTS / "kit")]
 with atheris.instrument_imports(include=["weft"]):
     from test_protocol_fuzz import test_no_order_of_things_hurts
 

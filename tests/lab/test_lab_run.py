@@ -24,7 +24,7 @@ from weft.lab.task import shape_of, table_of
 from weft.pipeline import resources, tables
 from weft.pipeline.schemas import JUDGED
 
-HERE = Path(__file__).parent
+KIT = Path(__file__).parents[1] / "kit"
 SOURCE = Path(weft.__file__).resolve().parents[1]
 
 
@@ -134,9 +134,9 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on_where_it_stopped(
     spark: SparkSession, tmp_path: Path, how: signal.Signals
 ) -> None:
-    paths = os.pathsep.join([str(SOURCE), str(HERE)])
+    paths = os.pathsep.join([str(SOURCE), str(KIT)])
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "dice_run.py"), str(tmp_path)],
+        [sys.executable, str(KIT / "dice_run.py"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": paths},
         stderr=subprocess.PIPE,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
 from weft.documents.dag import START, position
 from weft.documents.descriptor import Event

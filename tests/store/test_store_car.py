@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from multiformats import CID, varint
-from tests.history_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
 from weft.documents import dagcbor
 from weft.documents.descriptor import Event, TopicVersion

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.history_kit import NOW_MS, SPORTS, chain, event
+from signed_kit import NOW_MS, SPORTS, chain, event
 
 from weft.store import durable
 from weft.store.durable import Durable

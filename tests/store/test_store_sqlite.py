@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.history_kit import NOW_MS, SPORTS, chain, event
+from signed_kit import NOW_MS, SPORTS, chain, event
 
 from weft.store import sqlite
 from weft.store.interface import (
@@ -125,7 +125,7 @@ def test_a_disk_that_takes_no_more(path: Path) -> None:
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.history_kit import NOW_MS, SPORTS
+        from signed_kit import NOW_MS, SPORTS
         from tests.store.test_store_sqlite import fill
         from weft.store.interface import StoreError
         from weft.store.sqlite import SqliteStore
@@ -141,7 +141,7 @@ def test_a_disk_that_takes_no_more(path: Path) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), path],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}:{ROOT / 'tests' / 'kit'}"},
         text=True,
         capture_output=True,
         check=False,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from chi_square import chi_square_p
 
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.sim.topic_dht import Run
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "rules"))
-
-from chi_square import chi_square_p
 
 T, OTHER = Topic("/t"), Topic("/other")
 MEMBERS, STRANGERS, DRAWS = 24, 12, 960

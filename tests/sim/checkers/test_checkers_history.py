@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.history_kit import NOW_MS, SPORTS, event
+from signed_kit import NOW_MS, SPORTS, event
 
 from weft.documents.descriptor import Event
 from weft.protocol.history.stream import routed

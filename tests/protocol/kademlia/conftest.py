@@ -1,8 +1,0 @@
-"""These tests share the rig of the other state machines' tests."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
