@@ -37,6 +37,16 @@ that belongs to the stream, so that no member can keep another one reading for e
 Invariants: at most one page is asked for at a time, from one member; at most `_SOURCES_MAX` members
 are tried for one reading. Walking back from a branch that came from below the beginning of the
 subscription ends after `walk_back_max` steps: the past was not asked for.
+
+The other side (`Server`) answers from the store: blocks by their CID, and pages of a stream in its
+order. Everything that is stored may be asked for. An answer is bounded in blocks and bytes, and so
+is the search for what the asker lacks beside its heads. What was released but is still on its way
+to the store is answered from memory. Each asker has a share, so many bytes a second (`Pace`): a
+peer that reads a long past, or asks for blocks without end, must neither keep this peer from its
+own work nor take its uplink from others. A peer that has had its share waits a little for the next
+answer; it is not refused, since it would only go and ask another member. At most `_WAITING_MAX`
+questions wait, `_WAITING_EACH_MAX` of one peer; what finds no room is counted and not answered, and
+is asked again.
 """
 
 from __future__ import annotations
@@ -603,22 +613,7 @@ def _bottom_of(height: int) -> Position:
     return Position(max(0, height), _LOWEST)
 
 
-# --- server ------------------------------------------------------------------------------------
-#
-# Answering other peers from the store: blocks by their CID, and pages of a stream in its order.
-#
-# Everything that is stored may be asked for. An answer is bounded in blocks and bytes, and so is
-# the search for what the asker lacks beside its heads. What was released but is still on its way
-# to the store is answered from memory.
-#
-# Each asker has a share: so many bytes a second. A peer that reads a long past, or asks for
-# blocks without end, must neither keep this peer from its own work nor take its uplink from
-# others. A peer that has had its share waits a little for the next answer; it is not refused,
-# since it would only go and ask another member.
-#
-# Invariant: at most `_WAITING_MAX` questions wait, `_WAITING_EACH_MAX` of one peer; what finds no
-# room is counted and not answered, and is asked again.
-
+# --- the other side: answering -------------------------------------------------------------------
 
 PACE = "history.pace"
 BESIDE_MAX = 4_096

@@ -8,6 +8,20 @@ room names other rendezvous and children of its own instead.
 
 Invariants: there is at most one join under way per tree. A join asks at most `_ASKED_MAX` peers and
 makes at most `_LOOKUPS_MAX` lookups; then the next cycle begins another one.
+
+The roots (`Roots`) are the peers closest to the topic's id, the rendezvous, joined to each other.
+Every cycle each rendezvous tells the others what it serves, and sends a beat down its part of the
+tree. From time to time, and when one of them is lost, it looks the closest peers up again: a peer
+that is among them now is told and becomes one, a rendezvous that is not any more becomes the child
+of one. Each of them alone holds the tree together: what hung below a lost one joins the others,
+which all members know of (`branch.py`). A rendezvous that serves no peer lets the tree go.
+
+A peer that is asked to be a rendezvous looks into its own table whether that can be: no peer can be
+made to serve topics far away from it.
+
+From outside, a tree is found by a lookup towards its topic's id that asks each peer on the way
+whether it is a member (as Scribe does on the way to its root). The lookup asks all of the closest
+peers, so if none of them is a member there is no tree.
 """
 
 from __future__ import annotations
@@ -47,25 +61,42 @@ from weft.rules.multicast import (
     tree_location,
 )
 
-# --- roots -------------------------------------------------------------------------------------
-#
-# The roots of a tree, the peers closest to the topic's id joined to each other; and the way
-# there.
-#
-# Every cycle each rendezvous tells the others what it serves, and sends a beat down its part of
-# the tree. From time to time, and when one of them is lost, it looks the closest peers up again:
-# a peer that is among them now is told and becomes one, a rendezvous that is not any more becomes
-# the child of one. Each of them alone holds the tree together: what hung below a lost one joins
-# the others, which all members know of (`branch.py`). A rendezvous that serves no peer lets the
-# tree go.
-#
-# A peer that is asked to be a rendezvous looks into its own table whether that can be: no peer
-# can be made to serve topics far away from it.
-#
-# From outside, a tree is found by a lookup towards its topic's id that asks each peer on the way
-# whether it is a member (as Scribe does on the way to its root). The lookup asks all of the
-# closest peers, so if none of them is a member there is no tree.
+_DOWN = stream_of("pulsar.down")
+_ASKED_MAX = 32
+"""guess"""
+_LOOKUPS_MAX = 3
+"""guess"""
+_INSTEAD = 3
+"""guess: children named to a peer that a full member cannot take."""
 
+# --- messages -------------------------------------------------------------------------------------
+
+
+class TreeJoin(Message, frozen=True, tag=70):
+    """Take me as your child."""
+
+    topic: WireTopic
+    subscribed: bool  # False: a former rendezvous that has children still
+    root: bool = False  # you are among the closest to the topic's id: begin a tree if need be
+    fresh: bool = False  # a new subscriber, that does not want what came before
+
+
+class TreeJoinReply(Message, frozen=True, tag=71):
+    """Whether the asker has a place now, or else where it may have one."""
+
+    topic: WireTopic
+    accepted: bool
+    subscribed: bool = False  # whether the new parent is
+    instead: Contacts = []  # not accepted for want of room: try these children of mine
+    recent: Counter = 0  # fingerprint of what the new parent has seen
+    seen: Spans = []  # to a new subscriber: what was published before
+
+
+# --- timers ---------------------------------------------------------------------------------------
+
+TIMER = "pulsar.join"
+
+# --- roots ----------------------------------------------------------------------------------------
 
 _FELLOWS = 2
 """guess: as many times more fellows than rendezvous are wanted, while opinions differ."""
@@ -188,42 +219,7 @@ class Roots:
         return True
 
 
-_DOWN = stream_of("pulsar.down")
-_ASKED_MAX = 32
-"""guess"""
-_LOOKUPS_MAX = 3
-"""guess"""
-_INSTEAD = 3
-"""guess: children named to a peer that a full member cannot take."""
-
-# --- messages -------------------------------------------------------------------------------------
-
-
-class TreeJoin(Message, frozen=True, tag=70):
-    """Take me as your child."""
-
-    topic: WireTopic
-    subscribed: bool  # False: a former rendezvous that has children still
-    root: bool = False  # you are among the closest to the topic's id: begin a tree if need be
-    fresh: bool = False  # a new subscriber, that does not want what came before
-
-
-class TreeJoinReply(Message, frozen=True, tag=71):
-    """Whether the asker has a place now, or else where it may have one."""
-
-    topic: WireTopic
-    accepted: bool
-    subscribed: bool = False  # whether the new parent is
-    instead: Contacts = []  # not accepted for want of room: try these children of mine
-    recent: Counter = 0  # fingerprint of what the new parent has seen
-    seen: Spans = []  # to a new subscriber: what was published before
-
-
-# --- timers ---------------------------------------------------------------------------------------
-
-TIMER = "pulsar.join"
-
-# --- state ----------------------------------------------------------------------------------------
+# --- parent and children ------------------------------------------------------------------------
 
 
 class _Attempt:

@@ -1,4 +1,5 @@
-"""This peer's own operations: it is the p of op(p, q, t), and tries again when q aborts.
+"""Operations between two peers, op(p, q, t): p initiates, q responds (Baehni and others 2004, 4.2
+and 4.3). `Initiator` is p's side and tries again when q aborts; `Responder` is q's side.
 
 Subscribing and unsubscribing are made of operations (Baehni and others 2004, Section 4.2). To
 subscribe, the peer finds the closest forwarder of each topic and asks how loaded it is; from all
@@ -24,6 +25,24 @@ subscriber takes its location at once, without a split (Corollary 4.1).
 
 Deviation: a forwarder that is replaced for fairness' sake stays subscribed, so it becomes a child;
 by the letter of the paper's replace it would be neither, against its own Lemma 4.2.
+
+The other side: an operation whose assumption does not hold is aborted at once, and a join is
+accepted or aborted at once. What takes several steps is accepted only while nothing else is under
+way in the topic, and locks it until the initiator says that it is through, or the lease ends.
+
+| operation | assumption, else aborted | takes a lock |
+| --- | --- | --- |
+| look, seat | none | no |
+| join | no closer forwarder is known here | no |
+| split | no closer forwarder is known here | yes |
+| replace | this peer does more than its share, or leaves | yes |
+| makechild | no closer forwarder is known here | no, but waits for one |
+
+A forwarder that appears gets the children that are closer to it than to this one. They are told to
+join it, and stay here until they have answered.
+
+Deviation: the paper has operations wait for those before them; here the initiator is told that the
+responder is busy and tries again, so that nothing waits for a peer that has crashed.
 """
 
 from __future__ import annotations
@@ -470,27 +489,7 @@ def _closest_first(topic: Topic, peer: PeerId, forwarders: Sequence[Contact]) ->
     return sorted(others, key=lambda one: location(topic, one.peer) ^ target)
 
 
-# --- responder ---------------------------------------------------------------------------------
-#
-# Others' operations: this peer is the q of op(p, q, t) (Baehni and others 2004, 4.2 and 4.3).
-#
-# An operation whose assumption does not hold is aborted at once, and a join is accepted or
-# aborted at once. What takes several steps is accepted only while nothing else is under way in
-# the topic, and locks it until the initiator says that it is through, or the lease ends.
-#
-# | operation | assumption, else aborted | takes a lock | | --- | --- | --- | | look, seat | none
-# | no | | join | no closer forwarder is known here | no | | split | no closer forwarder is known
-# here | yes | | replace | this peer does more than its share, or leaves | yes | | makechild | no
-# closer forwarder is known here | no, but waits for one |
-#
-# A forwarder that appears gets the children that are closer to it than to this one. They are told
-# to join it, and stay here until they have answered.
-#
-# Deviation: the paper has operations wait for those before them; here the initiator is told that
-# this peer is busy and tries again, so that nothing waits for a peer that has crashed.
-
-
-# --- state ----------------------------------------------------------------------------------------
+# --- the other side -------------------------------------------------------------------------------
 
 
 class Responder:

@@ -1,5 +1,8 @@
-"""Algorithm 1 (Baehni and others 2004, Section 4.4): every period a child has its closest forwarder
-found, and hangs on it from then on.
+"""What is done in every period: children find their closest forwarder (Algorithm 1), and views of
+random members are renewed (Algorithm 2; Baehni and others 2004, Sections 4.4 and 5.1).
+
+Algorithm 1 (`Stabilisation`): every period a child has its closest forwarder found, and hangs on it
+from then on.
 
 If the last period brought an answer, the child asks one of the forwarders it knows to route on its
 behalf (`RouteParent`); else it looks for itself. The forwarder that is found (`IsParent`) takes the
@@ -14,6 +17,20 @@ Deviations: a child tells its old parent that it has gone; a parent drops childr
 of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
 farther away claims it, since that one was found by a lookup that missed the parent; and a child
 takes the place of a parent that does more than its share (`rules/roles.py` `relieves`).
+
+Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
+region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
+to draw anew. Every subscriber is equally likely while no forwarder has more than k children and no
+region as many as `dht.k` members. How large regions are is settled before, from how densely some
+random places are settled, and again from time to time; a region that turns out too full makes all
+of them smaller.
+
+Algorithm 2: views are kept by forwarders, of forwarders: those gossip, and where everybody forwards
+these are all members. A view begins with all forwarders where one lookup finds them all, else with
+some random ones; in a share of the periods some random ones come in, and the oldest go.
+
+Deviation: the paper takes the forwarder closest to a random value, which favours those with empty
+space around them (`rules.closest_weights`).
 """
 
 from __future__ import annotations
@@ -200,27 +217,7 @@ class Stabilisation:
             self._initiator.replace(role, parent)
 
 
-# --- samples -----------------------------------------------------------------------------------
-#
-# Random members: random routing (Baehni and others 2004, Lemma 4.7), and views of random members
-# kept by it (Algorithm 2, Section 5.1).
-#
-# A member is drawn in two steps: a forwarder from a random region of the topic (`rules.Region`),
-# then a seat with it, its own or a child's. An empty seat means to draw anew. Every subscriber is
-# equally likely while no forwarder has more than k children and no region as many as `dht.k`
-# members. How large regions are is settled before, from how densely some random places are
-# settled, and again from time to time; a region that turns out too full makes all of them
-# smaller.
-#
-# Views are kept by forwarders, of forwarders: those gossip, and where everybody forwards these
-# are all members. A view begins with all forwarders where one lookup finds them all, else with
-# some random ones; in a share of the periods some random ones come in, and the oldest go.
-#
-# Deviation: the paper takes the forwarder closest to a random value, which favours those with
-# empty space around them (`rules.closest_weights`).
-
-
-# --- state ----------------------------------------------------------------------------------------
+# --- random members -------------------------------------------------------------------------------
 
 _TARGET = stream_of("topic_dht.random")
 _SEAT = stream_of("topic_dht.seat")
