@@ -50,7 +50,7 @@ def judge(workload: Workload, received: Iterable[tuple[int, int]]) -> Verdict:
 
 
 def explain(verdict: Verdict, workload: Workload) -> list[str]:
-    """Sentences for a user: who missed what."""
+    """Sentences for a user: which peer missed what."""
     lines = []
     events = events_of(workload)
     for pairs, what in (
