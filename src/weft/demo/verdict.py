@@ -23,7 +23,7 @@ class Verdict:
     delivered: int  # different notifications that should have come and did
     missing: tuple[tuple[int, int], ...]  # (peer, event)
     twice: tuple[tuple[int, int], ...]
-    unwanted: tuple[tuple[int, int], ...]  # handed to somebody not subscribed
+    unwanted: tuple[tuple[int, int], ...]  # handed to a peer not subscribed
 
     @property
     def holds(self) -> bool:

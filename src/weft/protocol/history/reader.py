@@ -336,8 +336,9 @@ class Reader:
         return Result.TOO_HIGH if too_high else Result.PLACED
 
     def _on_no_room(self, source: Contact | None) -> None:
-        """Too much waits for what is missing: a peer that is so far behind reads on from where its
-        own stream ends, or, if what waits is close to that, from where its branch forked off."""
+        """Too many events wait for missing parents: a peer so far behind reads on from where its
+        own stream ends, or, if the waiting events are close to that, from where their branch
+        forked off."""
         if self.reading:
             return
         lowest = self.stream.dag.lowest_waiting()
@@ -608,22 +609,22 @@ def _bottom_of(height: int) -> Position:
 # Answering other peers from the store: blocks by their CID, and pages of a stream in its order.
 #
 # Everything that is stored may be asked for. An answer is bounded in blocks and bytes, and so is
-# the search for what the asker lacks beside its heads. What was released but is still on its way
-# to the store is answered from memory.
+# the search for what the asker lacks beside its heads. Events that were released but are not
+# stored yet are answered from memory.
 #
 # Each asker has a share: so many bytes a second. A peer that reads a long past, or asks for
 # blocks without end, must neither keep this peer from its own work nor take its uplink from
 # others. A peer that has had its share waits a little for the next answer; it is not refused,
 # since it would only go and ask another member.
 #
-# Invariant: at most `_WAITING_MAX` questions wait, `_WAITING_EACH_MAX` of one peer; what finds no
-# room is counted and not answered, and is asked again.
+# Invariant: at most `_WAITING_MAX` questions wait, `_WAITING_EACH_MAX` of one peer; any further
+# question is counted and not answered, and its asker asks again.
 
 
 PACE = "history.pace"
 BESIDE_MAX = 4_096
-"""guess: how far down the order is searched for what an asker lacks beside its heads; what is not
-found shows as gaps. Some 30 ms: nobody can make this peer read its whole store."""
+"""guess: how far down the order is searched for what an asker lacks beside its heads; events
+not found show as gaps. Some 30 ms: nobody can make this peer read its whole store."""
 _WAITING_MAX = 256
 _WAITING_EACH_MAX = 8
 _PEERS_MAX = 1_024
