@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.cli.checkout import checkout
 from weft.cli.problem import FAILED
 
-HELP = "Check style, types and who imports whom"
+HELP = "Check style, types and imports between packages"
 DETAILS = """
 Runs ruff (style and formatting), mypy (strict types) and import-linter (the
 rooms of ARCHITECTURE.md) over the checkout, all of them even if one complains.

@@ -1,4 +1,4 @@
-"""`weft data`: from files about who subscribes to what to tables, universes and profiles.
+"""`weft data`: from files of subscriptions to tables, universes and profiles.
 
 Each action is a module of this package, like a command: `data_ingest` and so on.
 """
@@ -11,7 +11,7 @@ from types import ModuleType
 
 from weft.cli.parser import add_actions
 
-HELP = "Bring in who subscribes to what, and look at it"
+HELP = "Bring in subscriptions of users to topics, and look at them"
 DETAILS = """
 Everything is kept in a lake: a folder of Parquet tables, made by the first ingest. 'weft data
 ACTION --help' explains an action; docs/data.md explains formats and tables.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HELP = "Bring files into a lake"
 DETAILS = """
-Reads who subscribes to what, and since when, from files (a folder stands for all files in it),
+Reads users, their topics, and since when, from files (a folder stands for all files in it),
 packed with gzip or bzip2 or not, and adds it to a lake. What cannot be read goes to the lake's
 table of rejects with file, line and reason. A file that is not of its format or not whole is
 an error, and so is an interruption: the lake then stays as it was. Files that the lake has
@@ -26,9 +26,9 @@ Formats:
   csv, tsv           columns for user, topic and perhaps time, with a header or without
   jsonl              an object per line with such fields
   parquet            a table with such columns
-  snap-edges         an edge list of SNAP: who follows whom
+  snap-edges         an edge list of SNAP: a user and one it follows
   snap-communities   a community per line, its members in it (com-lj.all.cmty.txt)
-  mediawiki-xml      MediaWiki's dumps: who edited which page
+  mediawiki-xml      MediaWiki's dumps: users and the pages they edited
   mediawiki-history  Wikimedia's table of events in 70 columns
   weft-trace         weft's own traces (peer --trace, sim --trace)
   gossipsub-trace    those of go-libp2p-pubsub's JSON tracer

@@ -9,7 +9,7 @@ from pathlib import Path
 from weft.cli.parser import whole
 from weft.cli.problem import USAGE, Problem
 
-HELP = "Make up who subscribes to what, as a lake"
+HELP = "Make up subscriptions, as a lake"
 DETAILS = """
 Nodes stand at random places of a square; topics have identifiers at random places, their number by
 a power law; each node subscribes to the topics within its radius of interest, by a power law, too.

@@ -12,7 +12,7 @@ from weft.cli.problem import USAGE, Problem
 HELP = "Draw self-contained universes from a lake"
 DETAILS = """
 A universe begins with N random topics. Their users each add a topic to the set: a random one of
-theirs, or, with --own-topics, the one that bears their name (a journal). Those who subscribe to a
+theirs, or, with --own-topics, the one that bears their name (a journal). Users that subscribe to a
 topic of the grown set are the universe's nodes. In the closed reading they subscribe only to topics
 of the set, in the open one to all they do. Topics with too few subscribers are left out.
 

@@ -14,8 +14,9 @@ from weft.cli.store import opened, read_option
 HELP = "Store the events of a CAR file"
 DETAILS = """
 Every block is checked as if a stranger had sent it: that it is what its name
-says, who signed it, and that its publisher may. What is refused is counted by
-reason. The peer must not run meanwhile; the store is made if there is none.
+says, that its signature is right, and that its publisher may publish. What is
+refused is counted by reason. The peer must not run meanwhile; the store is
+made if there is none.
 """
 EXAMPLES = """
 weft import football.car

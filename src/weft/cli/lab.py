@@ -25,7 +25,7 @@ report DIR write DIR/report.html from the verdicts in DIR, and print a summary
 An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
 code of run is 1 if a claim falls short of its bound.
 
-Experiments on who subscribes to what (stan-*) run on the synthetic grid and on each known trace in
+Experiments on subscriptions (stan-*) run on the synthetic grid and on each known trace in
 the folder of data (--data, else WEFT_DATA, else shared/data beside the checkout); a trace that is
 not there is named as skipped. With --trace LAKE they run on that lake alone.
 """

@@ -1,6 +1,6 @@
 """`weft sim`: play networks with faults in virtual time, and check what must hold.
 
-One seed stands for one run: who subscribes and publishes, what is lost, cut and crashed, and when.
+One seed stands for one run: which peers subscribe and publish, what is lost, cut and crashed, when.
 The same seed gives the same run, byte for byte.
 """
 

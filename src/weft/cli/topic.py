@@ -1,4 +1,4 @@
-"""`weft topic`: topics that have owners, who say who may publish."""
+"""`weft topic`: topics whose owners say who may publish."""
 
 from __future__ import annotations
 

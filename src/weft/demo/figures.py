@@ -83,7 +83,7 @@ _HINT = "hint: "
 
 
 class Picture:
-    """A figure of a fixed size, with a title for those who cannot see it."""
+    """A figure of a fixed size, with a title for readers that cannot see it."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self._title = title
@@ -232,7 +232,7 @@ def interests(workload: Workload) -> Picture:
     topics = sorted(subscribers, key=lambda topic: (-len(subscribers[topic]), topic))
     events = Counter(publication.topic for publication in workload.publications)
     peers = len(workload.interests)
-    picture = Picture(480, 80 + 19 * len(topics), "Who is subscribed to what")
+    picture = Picture(480, 80 + 19 * len(topics), "Subscriptions of peers to topics")
     dots, counts = picture.panels(3.4, 1)
     order = sorted(range(peers), key=lambda peer: _home(workload, peer))
     column = {peer: place for place, peer in enumerate(order)}

@@ -77,13 +77,13 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
             figures.latency(*parts),
         ),
         _figure(
-            "Who worked how much",
+            "How much each peer worked",
             "Messages that each peer sent while events were published: payload carries events, "
             "control serves their spreading, maintenance keeps the overlays alive.",
             figures.load(traffic, outcome.workload.interests),
         ),
         _figure(
-            "Who is interested in what",
+            "Which peer is interested in what",
             "Popular topics have more subscribers and more events; peers with one topic in "
             "common are likely to share more.",
             figures.interests(outcome.workload),

@@ -97,7 +97,7 @@ class Show:
     # --- the phases ---------------------------------------------------------------------------
 
     async def _start(self) -> str:
-        """A few first, then the rest through them, so that everybody joins by somebody."""
+        """Open a few peers first, then the rest through them: each joins by another."""
         there = 0
         while there < self.plan.peers:
             more = min(self.plan.peers, max(1, there * 3))

@@ -23,7 +23,7 @@ class Verdict:
     delivered: int  # different notifications that should have come and did
     missing: tuple[tuple[int, int], ...]  # (peer, event)
     twice: tuple[tuple[int, int], ...]
-    unwanted: tuple[tuple[int, int], ...]  # handed to somebody not subscribed
+    unwanted: tuple[tuple[int, int], ...]  # handed to a peer not subscribed
 
     @property
     def holds(self) -> bool:
@@ -50,7 +50,7 @@ def judge(workload: Workload, received: Iterable[tuple[int, int]]) -> Verdict:
 
 
 def explain(verdict: Verdict, workload: Workload) -> list[str]:
-    """Sentences for a user: who missed what."""
+    """Sentences for a user: which peer missed what."""
     lines = []
     events = events_of(workload)
     for pairs, what in (

@@ -90,7 +90,7 @@ class Added:
         self.refused = refused  # why the event was not taken; None also where it was known already
         self.missing = list(missing)  # parents to fetch that were not known to be missing before
         self.released: list[Event] = []  # now deliverable, parents before children
-        self.late: list[Cid] = []  # of these, those that were given up: what follows them is out
+        self.late: list[Cid] = []  # of these, the given-up ones: their children came out first
         self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
         self.displaced: list[Cid] = []  # parents that no event waits for any more, for lack of room
 
@@ -108,11 +108,11 @@ class _Waiting:
 class WaitingRoom:
     """The events of one stream that wait for parents: bounded, and the highest give way.
 
-    A stream is completed from below: what is lowest is released first, and what is high can be had
-    again once everything before it is there. So where all places are taken, an event that is lower
-    than the highest one takes its place, and only what is higher than all of them finds none. Were
-    it first come, first served, the events at the end of a stream would keep out those they wait
-    for.
+    A stream is completed from below: the lowest events are released first, and a high event can be
+    fetched again once all its ancestors are there. So where all places are taken, a new event that
+    is lower than the highest waiting one displaces it, and a new event that is higher than all of
+    them is not kept. With first come, first served, the events at the end of a stream would keep
+    out their own ancestors.
 
     Invariants: at most `most` events and `bytes_most` bytes wait; none is kept out or has to go
     while a higher one stays. Each event costs O(log of how many wait).
@@ -229,8 +229,8 @@ class Stream:
         return known if known is not None else self._lookup(cid)
 
     def knows(self, cid: Cid, height: int = 0) -> bool:
-        """Whether an event has come, released or not. Given its height, the store need not be
-        asked about what is higher than anything that is only there."""
+        """Whether an event has come, released or not. Given its height, the store is not
+        asked about an event higher than all those that only the store knows."""
         if cid in self.room or cid in self._heights:
             return True
         return not height > self._forgotten_top and self._lookup(cid) is not None
@@ -333,7 +333,7 @@ class Stream:
         return self._released_height(parent) is not None or self._is_gone(event, parent)
 
     def _released_height(self, cid: Cid) -> int | None:
-        """As `height`, without asking the store about what is known not to be there."""
+        """As `height`, without asking the store about an event that is known to be missing."""
         return None if cid in self._children or cid in self.room else self.height(cid)
 
     def _is_gone(self, event: Event, parent: Cid) -> bool:
@@ -341,7 +341,7 @@ class Stream:
 
     def _has_wrong_height(self, event: Event, complete: bool) -> bool:
         """Whether what is known of the parents proves the height wrong. Exact if all are there;
-        what is gone has a height that cannot be known."""
+        the height of a parent that is gone cannot be known."""
         heights = [self._released_height(parent) for parent in event.parents]
         highest = max((height for height in heights if height is not None), default=0)
         if complete and None not in heights:

@@ -1,6 +1,6 @@
 """Topics and events as immutable, signed, content-addressed documents (paper 004, Section 4.1).
 
-A topic descriptor is one version of a topic: its name, its sub-topics under `#`, who owns it, who
+A topic descriptor is one version of a topic: its name, its sub-topics under `#`, its owners, who
 may publish, and the version before it (`parent`). An event descriptor is one event: its topic (name
 and link to the version it was published under), its publisher, the events it follows (`parents`),
 its height, metadata and payload. Both are dag-cbor blocks named by their CID.
@@ -77,7 +77,7 @@ class TopicVersion(Struct, frozen=True, gc=False):
     cid: Cid
     block: bytes
     name: Topic
-    author: PeerId  # the owner who signed
+    author: PeerId  # the owner that signed
     owners: tuple[PeerId, ...]  # ascending; they may publish, too
     allowed: tuple[PeerId, ...] | None  # ascending; None: anyone may publish
     sub_topics: dict[str, Cid]  # the last segment of each sub-topic's name, and its descriptor

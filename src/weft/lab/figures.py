@@ -1,7 +1,7 @@
 """How pictures look: one style for all, legible small and in print, the same bytes every time.
 
 Simulation is drawn with solid lines or dots, a formula with dashes, in the same colour where they
-belong together. Colours are told apart by people who see fewer of them (Okabe and Ito's palette),
+belong together. Colours can be told apart by colour-blind readers (Okabe and Ito's palette),
 and each series has its own marker.
 """
 

@@ -54,7 +54,7 @@ class Source:
         return self.lake is None or (self.lake / POINTER).is_file()
 
     def memberships(self, spark: SparkSession, seed: int, grid: Grid | None = None) -> DataFrame:
-        """Who is subscribed to what (`MEMBERSHIP`): the lake's, or the grid's of this seed."""
+        """Users and their topics (`MEMBERSHIP`): the lake's, or the grid's of this seed."""
         from weft.pipeline.memberships import grid_memberships  # noqa: PLC0415  (loads the engine)
 
         if self.lake is None:

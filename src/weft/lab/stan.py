@@ -74,7 +74,7 @@ def view_sizes(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def who() -> Column:
-    """Whose links a row is about: users in `least` topics or more."""
+    """The users that a row is about: those in `least` topics or more."""
     return F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
 
 

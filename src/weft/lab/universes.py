@@ -1,6 +1,6 @@
 """The memberships that points of experiments run on, each made once and kept beside the results.
 
-    DIR/.universes/NAME.parquet/   who subscribes to what, NAME says of which lake and how drawn
+    DIR/.universes/NAME.parquet/   users and their topics; NAME says of which lake and how drawn
 
 A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 topics of it with at
 least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so

@@ -67,8 +67,8 @@ class Verdict:
 
 
 def measures_of(entry: Experiment, rows: DataFrame, size: Size) -> list[Row]:
-    """What was measured, compared with what is asked: rows of the shape JUDGED. What is asked
-    comes first, in the order of its reasons."""
+    """The measures, compared with their bounds: rows of the shape JUDGED. Measures with a bound
+    come first, in the order of the entry's tolerances."""
     order = {name: place for place, name in enumerate(entry.tolerances)}
     return sorted(
         rows.transform(entry.measure, size).transform(judged).collect(),

@@ -1,4 +1,4 @@
-"""The workloads of the experiments on who subscribes to what: whole tables and their universes."""
+"""Workloads of the experiments on subscriptions: whole tables and their universes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A queue is full: what waits for it, and for how long.
+"""Full queues: which writers wait for them, and for how long.
 
 Two things fill up: the outgoing queue to a peer that reads slowly, and the queue of a
-subscription whose application reads slowly. Backpressure means that what adds to a full queue
+subscription whose application reads slowly. Backpressure means that every writer to a full queue
 waits: `publish` is suspended, and the connection that brought the event is not read from, so its
 sender's queue fills in turn, up to the publisher.
 
@@ -11,9 +11,9 @@ hold up all others, and is given up instead.
 
 Why no wait is eternal, not even in a circle. A full queue is waited for only during its
 patience, counted from the moment it became full, not from when the waiting began. After that it
-is *given up*: all that waited go on, nothing waits for it again until it has drained, and
-what does not fit is dropped, counted and traced. So a circle of waits (A's publish waits for B,
-which does not read because its application waits in a publish to A) is broken within one
+is *given up*: all writers that waited go on, none waits for it again until it has drained, and
+events that do not fit are dropped, counted and traced. So a circle of waits (A's publish waits for
+B, which does not read because its application waits in a publish to A) is broken within one
 patience, and a given-up queue cannot start another. Without a crowd of slow ones the wait does
 not even arise in a circle: a connection stops being read only for the sake of a queue that its
 own events go into, events travel along a tree away from their publisher, and in a tree the

@@ -70,8 +70,8 @@ class Admission:
 
     An unproven caller costs a socket and, once it speaks, a TLS handshake. Their number is bounded,
     in all and per address; when the bound is reached the one that has taken longest makes room.
-    Honest callers are through within milliseconds, so under a flood of callers that say nothing it
-    is those that go.
+    Honest callers are through within milliseconds, so under a flood of silent callers the
+    silent ones go.
     """
 
     def __init__(self, most: int, most_per_ip: int) -> None:

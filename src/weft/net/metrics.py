@@ -41,9 +41,9 @@ _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
 
 
 class Counters:
-    """What the driver counts, all of it monotone. What is counted often is a plain attribute, what
-    is rare lives in dictionaries: faults by their kind, and in `drops` the messages that did not
-    leave, by why and what they carried."""
+    """The driver's counters, all monotone. Frequent ones are plain attributes, rare ones are in
+    dictionaries: faults by their kind, and in `drops` the messages that did not leave, by reason
+    and by what they carried."""
 
     __slots__ = (*_HOT, "_faults", "drops")
 

@@ -1,7 +1,7 @@
 """Tables of memberships: pruned, as arrays for kernels, and drawn as a synthetic grid.
 
 *Pruning* leaves out topics that too few subscribe to, until none is left (StaN 3.1). One pass is
-the fixed point. A topic that goes takes only its own memberships along; a user who leaves with it
+the fixed point. A topic that goes takes only its own memberships along; a user that leaves with it
 had no other, so no other topic loses a subscriber. Counting once is therefore enough, and a second
 pass over the result finds nothing to do (a test keeps it so). No more topics can stay than there
 are memberships / `least`, so the list of them is small enough to be sent to every worker, and the

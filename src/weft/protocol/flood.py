@@ -115,7 +115,7 @@ class Flood(Routing):
         if before is not None and before[:2] >= when:
             return
         if before is None and len(self._heard) >= _HEARD_MAX:
-            return  # what is not remembered must not be passed on: it would never end
+            return  # passing on a message without remembering it would never end
         self._heard[key] = (*when, self._cycle)
         part = self._open(message.topic)
         if part.subscribed:

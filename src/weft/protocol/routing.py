@@ -81,7 +81,7 @@ class Routing(ABC):
     @abstractmethod
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         """Spread an event, deliver it here unless that is done; False if it must be handed to a
-        peer that can (`publishing.py`)."""
+        peer that can (`publication.py`)."""
 
     def collect(self) -> None:
         """Look for better links now."""
@@ -89,7 +89,7 @@ class Routing(ABC):
     def close(self) -> None:
         """This peer leaves. Those it is linked to hear of it from the peer."""
 
-    # --- finding a peer that takes events from outside (`publishing.py`) --------------------------
+    # --- finding a peer that takes events from outside (`publication.py`) ------------------------
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
         """Begin a lookup; `LookupDone` with the returned number follows, perhaps at once."""

@@ -82,7 +82,7 @@ def onward(
     told_by_source: Collection[PeerId],
 ) -> list[Contact]:
     """Where an event goes on: over every link but the one it came by. Between rendezvous, not to
-    those that the one it came from is joined to itself."""
+    those that the sender is joined to itself."""
     return [
         contact for peer, contact in links.items() if peer != source and peer not in told_by_source
     ]

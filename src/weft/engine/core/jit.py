@@ -86,6 +86,6 @@ def part(function: F) -> F:
 
 
 def shared(*rules: Callable[..., object]) -> None:
-    """Let kernels call these rules, which stay Python for everybody else."""
+    """Let kernels call these rules, which stay Python for all other callers."""
     for rule in rules:
         register_jitable(forceinline=True, nogil=True, error_model="numpy")(rule)

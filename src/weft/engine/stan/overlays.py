@@ -283,11 +283,11 @@ def distinct(owners: Array, neighbours: Array, nodes: int) -> Numbers:
 
 # --- the fewest links -----------------------------------------------------------------------------
 #
-# What somebody that knows everything would do. A node needs, in each of its topics, so many
+# The links that a node with full knowledge would choose. It needs, in each of its topics, so many
 # different members of that topic as neighbours. Which choice has the fewest neighbours in all is a
 # covering problem, hard to solve exactly; the greedy answer takes, again and again, the node that
 # is a member of most topics that still want a neighbour. It is within a factor of 1 + ln(topics) of
-# the best and in practice near it. It knows nothing of an overlay's fitness: everybody may choose
+# the best and in practice near it. It knows nothing of an overlay's fitness: all nodes may choose
 # the same well-connected few.
 
 

@@ -282,7 +282,7 @@ def _send(
 
 @compiled
 def receive_adverts(sent: Ids, held: Memberships, popularity: Ids, tables: Tables) -> int:
-    """Update the receivers' tables; returns how many topics were advertised to somebody.
+    """Update the receivers' tables; returns how many topics were advertised in all.
 
     `popularity` is what each membership advertises.
     """

@@ -261,7 +261,7 @@ def forced_exchange(
 
 # --- joining --------------------------------------------------------------------------------------
 #
-# Newcomers enter an overlay by random walks, as `protocol/cyclon.py` has it. The newcomer asks one
+# Newcomers enter an overlay by random walks, as in `protocol/membership.py`. The newcomer asks one
 # member, which answers with itself and a few neighbours and sends a walk to each of its neighbours.
 # The peer at the end of a walk swaps one random entry of its view for the newcomer and gives the
 # newcomer that entry, so in-degrees stay balanced. Walks end early at peers that are gone. All of

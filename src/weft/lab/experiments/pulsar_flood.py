@@ -5,7 +5,7 @@ what is sent meanwhile is counted and weighed by kind: events on their way (*pay
 the tree up (*upkeep*: beats, syncs, joins, pings), and the messages of the *DHT*, which the tree
 needs, once for all topics. Exchanges of views keep the general overlay up under every routing and
 are left out. Of the flood only events are counted: that subscribers make themselves known there is
-an addition of ours (`protocol/flooding.py`).
+an addition of ours (`protocol/flood.py`).
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ ENTRIES = [
     Entry(
         id="pulsar-flood",
         title="A tree against the naive flood",
-        claim="A flood reaches everybody, whoever has asked. A tree carries an event over exactly "
+        claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
         "its links, one per member, so it sends fewer messages per notification everywhere; and "
         "where at most a quarter of the peers is subscribed, also with everything that keeps the "
         "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "

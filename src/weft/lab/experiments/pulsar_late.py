@@ -208,7 +208,7 @@ ENTRIES = [
     Entry(
         id="pulsar-late",
         title="A late subscriber reads the whole history",
-        claim="Whoever subscribes since the beginning gets every event of the past and every live "
+        claim="A peer that subscribes since the beginning gets every past event and every live "
         "one, once each, parents first, and ends with the same stream as everybody else, at a "
         "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
         "signature and CID checked, stores on disk) is told.",

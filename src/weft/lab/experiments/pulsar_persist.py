@@ -96,7 +96,7 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def providers_of(net: Net, cid: Cid) -> set[PeerId]:
-    """Whom the records of the peers that are up name as providers of a block."""
+    """The peers that records name as providers of a block; only records of peers that are up."""
     key = block_key_of(cid)
     found: set[PeerId] = set()
     for node in net.nodes:

@@ -266,8 +266,8 @@ ENTRIES = [
         title="Trees heal",
         claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
         "but one, every subscriber gets events again within the time that the settings give: "
-        "until the loss is noticed, and until those who know each other above it have been asked. "
-        "With history, what was missed meanwhile comes after all.",
+        "until the loss is noticed, and until the peers above it, which know each other, have been "
+        "asked. With history, what was missed meanwhile comes after all.",
         simulation=f"{__name__}:run",
         points=points,
         seeds={"quick": 1, "full": 3},

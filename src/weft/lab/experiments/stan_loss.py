@@ -277,7 +277,7 @@ ENTRIES = [
         claim="Loss only slows StaN down. A walk of plain Algorithm 2 that loses one of its eight "
         "messages brings nothing, so 95 % of the ideal's improvement is there when 95 % of the "
         "members have got back as many walks as they need without loss, each with a chance of "
-        "(1 − loss)⁸. Who overhears walks needs no more rounds than that either.",
+        "(1 − loss)⁸. A member that overhears walks needs no more rounds either.",
         simulation=f"{__name__}:run",
         points=loss_points,
         seeds={"quick": 2, "full": 5},

@@ -1,4 +1,4 @@
-"""stan-omni: StaN between those who know nothing and those who know everything."""
+"""stan-omni: StaN between members that know nothing and members that know everything."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ ENTRIES = [
             for who in stan.WHO
             for what, why in (
                 (FEWER, "StaN must not need more links than no StaN."),
-                (MORE, "Who knows everything needs no more links than who does not."),
+                (MORE, "Members that know everything need no more links than others."),
             )
         },
         figure=figure,

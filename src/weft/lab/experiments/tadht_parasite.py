@@ -1,4 +1,4 @@
-"""tadht-parasite: nobody is sent what it did not ask for (paper 002, Lemma 4.1 and Section 5).
+"""tadht-parasite: no peer is sent events of other topics (paper 002, Lemma 4.1 and Section 5).
 
 Peers subscribe to topics of Zipf 0.7, then events are published one after the other: most by
 subscribers, every fourth by a peer outside of the topic. *calm*: nothing fails. *loss*: five in a

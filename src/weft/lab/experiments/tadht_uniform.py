@@ -158,7 +158,7 @@ COLUMNS = columns(
 )
 EXCESS = "chi-square above its mean, in its standard deviations"
 LEFT = "requests of draws that left the topic"
-PAPER = "the same for whoever is closest to a random value"
+PAPER = "the same for the peer closest to a random value"
 
 
 def excess(rows: DataFrame) -> DataFrame:
@@ -219,9 +219,9 @@ ENTRIES = [
     Entry(
         id="tadht-uniform",
         title="Random routing draws all subscribers alike",
-        claim="Whoever routes at random inside a topic, forwarder or child, draws every subscriber "
-        "with the same chance, and asks nobody outside of the topic. Whoever is closest to a "
-        "random value, the paper's own way, is reported beside it: it is not uniform.",
+        claim="A peer that routes at random inside a topic, forwarder or child, draws every "
+        "subscriber with the same chance, and asks nobody outside of the topic. Drawing the peer "
+        "closest to a random value, as the paper does, is reported beside it: it is not uniform.",
         simulation=f"{__name__}:run",
         points=points,
         seeds=SEEDS,

@@ -7,7 +7,7 @@ and nothing else.
 
 The closed form takes every view to be a fresh random one in each cycle. A shuffle of 20 of 20
 entries comes near that. With shuffles of 8 or 3 most of a view is still there in the next
-cycle: who was not met is likely not to be met again, and meeting takes longer than by the form;
+cycle: a member not met is likely not to be met again, and meeting takes longer than by the form;
 this gap is what the experiment reports for them. (The form also takes a member to be in each of
 the others' views independently; in-degrees are more even than that, so at shuffle 20 meeting is
 a little sooner.)

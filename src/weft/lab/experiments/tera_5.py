@@ -1,4 +1,4 @@
-"""tera-5a, 5b: who carries the load (TERA 4.3.1, Fig. 5).
+"""tera-5a, 5b: how load is shared among peers (TERA 4.3.1, Fig. 5).
 
 One event per cycle is published in a network of many subscriptions. Each peer's load is the
 number of messages it sent or received, in the general overlay (view exchanges, advertisements,
@@ -6,9 +6,9 @@ walks, events on the way to an access point) and in topic overlays (view exchang
 
 The general load should be flat. View exchanges are: each peer asks once a cycle, and is asked
 about once, since it puts one new entry for itself into the overlay in each cycle and every
-entry is used up by one question. What varies is who receives advertisements. One message carries
-a peer's whole list; `general_single` is the load if every advertised topic were a message of its
-own, under which peers with more subscriptions send more, in the general overlay too.
+entry is used up by one question. Only the number of advertisements that reach a peer varies. One
+message carries a peer's whole list; `general_single` is the load if every advertised topic were a
+message of its own, under which peers with more subscriptions send more, in the general overlay too.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _entry(letter: str, zipf: float, workload: str) -> Entry:
         id=f"tera-5{letter}",
         title=f"Load is shared fairly, {workload}",
         claim="The load of the general overlay is the same for all peers, and all load together "
-        "follows a peer's number of subscriptions: who asks for more, carries more.",
+        "follows a peer's number of subscriptions: a peer that asks for more carries more.",
         simulation=f"{__name__}:run",
         points=partial(points, zipf),
         seeds={"quick": 2, "full": 10},

@@ -323,7 +323,7 @@ ENTRIES = [
             SLOW_DELIVERY: "Missing are members that have just joined and whose lookup failed; at "
             "this rate fewer than one in a hundred.",
             JOINED: "A member has twenty neighbours of which a tenth is gone; that none of those "
-            "who know it forwards is rarer than one in a hundred.",
+            "that know it forwards is rarer than one in a hundred.",
             MENDED_LOOKUPS: "With a third of the entries stale, four in a row are one in a "
             "hundred.",
             MENDED_DELIVERY: "Joins hardly fail any more, so fewer than one in a hundred is apart.",

@@ -119,7 +119,7 @@ _ASKING_MAX = 64
 
 _WHY = {
     Reason.OUTSIDE_PARENT: "that is not one segment of a path",
-    Reason.NOT_ALLOWED: "only who may publish in the topic may ask for sub-topics",
+    Reason.NOT_ALLOWED: "only a peer that may publish in the topic may ask for sub-topics",
     Reason.WRONG_TOPIC: "it hangs there already",
 }
 

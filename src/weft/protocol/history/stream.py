@@ -271,7 +271,7 @@ class TopicStream:
         return max(self.dag.heads.values(), default=self.dag.floor.height)
 
     def restart(self, library: Store) -> None:
-        """Go on from what is stored: the rest could not be."""
+        """Go on from the stored events, since the store failed to take the others."""
         self.dag = stream_of(library, self.topic)
 
 
@@ -352,8 +352,8 @@ class Streams:
     # --- what the store says ----------------------------------------------------------------------
 
     def on_store_failed(self, events: Sequence[Event]) -> None:
-        """Nothing may follow an event that no peer has: begin again from what is stored. What was
-        delivered already is only stored when it comes again."""
+        """No event may follow one that no peer has, so begin again from the stored events. An
+        event that was delivered already is only stored when it comes again."""
         for event in events:
             if event.cid not in self.unsettled:
                 self._told[event.cid] = None
@@ -364,7 +364,7 @@ class Streams:
                 state.restart(self._library)
 
     def on_pruned(self, topic: Topic) -> None:
-        """What was dropped is not taken in again."""
+        """The store has dropped the oldest events; they are not taken in again."""
         state = self.topics.get(topic)
         dag = state.dag if state is not None else self.outside.get(topic)
         if dag is not None:

@@ -107,7 +107,7 @@ class Fellow:
         self.heard_cycle = 0
 
     def hear(self, message: RendezvousSync, me: PeerId, cycle: int) -> None:
-        """It tells what it serves."""
+        """This root told its children and the roots that it is joined to."""
         self.heard_cycle = cycle
         self.subscribed = message.subscribed
         self.children = min(message.children, 1 << 32)

@@ -272,7 +272,7 @@ class InLinks:
                 self.tell(entry.contact, held=True)
 
     def new_period(self, neighbours: Iterable[Contact]) -> None:
-        """Everybody may be asked again, by a member that is lonely."""
+        """A lonely member may ask every neighbour again."""
         self._asked = {}
         if self.is_lonely():
             self._ctx.counters["stan_lonely"] += 1

@@ -299,8 +299,8 @@ class Tree:
             self._pruned[peer] = self._ctx.now
 
     def _take_back(self, peer: PeerId) -> None:
-        """An event came first over a lazy link. What was on its way when the link was pruned
-        says nothing; later on it means that the other end still pushes, and rightly so."""
+        """An event came first over a lazy link. An event that was on its way when the link was
+        pruned says nothing; a later one means that the other end still pushes, and rightly so."""
         pruned = self._pruned.get(peer, 0)
         if self._ctx.now - pruned >= self._ctx.config.dissemination.graft_timeout_ms:
             self._make_eager(peer)

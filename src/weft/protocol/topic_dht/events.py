@@ -674,7 +674,7 @@ class Events:
                 self._beat(member, [self._ctx.pick(_ONE, others)], fresh=False)
 
     def _alternatives(self, member: Membership) -> dict[PeerId, Contact]:
-        """Of a child: its parent may not have what it lacks, having come later."""
+        """Other forwarders for a child to ask: its parent may have come later and lack events."""
         role = self._roles.by_topic.get(member.topic)
         child = role.child if role is not None else None
         return {one.peer: one for one in child.alternatives} if child is not None else {}

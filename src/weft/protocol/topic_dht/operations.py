@@ -493,8 +493,8 @@ def _closest_first(topic: Topic, peer: PeerId, forwarders: Sequence[Contact]) ->
 
 
 class Responder:
-    """What one peer answers others' operations. The initiator is asked to see to what is left to
-    do in a role afterwards."""
+    """One peer's answers to others' operations. Afterwards its own initiator does the rest that
+    a changed role needs."""
 
     def __init__(
         self,
@@ -564,7 +564,7 @@ class Responder:
         if forwarder is not None:
             forwarder.release(sender.peer)
 
-    # --- may it be, and what follows --------------------------------------------------------------
+    # --- judging a request, and carrying it out ---------------------------------------------------
 
     def _judge(
         self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest

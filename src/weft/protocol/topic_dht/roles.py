@@ -376,7 +376,7 @@ class Invitation:
 
 
 class Regions:
-    """How large the regions of a topic are that random members are drawn from (`samples.py`)."""
+    """How large the regions of a topic are that random members are drawn from (`upkeep.py`)."""
 
     __slots__ = ("_estimates", "bits")
 
