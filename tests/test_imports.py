@@ -41,7 +41,7 @@ def test_imports_point_one_way() -> None:
         ("protocol/membership.py", "import time"),
         ("protocol/membership.py", "from weft.net import codec"),
         ("protocol/recent.py", "from weft.protocol.tera import tree"),
-        ("protocol/flooding.py", "from weft.protocol.tera import tree"),
+        ("protocol/flood.py", "from weft.protocol.tera import tree"),
         ("sim/world.py", "from weft.net import codec"),
         ("sim/world.py", "import asyncio"),
         ("net/codec.py", "import numpy"),

@@ -38,12 +38,12 @@ from weft.protocol.kademlia.table import PLAIN, Entry
 from weft.protocol.pulsar.branch import (
     Branch,
     Contacts,
+    Events,
     RendezvousSync,
     TreeFamily,
     TreeLeave,
     Trees,
 )
-from weft.protocol.pulsar.events import Events
 from weft.protocol.seam import Timer
 from weft.protocol.wire import Counter, Message, Spans
 from weft.rules.draw import stream_of

@@ -27,8 +27,7 @@ from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.publication import RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
-from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave, Trees
-from weft.protocol.pulsar.events import Events
+from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Millis, Scheme
