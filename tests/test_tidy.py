@@ -21,11 +21,13 @@ SUITES = ("differential", "end_to_end", "fuzz", "kit", "scenarios")
 """Folders of tests that mirror no room: they are about the whole."""
 ANY_MOST = 119
 IGNORES_MOST = 37
-CASTS_MOST = 58
+CASTS_MOST = 8
 NOT_GERUNDS = ("routing",)
 """The papers' own noun for how events find their subscribers."""
 ARGPARSE = ("args", "action")
 """Objects of argparse, which are there to be written to."""
+OF_OTHERS = {"_replace", "_gateway", "_gateway_client"}
+"""Names of other libraries: named tuples', and Spark's Java process, which tests must end."""
 CALLED_FROM_OUTSIDE = {
     *("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received"),
     *("pause_writing", "resume_writing"),  # asyncio's protocols
@@ -300,6 +302,8 @@ def private_touches(house: House) -> Iterator[str]:
                 continue
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
                 continue
+            if node.attr in OF_OTHERS:
+                continue
             yield f"{module.path.relative_to(house.root)}:{node.lineno} {ast.unparse(node)}"
 
 
@@ -366,7 +370,7 @@ def test_riddles_are_few(house: House) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "most"),
-    [(r"\bAny\b", ANY_MOST), (r"type: ignore", IGNORES_MOST), (r"\bcast\(", CASTS_MOST)],
+    [(r"\bAny\b", ANY_MOST), (r"type: ignore", IGNORES_MOST), (r"(?<![.\w])cast\(", CASTS_MOST)],
 )
 def test_types_are_real(house: House, pattern: str, most: int) -> None:
     counts = {n: len(re.findall(pattern, m.text)) for n, m in house.modules.items()}

@@ -29,10 +29,8 @@ Bits: TypeAlias = int
 """An unsigned 64-bit number: random bits, a key, a mask."""
 
 _Cast: TypeAlias = Callable[[SupportsInt], int]
-u64 = cast(_Cast, numba.uint64)
-i64 = cast(_Cast, numba.int64)
-i32 = cast(_Cast, numba.int32)
-u8 = cast(_Cast, numba.uint8)
+_KINDS = (numba.uint64, numba.int64, numba.int32, numba.uint8)
+u64, i64, i32, u8 = (cast(_Cast, kind) for kind in _KINDS)
 ONE: Bits = u64(1)
 
 _FOLDERS_KEPT = 4
