@@ -6,6 +6,8 @@ they share is not counted.
 
 Hypothesis draws the same examples in every run and keeps no database, so that a run that passes
 here passes everywhere. `--hypothesis-profile explore` looks for new ones instead.
+
+Tests marked `slow` are left out by `weft test --fast`: those of SLOW, and all that use Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ if TYPE_CHECKING:
     from spark_fixture import SharedSpark
 
 LONG_SECONDS = 1_800
-_PROCESSES = Path(__file__).parent / "end_to_end"
+_TESTS = Path(__file__).parent
+_PROCESSES = _TESTS / "end_to_end"
+SLOW = (
+    "differential",
+    "end_to_end",
+    "engine",
+    "scenarios",
+)
+"""Folders, files and single tests (`FILE::test_name`) that take most of the suite's time."""
 
 settings.register_profile(
     "repeatable",
@@ -47,10 +57,19 @@ settings.load_profile("repeatable")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        long = "shared_spark" in fixtures or _PROCESSES in item.path.parents
+        uses_spark = "shared_spark" in getattr(item, "fixturenames", ())
+        long = uses_spark or _PROCESSES in item.path.parents
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
+        if uses_spark or _is_slow(item):
+            item.add_marker(pytest.mark.slow)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    path = item.path.relative_to(_TESTS)
+    name = item.name.partition("[")[0]
+    places = {f"{path.as_posix()}::{name}", path.as_posix(), *map(Path.as_posix, path.parents)}
+    return not places.isdisjoint(SLOW)
 
 
 @pytest.fixture(scope="session")
