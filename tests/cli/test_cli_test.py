@@ -27,7 +27,7 @@ def test_arguments_go_to_pytest(arguments: list[str], told: list[str]) -> None:
     assert command(arguments) == [*PYTEST, *told]
 
 
-def test_tests_that_need_spark_or_processes_are_slow(pytestconfig: pytest.Config) -> None:
+def test_every_place_named_as_slow_is_there(pytestconfig: pytest.Config) -> None:
     places = pytestconfig.rootpath / "tests"
     slow = pytestconfig.pluginmanager.get_plugin(str(places / "conftest.py"))
     assert slow is not None
