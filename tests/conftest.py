@@ -6,6 +6,9 @@ they share is not counted.
 
 Hypothesis draws the same examples in every run and keeps no database, so that a run that passes
 here passes everywhere. `--hypothesis-profile explore` looks for new ones instead.
+
+Tests marked `slow` are left out by `weft test --fast`: those of SLOW, and all that use Spark. What
+is slow as a whole is then not even imported: numba and Spark take seconds.
 """
 
 from __future__ import annotations
@@ -20,11 +23,43 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
     from spark_fixture import SharedSpark
 
 LONG_SECONDS = 1_800
-_PROCESSES = Path(__file__).parent / "end_to_end"
+_TESTS = Path(__file__).parent
+_PROCESSES = _TESTS / "end_to_end"
+FAST = "not slow"
+SLOW = (
+    "cli/test_cli_bootstrap.py",
+    "differential",
+    "end_to_end",
+    "engine",
+    "lab",
+    "net/test_net_codec.py::test_damaged_messages_raise_nothing_but_a_frame_fault",
+    "net/test_net_runtime.py::test_a_closed_peer_is_not_kept_alive_by_its_timers",
+    "net/test_net_runtime.py::test_an_isolated_machine_is_handed_contacts_that_worked",
+    "pipeline",
+    "protocol/pulsar/test_pulsar_fuzz.py",
+    "protocol/pulsar/test_pulsar_woods.py",
+    "protocol/tera/test_tera_adverts.py::test_a_cycle_of_a_peer_with_very_many_topics_costs_little",
+    "protocol/test_protocol_fuzz.py",
+    "protocol/topic_dht/test_topic_dht_fuzz.py",
+    "protocol/topic_dht/test_topic_dht_model.py",
+    "protocol/topic_dht/test_topic_dht_samples.py",
+    "protocol/topic_dht/test_topic_dht_schemes.py",
+    "rules/test_rules_hierarchy.py::test_several_topics_climb_together_and_each_level_names_one_of_them",
+    "scenarios",
+    "sim/test_sim_command.py",
+    "sim/test_sim_dht.py",
+    "sim/test_sim_hierarchy.py",
+    "sim/test_sim_topic_dht.py",
+    "store/test_store_both.py::test_sqlite_does_as_memory_does",
+    "store/test_store_kills.py",
+    "test_imports.py",
+    "test_spark_fixture.py",
+    "test_tidy.py::test_the_house_is_tidy",
+)
+"""Folders, files and single tests (`FILE::test_name`) that take most of the suite's time."""
 
 settings.register_profile(
     "repeatable",
@@ -45,12 +80,27 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("markexpr") != FAST or not collection_path.is_relative_to(_TESTS):
+        return None
+    return collection_path.relative_to(_TESTS).as_posix() in SLOW or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        long = "shared_spark" in fixtures or _PROCESSES in item.path.parents
+        uses_spark = "shared_spark" in getattr(item, "fixturenames", ())
+        long = uses_spark or _PROCESSES in item.path.parents
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
+        if uses_spark or _is_slow(item):
+            item.add_marker(pytest.mark.slow)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    path = item.path.relative_to(_TESTS)
+    name = item.name.partition("[")[0]
+    places = {f"{path.as_posix()}::{name}", path.as_posix(), *map(Path.as_posix, path.parents)}
+    return not places.isdisjoint(SLOW)
 
 
 @pytest.fixture(scope="session")

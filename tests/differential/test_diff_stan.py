@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_reference import Topic
 
+from stan_kit import views_of
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.engine.stan.views import own_key, weigh, weighing_of
@@ -64,8 +65,8 @@ def test_rounds(groups: list[set[int]], seed: int, config: Config) -> None:
         for tick in range(config.rounds + 1):
             if tick:
                 reference.round(tick, config)
-            assert outcome.views_of(7 * number, tick).tolist() == reference.rows()
-        assert outcome.views_of(7 * number, IDEAL).tolist() == reference.ideal()
+            assert views_of(outcome, 7 * number, tick).tolist() == reference.rows()
+        assert views_of(outcome, 7 * number, IDEAL).tolist() == reference.ideal()
         notices, requests = notices + reference.notices, requests + reference.requests
     assert outcome.requests == requests
     assert outcome.notices == (notices if config.patience else 0)

@@ -41,7 +41,7 @@ def children(process: Process) -> list[int]:
 
 def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("demo", "--out", str(out), *SMALL, patience=4 * PATIENCE_SECONDS)  # starts Spark
+    done = run("demo", "--out", str(out), *SMALL)  # starts Spark
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["all_delivered"] and summary["complete"]

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any, get_args
+
+from processes import now_ns, seconds_until
 
 from weft.lab.processes import Swarm, Worker
 from weft.protocol.topic_dht.roles import Scheme
 
 TOPICS = ("/news", "/music", "/games")
-PATIENCE_S = 120.0
 KILL_EVERY = 5
 """Every fifth process dies, from the second on."""
 
@@ -36,8 +36,8 @@ def interests(peers: int) -> dict[int, list[str]]:
 
 
 def settings(scheme: Scheme) -> dict[str, Any]:
-    """Short periods, so that nobody has to wait for what takes some of them; but patience with
-    each other, since on a busy machine who is slow is not dead."""
+    """Short periods, so that tests need not wait for what takes some of them; but peers are patient
+    with each other, since on a busy machine a slow peer is not a dead one."""
     return {
         "protocol": {
             "routing": "topic-dht",
@@ -55,7 +55,7 @@ class Seen:
     killed: int
     missing: list[tuple[int, str, int]]  # live subscriber, topic, event
     twice: int
-    uninvited: int  # to who is not subscribed
+    uninvited: int  # to peers that are not subscribed
     refused: list[str]
     parasites: int
     seconds_until_all: float
@@ -88,7 +88,7 @@ class Field:
 
     async def publish(self, publishers: list[int], every_ms: int) -> None:
         """One event of each in one of its topics, or (every fourth) in one it is not in."""
-        start_ns = time.monotonic_ns()
+        start_ns = now_ns()
         for turn, index in enumerate(publishers):
             mine = self.interests[index]
             others = [topic for topic in TOPICS if topic not in mine]
@@ -107,31 +107,30 @@ class Field:
             if topic in mine and self.is_alive(index) and self.is_alive(publisher)
         ]
 
-    async def harvest(self) -> tuple[list[list[Any]], list[str]]:
+    async def harvest(self) -> tuple[list[tuple[int, str, int]], list[str]]:
+        """Which subscriber received which event in which topic; how publications ended."""
         parts = await asyncio.gather(*(worker.ask("harvest") for worker in self.alive))
-        received = [one for part in parts for one in part["received"]]
+        received = [(one[0], one[1], one[2]) for part in parts for one in part["received"]]
         return received, [one[2] for part in parts for one in part["published"]]
 
-    async def settle(self, seconds: float) -> Seen:
-        """Wait until everybody has what it is owed."""
-        begun = time.monotonic()
-        while True:
-            received, outcomes = await self.harvest()
-            got = [(index, topic, number) for index, topic, number, _, _ in received]
-            missing = sorted(set(self.owed()) - set(got))
-            if not missing or time.monotonic() - begun > seconds:
-                break
-            await asyncio.sleep(0.5)
+    async def has_all(self) -> bool:
+        """Whether every live subscriber has what it is owed."""
+        return set(self.owed()) <= set((await self.harvest())[0])
+
+    async def settle(self) -> Seen:
+        """Wait until every live subscriber has what it is owed."""
+        seconds = await seconds_until(self.has_all)
+        got, outcomes = await self.harvest()
         status = [one for w in self.alive for one in (await w.ask("status")).values()]
         uninvited = [one for one in got if one[1] not in self.interests[one[0]]]
         return Seen(
             len(self.dead),
-            missing,
+            sorted(set(self.owed()) - set(got)),
             len(got) - len(set(got)),
             len(uninvited),
             [outcome for outcome in outcomes if outcome != "delivered"],
             sum(one["counters"].get("parasites", 0) for one in status),
-            time.monotonic() - begun,
+            seconds,
         )
 
 
@@ -145,7 +144,7 @@ async def play(scheme: Scheme, peers: int, processes: int) -> Seen:
         field.kill()
         survivors = [index for index in range(peers) if field.is_alive(index)]
         await field.publish(survivors[::2], every_ms=100)
-        seen = await field.settle(PATIENCE_S)
+        seen = await field.settle()
         for worker in field.dead:
             await worker.process.wait()
             swarm.workers.remove(worker)

@@ -29,7 +29,7 @@ def throw(params: Params, seed: int) -> dict[str, Any]:
         with Path(calls).open("a") as log:
             log.write(f"{params['faces']} {seed}\n")
     if gate := params.get("gate"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not Path(gate).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(gate)

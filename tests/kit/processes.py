@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -21,8 +22,24 @@ ENVIRONMENT = {
     "PYTHONPATH": str(Path(weft.__file__).parents[1]),
     "PYTHONUNBUFFERED": "1",
 }
-PATIENCE_SECONDS = 60.0
-"""How long a test waits for what must come; nothing waits so long when all is well."""
+PATIENCE_SECONDS = 600.0
+"""How long a test waits for what must come, on a machine ten times slower than two idle cores;
+nothing waits so long when all is well."""
+
+
+def now_ns() -> int:
+    """From when on processes play what they are told to."""
+    return time.monotonic_ns()
+
+
+async def seconds_until(look: Callable[[], Awaitable[bool]]) -> float:
+    """Look twice a second, until all is well or patience ends; returns how long that took."""
+    begun = time.monotonic()
+    while True:
+        done, seconds = await look(), time.monotonic() - begun
+        if done or seconds > PATIENCE_SECONDS:
+            return seconds
+        await asyncio.sleep(0.5)
 
 
 class Process:
@@ -142,9 +159,7 @@ FAST = ("--set", "protocol.cyclon.cycle_ms=500")
 """Shorter cycles, so that tests need not wait for what takes some of them."""
 
 
-def run(
-    *arguments: str, stdin: str | None = None, patience: float = PATIENCE_SECONDS
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """One command from start to end."""
     return subprocess.run(
         [sys.executable, "-m", "weft.cli.main", *arguments],
@@ -152,6 +167,6 @@ def run(
         text=True,
         input=stdin if stdin is not None else "",
         capture_output=True,
-        timeout=patience,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )

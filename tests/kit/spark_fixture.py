@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,15 +34,16 @@ class SharedSpark:
     def __init__(self) -> None:
         self._open = ExitStack()
         self._session: SparkSession | None = None
+        self._java = 0
 
     def session(self) -> SparkSession:
         """The session, or a new one where there is none that works."""
-        if self._session is not None and not echoes(self._session):
-            self._session.sparkContext._gateway.proc.kill()
-            self._session.sparkContext._gateway.proc.wait()
+        if self._session is not None and not echoes(self._session, self._java):
+            kill(self._java)
             self.close()
         if self._session is None:
             self._session = self._open.enter_context(opened(SETTINGS))
+            self._java = java_of(self._session)
         return self._session
 
     def close(self) -> None:
@@ -48,34 +51,44 @@ class SharedSpark:
         self._open.close()
 
 
-def echoes(session: SparkSession) -> bool:
-    """Whether the session answers, and answers what it was asked."""
-    gateway = session.sparkContext._gateway
-    if gateway.proc.poll() is not None:
+def java_of(session: SparkSession) -> int:
+    """The number of the Java process behind a session."""
+    [row] = session.sql("SELECT java_method('java.lang.ProcessHandle', 'current')").collect()
+    return int(row[0])
+
+
+def has_ended(java: int) -> bool:
+    """Whether a process that this one started is gone. Its exit code stays for Spark to read."""
+    try:
+        return os.waitid(os.P_PID, java, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:  # Spark has read it
+        return True
+
+
+def kill(java: int) -> None:
+    if not has_ended(java):
+        os.kill(java, signal.SIGKILL)
+        os.waitid(os.P_PID, java, os.WEXITED | os.WNOWAIT)
+
+
+def echoes(session: SparkSession, java: int) -> bool:
+    """Whether the session answers, and answers what it was asked.
+
+    A call that a time limit interrupted may still be at work in the Java process, and this thread's
+    calls wait for its end. A process that does not answer in time is killed, which ends the wait.
+    """
+    if has_ended(java):
         return False
     word = secrets.token_hex(8)
+    watch = threading.Timer(ANSWER_SECONDS, kill, [java])
+    watch.start()
     try:
-        with limited(gateway):
-            session.sparkContext.setLocalProperty("weft.tests.word", word)
-            return session.sparkContext.getLocalProperty("weft.tests.word") == word
+        session.sparkContext.setLocalProperty("weft.tests.word", word)
+        return session.sparkContext.getLocalProperty("weft.tests.word") == word
     except Exception:  # whatever py4j makes of an answer to another question
         return False
-
-
-@contextmanager
-def limited(gateway: object) -> Iterator[None]:
-    """Bounds how long this thread waits for the Java process: a call that a time limit interrupted
-    may still be at work there, and this thread's calls wait for its end."""
-    connection = gateway._gateway_client.get_thread_connection()  # type: ignore[attr-defined]
-    if connection is None or connection.socket is None:
-        yield
-        return
-    connection.socket.settimeout(ANSWER_SECONDS)
-    try:
-        yield
     finally:
-        if connection.socket is not None:
-            connection.socket.settimeout(None)
+        watch.cancel()
 
 
 @contextmanager

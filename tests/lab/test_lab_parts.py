@@ -15,8 +15,7 @@ from weft.lab import report, verdict
 from weft.lab.execute import bins_of, rows_of, stages_of
 from weft.lab.experiment import JobEntry
 from weft.lab.progress import Phases, Progress, duration
-from weft.lab.registry import UnknownExperiment, all_entries, matching
-from weft.lab.run import plan_of
+from weft.lab.run import UnknownExperiment, all_entries, matching, plan_of
 from weft.lab.sources import GRID, Source
 from weft.lab.task import Task, code_of, reach, rooms_behind, tasks_of
 from weft.lab.verdict import Verdict

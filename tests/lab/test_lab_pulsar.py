@@ -24,7 +24,7 @@ from weft.lab.experiments import (
     pulsar_tree,
 )
 from weft.lab.pulsar import TOPIC, Net, misplaced
-from weft.lab.registry import all_entries, matching
+from weft.lab.run import all_entries, matching
 from weft.protocol.config import Config, History
 from weft.protocol.wire import Event as Routed
 from weft.sim.node import keyed

@@ -152,7 +152,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert resources.wait_until(lambda: stuck() or process.poll() is not None, 90)
     assert process.poll() is None, process.stderr and process.stderr.read()
     os.killpg(process.pid, how)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     if how == signal.SIGINT:
         assert "4 points are left" in said

@@ -31,5 +31,5 @@ def test_the_bar_names_the_step(spark: SparkSession) -> None:
     stream = Terminal("1/3 steps: reading")
     with Steps(spark, (1.0, 2.0, 1.0), stream) as steps:
         steps.begin(1, "reading")
-        assert stream.seen.wait(60)
+        assert stream.seen.wait(600)
     assert stream.getvalue().endswith("\r\x1b[K")  # taken away at the end

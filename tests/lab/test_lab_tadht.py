@@ -23,7 +23,7 @@ from weft.lab.experiments import (
     tadht_space,
     tadht_uniform,
 )
-from weft.lab.registry import all_entries
+from weft.lab.run import all_entries
 from weft.lab.tadht import lose_roots
 
 ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "uniform"]

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from stan_kit import views_of
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.fitness import fitness
@@ -165,7 +166,7 @@ def test_fitness_is_computed_overlay_by_overlay(spark: SparkSession) -> None:
     outcome = engine.run(OVERLAYS, Config(), 3)
     topic = int(OVERLAYS.topics[2])
     members = OVERLAYS.members[OVERLAYS.offsets[2] : OVERLAYS.offsets[3]]
-    views = np.searchsorted(members, outcome.views_of(topic, 8)).astype(np.int32)
+    views = np.searchsorted(members, views_of(outcome, topic, 8)).astype(np.int32)
     expected = fitness(views)
     row = rows[topic, 8]
     assert (row.members, row.view) == views.shape

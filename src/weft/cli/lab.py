@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     from weft.lab.experiment import SIZES
-    from weft.lab.registry import all_entries
-    from weft.lab.run import plan_of
+    from weft.lab.run import all_entries, plan_of
     from weft.lab.sources import find
 
     _no_names(args)
@@ -89,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     from weft.lab import run as lab
     from weft.lab.execute import TaskFailed
     from weft.lab.experiment import JobEntry, Size
-    from weft.lab.registry import UnknownExperiment, matching
+    from weft.lab.run import UnknownExperiment, matching
     from weft.lab.sources import find
     from weft.lab.verdict import table
     from weft.pipeline.java import NoJava

@@ -1,4 +1,4 @@
-"""`weft test`: the whole test suite, or what pytest's own arguments choose of it."""
+"""`weft test`: the whole test suite, its fast part, or what pytest's own arguments choose of it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from weft.cli.checkout import checkout
 
 HELP = "Run the tests"
 DETAILS = """
-Runs pytest over tests/ on all cores. Everything after 'test' goes to pytest.
+Runs pytest over tests/ on all cores. With --fast, the tests marked as slow are left out (all that
+need Spark, processes or long simulations); the rest takes about a minute on two cores. Everything
+else after 'test' goes to pytest.
 """
 EXAMPLES = """
 weft test                           everything
+weft test --fast                    what takes about a minute
 weft test tests/cli                 one folder
 weft test -k cyclon -x              by name, stop at the first failure
 weft test -n 0 --pdb                in one process, with the debugger
 """
 PASSES_ON = True
+FAST = "--fast"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rest", nargs="*", metavar="ARGS", help="paths and options for pytest")
+    parser.add_argument("rest", nargs="*", metavar="ARGS", help="--fast, or what pytest takes")
 
 
 def command(arguments: list[str]) -> list[str]:
-    """The pytest command line: on all cores unless told otherwise."""
+    """The pytest command line: on all cores unless told otherwise; `--fast` chooses by mark."""
     chosen = any(word.startswith(("-n", "--numprocesses")) for word in arguments)
     workers = [] if chosen else ["-n", str(os.cpu_count() or 1)]
-    return [sys.executable, "-m", "pytest", *workers, *arguments]
+    fast = ["-m", "not slow"] if FAST in arguments else []
+    others = [word for word in arguments if word != FAST]
+    return [sys.executable, "-m", "pytest", *workers, *fast, *others]
 
 
 def run(args: argparse.Namespace) -> int:

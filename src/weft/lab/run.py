@@ -1,4 +1,4 @@
-"""A run: plan the tasks, leave out the finished ones, execute, then judge and draw each entry.
+"""A run: find the entries, plan their tasks, leave out the finished ones, execute, judge and draw.
 
     DIR/ID/rows.parquet/      one file per task (point and seed)
     DIR/ID/measures.parquet/  what was measured from them, and whether it keeps to its bounds
@@ -8,18 +8,24 @@
     DIR/.lakes/NAME/          the traces that jobs ran on
     DIR/.universes/NAME.parquet/  memberships drawn from them
 
-An entry is judged as soon as its last task is done, while others still run.
+The entries are those of every module of `weft/lab/experiments`. Each is judged as soon as its last
+task is done, while others still run.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.lab import figures, universes, verdict
+from weft.lab import experiments, figures, universes, verdict
 from weft.lab.execute import execute, pending
 from weft.lab.experiment import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.progress import Progress
@@ -33,7 +39,54 @@ from weft.pipeline.schemas import JUDGED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Busy", "Plan", "Run", "claimed", "needed", "plan_of", "run"]
+__all__ = [
+    "Busy",
+    "Plan",
+    "Run",
+    "UnknownExperiment",
+    "all_entries",
+    "claimed",
+    "matching",
+    "needed",
+    "plan_of",
+    "run",
+]
+
+
+class UnknownExperiment(Exception):
+    """No experiment has this id; the text lists what there is."""
+
+
+@cache
+def all_entries() -> Mapping[str, AnyEntry]:
+    """Every entry by its id, in the order of the files' names."""
+    found: dict[str, AnyEntry] = {}
+    for module in sorted(each.name for each in pkgutil.iter_modules(experiments.__path__)):
+        if module.startswith("_"):
+            continue
+        for entry in import_module(f"{experiments.__name__}.{module}").ENTRIES:
+            if entry.id in found:
+                raise ValueError(f"two experiments have the id {entry.id}")
+            found[entry.id] = entry
+    return found
+
+
+def matching(
+    patterns: Sequence[str], known: Mapping[str, AnyEntry] | None = None
+) -> list[AnyEntry]:
+    """The entries that ids, or patterns such as `tera-*`, name; in the order of `all_entries`."""
+    known = all_entries() if known is None else known
+    wanted: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            close = get_close_matches(pattern, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise UnknownExperiment(
+                f"no experiment is called {pattern!r}{hint}\nThere are: {', '.join(known)}"
+            )
+        wanted.update(hits)
+    return [entry for name, entry in known.items() if name in wanted]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from stan_kit import views_of
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import memberships
 from weft.engine.stan import overlays as stan
@@ -20,7 +21,7 @@ def grid(nodes: int = 100, topics: int = 16, seed: int = 1) -> tuple[np.ndarray,
 
 
 def views(outcome: stan.Outcome, round_: int) -> list[np.ndarray]:
-    return [outcome.views_of(topic, round_) for topic in outcome.overlays.topics.tolist()]
+    return [views_of(outcome, topic, round_) for topic in outcome.overlays.topics.tolist()]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_views_keep_their_size_and_hold_other_members_once(config: Config) -> No
     for place, topic in enumerate(overlays.topics.tolist()):
         members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
         for round_ in (0, 4, 8):
-            rows = outcome.views_of(topic, round_)
+            rows = views_of(outcome, topic, round_)
             assert rows.shape == (len(members), view_size(len(members)))
             for node, row in zip(members.tolist(), rows.tolist(), strict=True):
                 assert node not in row
@@ -55,7 +56,7 @@ def test_a_share_of_the_topics_comes_out_as_all_of_them_do() -> None:
     shuffled = np.random.default_rng(1).permutation(np.flatnonzero(few))
     some = stan.run(stan.overlays_of(topics[shuffled], nodes[shuffled]), config, 5)
     for topic in (2, 5, 11):
-        assert np.array_equal(some.views_of(topic, 8), everything.views_of(topic, 8))
+        assert np.array_equal(views_of(some, topic, 8), views_of(everything, topic, 8))
 
 
 def test_other_seeds_are_other_runs() -> None:
@@ -118,8 +119,8 @@ def test_nobody_is_without_an_in_link_after_any_round() -> None:
 
 def test_lonely_topics_have_no_links() -> None:
     outcome = stan.run(stan.overlays_of(np.array([0, 1, 1]), np.array([4, 4, 9])), Config(), 1)
-    assert outcome.views_of(0, 8).shape == (1, 0)
-    assert outcome.views_of(1, 8).tolist() == [[9], [4]]
+    assert views_of(outcome, 0, 8).shape == (1, 0)
+    assert views_of(outcome, 1, 8).tolist() == [[9], [4]]
 
 
 def test_wrong_questions_are_refused() -> None:

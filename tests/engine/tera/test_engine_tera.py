@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.engine.core.draws import random_peers
-from weft.engine.data.workload import spread, uniform_sizes
+from weft.engine.data.workload import Memberships, spread, uniform_sizes
 from weft.engine.tera.access_points import (
     NOT_FOUND,
     empty_tables,
@@ -73,7 +73,9 @@ def test_topics_that_nobody_advertises_vanish() -> None:
     # The members of topic 0 do not advertise it: its memberships are not in the lists.
     keep = held.of_peer >= held.offsets[1]
     offsets = np.concatenate([[0], np.cumsum(keep)])[held.of_peer_offsets]
-    silent = held._replace(of_peer=held.of_peer[keep], of_peer_offsets=offsets)
+    silent = Memberships(
+        held.peers, held.offsets, held.members, held.topic_of, offsets, held.of_peer[keep]
+    )
     world = build(Settings(table_size=10, exchange_in_topics=False, settled=True), silent, 2)
     before = world.tables.times_held(30)[0]
     world.run(1_500)

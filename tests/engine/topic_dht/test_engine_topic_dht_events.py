@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from weft.engine.core.arrays import jain
 from weft.engine.data.workload import spread, zipf_sizes
-from weft.engine.topic_dht.crash import ALTERNATIVES, Crash, survivors
+from weft.engine.topic_dht.crash import ALTERNATIVES, Children, Crash, remember, survivors
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
 from weft.engine.topic_dht.schemes import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
 from weft.engine.topic_dht.space import places_of
@@ -280,12 +280,19 @@ def test_algorithm_1_brings_every_child_back(percent: int) -> None:
 def test_a_child_knows_the_forwarders_around_its_parent(roles: Roles) -> None:
     held = roles.held
     places = roles.state.places
-    known = Crash(roles, np.ones(held.peers, np.uint8), 1)._children
+    known = Children(
+        np.ones(held.total, np.uint8),
+        np.full((held.total, 1 + ALTERNATIVES), -1, np.int32),
+        np.zeros(held.total, np.int32),
+        np.ones(held.total, np.uint8),
+        np.zeros(held.total, np.int32),
+    )
     checked = 0
     for one in np.flatnonzero(roles.parent >= 0)[::50]:
         parent = int(roles.parent[one])
         others = roles.forwarders_of(int(held.topic_of[one]))
         order = others[np.argsort(places[others] ^ places[parent])]
+        remember(roles.state, known, int(one))
         assert known.known[one, : known.counts[one]].tolist() == order[: 1 + ALTERNATIVES].tolist()
         checked += len(order) > ALTERNATIVES
     assert checked > 10

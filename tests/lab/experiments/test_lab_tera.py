@@ -26,7 +26,7 @@ from weft.lab.experiments import (
     tera_churn,
     tera_hetero,
 )
-from weft.lab.registry import all_entries, matching
+from weft.lab.run import all_entries, matching
 from weft.lab.task import shape_of
 from weft.pipeline.schemas import MEASURE
 
@@ -43,7 +43,7 @@ def test_every_row_of_the_paper_has_an_entry() -> None:
 
 def test_entries_are_listed_without_spark() -> None:
     program = (
-        "import sys; from weft.lab.registry import all_entries; print(*all_entries()); "
+        "import sys; from weft.lab.run import all_entries; print(*all_entries()); "
         "assert 'matplotlib' not in sys.modules"  # workers may have none
     )
     done = subprocess.run(

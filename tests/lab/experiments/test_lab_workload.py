@@ -12,7 +12,7 @@ from weft.engine.data.grid import Grid, PowerLaw
 from weft.lab import run as lab
 from weft.lab import workload
 from weft.lab.experiments import stan_3, stan_5, stan_table1
-from weft.lab.registry import matching
+from weft.lab.run import matching
 from weft.lab.sources import GRID, Source
 from weft.lab.task import shape_of
 from weft.pipeline.schemas import DRAW

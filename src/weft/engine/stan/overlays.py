@@ -142,14 +142,6 @@ class Outcome:
         """The node at whose end each link begins."""
         return np.repeat(self.overlays.members, self.overlays.degrees())
 
-    def views_of(self, topic: int, round_: int) -> Ids:
-        """One topic's views, a row per member."""
-        at = int(np.searchsorted(self.overlays.topics, topic))
-        starts, view = self.overlays.starts(), int(self.overlays.views()[at])
-        members = int(self.overlays.sizes()[at])
-        rows = self.at(round_)[starts[at] : starts[at + 1]].reshape(members, view)
-        return np.asarray(rows, np.int32)
-
 
 def run(
     overlays: Overlays,

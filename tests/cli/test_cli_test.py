@@ -1,0 +1,37 @@
+"""`weft test`: what pytest is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from weft.cli.test import command
+
+PYTEST = [sys.executable, "-m", "pytest"]
+ALL_CORES = ["-n", str(os.cpu_count() or 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], ALL_CORES),
+        (["tests/cli", "-x"], [*ALL_CORES, "tests/cli", "-x"]),
+        (["-n", "0", "--pdb"], ["-n", "0", "--pdb"]),
+        (["--fast"], [*ALL_CORES, "-m", "not slow"]),
+        (["tests/net", "--fast", "-n0"], ["-m", "not slow", "tests/net", "-n0"]),
+    ],
+)
+def test_arguments_go_to_pytest(arguments: list[str], told: list[str]) -> None:
+    assert command(arguments) == [*PYTEST, *told]
+
+
+def test_every_place_named_as_slow_is_there(pytestconfig: pytest.Config) -> None:
+    places = pytestconfig.rootpath / "tests"
+    slow = pytestconfig.pluginmanager.get_plugin(str(places / "conftest.py"))
+    assert slow is not None
+    for place in slow.SLOW:
+        file, _, name = place.partition("::")
+        assert (places / file).exists(), place
+        assert not name or f"def {name}(" in (places / file).read_text(), place
