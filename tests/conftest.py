@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
     from spark_fixture import SharedSpark
 
 LONG_SECONDS = 1_800

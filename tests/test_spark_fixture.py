@@ -8,6 +8,7 @@ import threading
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+
 from spark_fixture import SharedSpark, has_ended, java_of, kill
 
 

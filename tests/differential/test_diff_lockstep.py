@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from reference import turns
 from views import View, from_rows, to_rows
-
 from weft.engine.tera.cyclon import Cycle, Span, overlay_keys, run_cycle
 from weft.ids import GENERAL
 from weft.protocol.config import Config

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from reference import cycle, exchange, exchange_with, turns
 from views import View, from_rows, overlays, to_rows
-
 from weft.engine.core import draws
 from weft.engine.core.jit import i64, part, u64
 from weft.engine.core.vector import LANES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stan_reference import Topic
 
 from stan_kit import views_of
+from stan_reference import Topic
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.engine.stan.views import own_key, weigh, weighing_of

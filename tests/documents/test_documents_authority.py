@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from signed_kit import ANNA, BEN, CAROL, SPORTS, Key, event, topic
-
 from weft.documents import authority
 from weft.documents.descriptor import TopicVersion
 from weft.documents.refusal import Reason

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from signed_kit import ANNA, BEN, CAROL, chain, event
 
+from signed_kit import ANNA, BEN, CAROL, chain, event
 from weft.documents import dag
 from weft.documents.dag import Position, Stream, position
 from weft.documents.descriptor import Event

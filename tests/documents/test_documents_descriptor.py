@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from multiformats import CID, multihash
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 from weft.documents import dagcbor, descriptor, shape
 from weft.documents.merkle import Link, document
 from weft.documents.refusal import Reason, Refused

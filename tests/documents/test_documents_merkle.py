@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from signed_kit import ANNA, BEN, CAROL, event, topic
 
+from signed_kit import ANNA, BEN, CAROL, event, topic
 from weft.documents import merkle
 from weft.documents.descriptor import Event, TopicVersion
 from weft.documents.refusal import Reason, Refused

@@ -9,8 +9,8 @@ import dag_cbor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, event, topic
 from weft.documents import record
 from weft.documents.record import LIFE_MS, LIFE_MS_MAX, Record
 from weft.documents.refusal import Reason, Refused

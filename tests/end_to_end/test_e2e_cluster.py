@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes import ENVIRONMENT, run, started
 from pyarrow import parquet  # type: ignore[import-untyped]
 
+from processes import ENVIRONMENT, run, started
 from weft.lab.execute import run as run_task
 from weft.lab.run import matching, plan_of
 from weft.pipeline import cluster, resources

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.history import dag
+
 from processes import Peers, run
 
 

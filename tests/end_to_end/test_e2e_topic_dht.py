@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from processes import now_ns, seconds_until
-
 from weft.lab.processes import Swarm, Worker
 from weft.protocol.topic_dht.roles import Scheme
 

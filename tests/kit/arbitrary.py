@@ -11,8 +11,8 @@ from random import Random
 
 from hypothesis import strategies as st
 from msgspec import inspect
-from protocol_kit import contact
 
+from protocol_kit import contact
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
 from weft.protocol.history.ownership import REASON_MAX, SEGMENT_MAX

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from small_world import SmallWorld, T
-
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.config import Config, Cyclon, History
 from weft.protocol.publication import RouteEvent

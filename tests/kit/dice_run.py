@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import dice
-
 from weft.lab import run as lab
 from weft.pipeline.session import Settings, opened
 

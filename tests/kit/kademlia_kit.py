@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from protocol_kit import Group, Rig, contact, number_of, sent
-
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht

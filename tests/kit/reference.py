@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from views import View
 
+from views import View
 from weft.engine.core.draws import absorb, base_key, domain_bits, scrambled
 from weft.rules import cyclon
 from weft.rules.draw import key_of, stream_of

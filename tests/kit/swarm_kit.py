@@ -11,9 +11,8 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from net_kit import until
-
 import weft
+from net_kit import until
 from weft.protocol.config import Routing
 from weft.store.memory import MemoryStore
 

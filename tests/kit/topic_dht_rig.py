@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from protocol_kit import Rig, T, answers, contact
-
 from weft.protocol.config import Config
 from weft.protocol.topic_dht.roles import JOIN, Appeared, RoleRequest, Scheme, location, position
 from weft.protocol.topic_dht.roles import Config as TopicConfig

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from small_world import SmallWorld, T
-
 from weft.ids import PeerId
 from weft.protocol.config import Config, Cyclon, History, Pulsar, Routing
 from weft.protocol.pulsar import pulsar

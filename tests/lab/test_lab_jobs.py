@@ -7,10 +7,10 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import census
 import pytest
 from pyspark.sql import SparkSession
 
+import census
 from weft.cli import lab as command
 from weft.cli.parser import parser_for
 from weft.cli.problem import Problem

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import dice
 import numpy as np
 import pytest
 
+import dice
 from weft.lab import report, verdict
 from weft.lab.execute import bins_of, rows_of, stages_of
 from weft.lab.experiment import JobEntry

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frames import frame, only
 from pyspark.sql import SparkSession
 
+from frames import frame, only
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import Topic
 from weft.lab import pulsar

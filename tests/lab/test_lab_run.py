@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import dice
 import pytest
 from pyspark.sql import SparkSession
 
+import dice
 import weft
 from weft.lab import run as lab
 from weft.lab.execute import TaskFailed, pending

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frames import frame, only
 from pyspark.sql import SparkSession
 
+from frames import frame, only
 from weft.lab import run as lab
 from weft.lab.experiment import Entry
 from weft.lab.experiments import (

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from net_kit import turn, until
-from swarm_kit import together
 
 import weft
+from net_kit import turn, until
+from swarm_kit import together
 from weft.net.config import Network
 from weft.net.runtime import BURST
 from weft.protocol import config as protocol

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 import pytest
-from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
 
+from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from net_kit import HELLO, Caller, Node, caller, node, quick, until
 
+from net_kit import HELLO, Caller, Node, caller, node, quick, until
 from weft.ids import Contact, Topic, split_address
 from weft.net import codec, tls
 from weft.net.certificate import make_certificate, sign_certificate, signed_key

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_values import MESSAGES, any_goodbye, any_hello, any_message
 
 from weft.ids import PeerId, Topic
 from weft.net import codec
@@ -20,6 +19,7 @@ from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.links import Unlink
 from weft.protocol.wire import LIST_MAX, PAYLOAD_BYTES_MAX, Event, Payload
+from wire_values import MESSAGES, any_goodbye, any_hello, any_message
 
 LIMIT = 1 << 20
 

@@ -12,9 +12,9 @@ from typing import get_args
 
 import msgspec
 import pytest
-from net_kit import until
 
 import weft
+from net_kit import until
 from weft.cli import status, topics
 from weft.net.control import ControlClient, ControlServer
 from weft.protocol.config import Routing

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from net_kit import PATIENCE_S, until
-from swarm_kit import command, together
 
 import weft
+from net_kit import PATIENCE_S, until
+from swarm_kit import command, together
 from weft.ids import parse_contact
 from weft.net.config import Network
 from weft.net.errors import UsageError

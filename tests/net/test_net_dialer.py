@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from net_kit import HELLO, QUICK
 
+from net_kit import HELLO, QUICK
 from weft.ids import Contact, PeerId
 from weft.net import dialer
 from weft.net.connection import Connection

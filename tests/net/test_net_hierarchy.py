@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from net_kit import PATIENCE_S, until
-from swarm_kit import together
 
 import weft
+from net_kit import PATIENCE_S, until
+from swarm_kit import together
 from weft.cli import pub
 from weft.net.config import Network
 from weft.net.control import ControlClient, ControlServer

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from net_kit import until
 
 import weft
+from net_kit import until
 from weft.ids import parse_cid
 from weft.net import subscription as replay
 from weft.net.config import Network

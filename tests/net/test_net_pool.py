@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+
 from net_kit import (
     Node,
     Scripted,
@@ -16,7 +17,6 @@ from net_kit import (
     quick,
     until,
 )
-
 from weft.ids import Contact
 from weft.net import codec
 from weft.net.codec import Hello

@@ -7,10 +7,10 @@ import asyncio
 from functools import partial
 
 import pytest
-from net_kit import PATIENCE_S, until
-from swarm_kit import command, together
 
 import weft
+from net_kit import PATIENCE_S, until
+from swarm_kit import command, together
 from weft.net.config import Network
 from weft.net.errors import UsageError
 from weft.protocol import config as protocol

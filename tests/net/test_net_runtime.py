@@ -9,8 +9,8 @@ import logging
 import weakref
 
 import pytest
-from net_kit import TOPIC, Scripted, node, quick, turn, until
 
+from net_kit import TOPIC, Scripted, node, quick, turn, until
 from weft.ids import Contact, PeerId
 from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError

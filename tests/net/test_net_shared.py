@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from net_kit import until
 from test_net_api import linked, swarm
 
 import weft
+from net_kit import until
 from weft.cli.status import in_words
 
 TOPICS = ["/sports", "/news", "/radio"]

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from net_kit import until
 
+from net_kit import until
 from weft.net import timers as module
 from weft.net.timers import Timers, shared_timers
 

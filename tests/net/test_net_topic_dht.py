@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from net_kit import PATIENCE_S, until
-from swarm_kit import together
 
 import weft
+from net_kit import PATIENCE_S, until
+from swarm_kit import together
 from weft.net.config import Network
 from weft.protocol import config as protocol
 from weft.protocol.topic_dht.roles import Config as Settings

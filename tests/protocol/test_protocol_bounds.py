@@ -10,10 +10,10 @@ from collections import Counter
 from random import Random
 
 import pytest
-from arbitrary import MESSAGES, random_message
-from protocol_kit import Rig
 from test_protocol_fuzz import TINY, ready
 
+from arbitrary import MESSAGES, random_message
+from protocol_kit import Rig
 from weft.ids import GENERAL, Topic
 from weft.protocol.config import Config
 

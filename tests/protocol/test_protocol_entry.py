@@ -12,7 +12,6 @@ from protocol_kit import (
     timers,
     told,
 )
-
 from weft.ids import GENERAL
 from weft.protocol import seam
 from weft.protocol.membership import JoinReply, JoinRequest, ShuffleReply, ShuffleRequest

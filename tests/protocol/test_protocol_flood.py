@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from protocol_kit import Rig, T, answers, contact, delivered, event, told
-from wood import Wood
 
+from protocol_kit import Rig, T, answers, contact, delivered, event, told
 from weft.ids import GENERAL
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.flood import FloodMember
 from weft.protocol.membership import JoinRequest
 from weft.protocol.wire import Payload
+from wood import Wood
 
 FLOOD = Config(routing="flood")
 

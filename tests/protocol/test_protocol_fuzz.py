@@ -10,11 +10,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from arbitrary import MESSAGES, PEERS, TOPICS, answer_to, any_message, pooled_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_kit import Rig, contact
 
+from arbitrary import MESSAGES, PEERS, TOPICS, answer_to, any_message, pooled_message
+from protocol_kit import Rig, contact
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m

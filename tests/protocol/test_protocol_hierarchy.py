@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol_kit import Rig, T, answers, contact, delivered, sent, told
 
+from protocol_kit import Rig, T, answers, contact, delivered, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config

@@ -8,6 +8,7 @@ from types import FrameType
 
 import msgspec
 import pytest
+
 from protocol_kit import (
     Rig,
     T,
@@ -20,7 +21,6 @@ from protocol_kit import (
     span,
     told,
 )
-
 from weft.ids import GENERAL, Contact, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m

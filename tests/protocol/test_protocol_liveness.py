@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from protocol_kit import Rig, T, contact, everything_sent, number_of, sent, told
 
+from protocol_kit import Rig, T, contact, everything_sent, number_of, sent, told
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import (
     Group,
     Rig,
@@ -13,7 +14,6 @@ from protocol_kit import (
     sent,
     told,
 )
-
 from weft.ids import GENERAL, Contact
 from weft.protocol import config as c
 from weft.protocol import seam

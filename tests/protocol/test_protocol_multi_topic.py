@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from protocol_kit import Group, Rig, T, answers, contact, delivered, sent, told
-
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.membership import LeaveNotice

@@ -19,7 +19,6 @@ from protocol_kit import (
     timers,
     told,
 )
-
 from weft.ids import GENERAL
 from weft.protocol import config as c
 from weft.protocol import messages as m

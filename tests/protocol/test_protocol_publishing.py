@@ -14,7 +14,6 @@ from protocol_kit import (
     sent,
     told,
 )
-
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from protocol_kit import contact, event, span
 
+from protocol_kit import contact, event, span
 from weft.protocol.config import Dissemination
 from weft.protocol.recent import LIFE_FACTOR, Recent
 from weft.protocol.wire import LIST_MAX, Span

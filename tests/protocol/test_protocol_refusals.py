@@ -6,9 +6,9 @@ from random import Random
 from typing import get_args
 
 import pytest
+
 from arbitrary import random_message
 from protocol_kit import Rig, T, contact, delivered, event, everything_sent, span
-
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from protocol_kit import T, answers, contact, event
-
 from weft.ids import Topic
 from weft.protocol.config import Config
 from weft.protocol.context import Context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from chi_square import chi_square_p, upper_gamma
 
 

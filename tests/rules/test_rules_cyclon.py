@@ -6,10 +6,10 @@ import statistics
 from dataclasses import dataclass
 
 import pytest
-from chi_square import chi_square_p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chi_square import chi_square_p
 from weft.rules import cyclon, draw
 
 ME = 0

@@ -8,10 +8,10 @@ import sys
 from collections import Counter
 
 import pytest
-from chi_square import chi_square_p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chi_square import chi_square_p
 from weft.rules import draw
 
 words = st.integers(0, draw.MASK64)

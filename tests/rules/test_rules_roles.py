@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chi_square import chi_square_p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chi_square import chi_square_p
 from weft.rules import roles
 from weft.rules.draw import draw
 from weft.rules.roles import Load

@@ -6,10 +6,10 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from chi_square import chi_square_p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chi_square import chi_square_p
 from weft.rules import stan
 
 numbers = st.integers(0, 2**64 - 1)

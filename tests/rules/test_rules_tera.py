@@ -6,10 +6,10 @@ import functools
 import statistics
 
 import pytest
-from chi_square import chi_square_p
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chi_square import chi_square_p
 from weft.ids import OverlayId
 from weft.rules import draw, tera
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scripted import Stage, ping
-
 from weft.ids import Topic, peer_number
 from weft.protocol import seam
 from weft.protocol.liveness import Ping

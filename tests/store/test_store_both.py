@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 from weft.documents.dag import START, position
 from weft.documents.descriptor import Event
 from weft.ids import Cid, Topic, cid_of

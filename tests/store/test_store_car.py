@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from multiformats import CID, varint
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 from weft.documents import dagcbor
 from weft.documents.descriptor import Event, TopicVersion
 from weft.documents.refusal import Reason

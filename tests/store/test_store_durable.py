@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from signed_kit import NOW_MS, SPORTS, chain, event
 
+from signed_kit import NOW_MS, SPORTS, chain, event
 from weft.store import durable
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Retention, StoreError, StoreFull

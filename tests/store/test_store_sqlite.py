@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from signed_kit import NOW_MS, SPORTS, chain, event
 
+from signed_kit import NOW_MS, SPORTS, chain, event
 from weft.store import sqlite
 from weft.store.interface import (
     Batch,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frames import frame, only
 from pyspark.sql import SparkSession
 
 import weft
+from frames import frame, only
 from weft.lab import costs
 from weft.lab import run as lab
 from weft.lab.experiment import SIZES, Experiment

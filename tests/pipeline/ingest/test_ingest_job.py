@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from samples import JOINED, content, weft_trace
 
+from samples import JOINED, content, weft_trace
 from spark_fixture import SharedSpark
 from weft.pipeline import tables
 from weft.pipeline.ingest.job import STEPS, Summary, ingest

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
-from trace_kit import S, frame
 
+from trace_kit import S, frame
 from weft.pipeline.schemas import WHOLE, columns
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.traces.figures import (

@@ -15,8 +15,8 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
-from trace_kit import S, batch, frame, record, rows
 
+from trace_kit import S, batch, frame, record, rows
 from weft.pipeline import tables
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.traces import pieces

@@ -12,8 +12,8 @@ from itertools import count
 from random import Random
 
 import pytest
-from arbitrary import random_message
 
+from arbitrary import random_message
 from weft.documents import record
 from weft.documents.dag import Stream
 from weft.documents.descriptor import Event, TopicVersion, seal_event, seal_topic

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from protocol_kit import contact
-
 from history_kit import Town
+from protocol_kit import contact
 from weft.ids import Topic
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context

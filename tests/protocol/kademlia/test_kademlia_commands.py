@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from kademlia_kit import ON, Network, answer, asked, dht, location, numbers, peer_id, reply, rig
 from protocol_kit import contact, sent
-
 from weft.protocol import seam
 from weft.protocol.kademlia import records
 from weft.protocol.kademlia.rpc import AddProvider, StoreReply, StoreValue

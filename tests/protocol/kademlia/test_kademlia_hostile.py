@@ -7,13 +7,13 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from arbitrary import KEYS, LOCATIONS, PEERS, pooled_message, random_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kademlia_kit import Network, answer, asked, dht, machine, reply, told
-from protocol_kit import Rig, contact
 from test_protocol_bounds import sizes
 
+from arbitrary import KEYS, LOCATIONS, PEERS, pooled_message, random_message
+from kademlia_kit import Network, answer, asked, dht, machine, reply, told
+from protocol_kit import Rig, contact
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kademlia_kit import ON, Network, asked, dht, location, machine, reply, request, rig
 from protocol_kit import Rig, contact, number_of, timers
-
 from weft.ids import GENERAL, PeerId, Topic
 from weft.protocol.kademlia.lookup import Outcome, Question, Search
 from weft.protocol.kademlia.rpc import FindRequest, Neighbour

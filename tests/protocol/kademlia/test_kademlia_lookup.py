@@ -16,7 +16,6 @@ from kademlia_kit import (
     told,
 )
 from protocol_kit import Rig, contact, number_of
-
 from weft.protocol import seam
 from weft.protocol.kademlia.rpc import FindReply, FindRequest, ProbeReply
 from weft.rules.prefix import as_bytes, location_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from kademlia_kit import Network, dht, peer_id
 from protocol_kit import contact
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, topic
-
 from weft.documents import record
 from weft.ids import Contact
 from weft.protocol import seam

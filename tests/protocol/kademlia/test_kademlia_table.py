@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kademlia_kit import dht
 from protocol_kit import contact
-
 from weft.ids import GENERAL, Contact
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import common_prefix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
-
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar

@@ -6,13 +6,13 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from arbitrary import MESSAGES, random_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_kit import Rig
 from test_protocol_bounds import sizes
 from test_protocol_fuzz import TINY, Script, next_step, play, steps
 
+from arbitrary import MESSAGES, random_message
+from protocol_kit import Rig
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m

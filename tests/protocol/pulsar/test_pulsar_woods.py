@@ -4,11 +4,11 @@ once."""
 from __future__ import annotations
 
 import pytest
-from wood import Wood
 
 from weft.protocol.config import Pulsar
 from weft.protocol.history.fetch import block_key_of
 from weft.protocol.seam import DhtFindProviders
+from wood import Wood
 
 PEERS = 30
 SUBSCRIBERS = range(3, PEERS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from protocol_kit import Rig, T, contact, everything_sent, number_of, sent
 
+from protocol_kit import Rig, T, contact, everything_sent, number_of, sent
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol.membership import NO_NEWS, JoinRequest, LeaveNotice, ShuffleRequest

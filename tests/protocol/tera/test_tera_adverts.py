@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from protocol_kit import Rig, T, contact, number_of, sent, told
 
+from protocol_kit import Rig, T, contact, number_of, sent, told
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import seam

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import (
     Group,
     Rig,
@@ -17,7 +18,6 @@ from protocol_kit import (
     span,
     told,
 )
-
 from weft.ids import GENERAL, Contact
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import (
     Rig,
     T,
@@ -13,7 +14,6 @@ from protocol_kit import (
     timers,
     told,
 )
-
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam

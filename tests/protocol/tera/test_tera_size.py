@@ -6,8 +6,8 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
 
+from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
 from weft.protocol import config as c
 from weft.protocol.membership import Descriptor, JoinGift, OverlayNews, ShuffleReply, ShuffleRequest
 from weft.protocol.tera.size import SampleReply, SampleWalk

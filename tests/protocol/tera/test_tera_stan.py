@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from protocol_kit import Group, Rig, T, contact, number_of, sent, told
 
+from protocol_kit import Group, Rig, T, contact, number_of, sent, told
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import (
     Group,
     Rig,
@@ -16,7 +17,6 @@ from protocol_kit import (
     timers,
     told,
 )
-
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.recent import IHave, Repair

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import Rig, T, answers, contact, delivered, event, sent, span, told
 from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, routing
-
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam

@@ -7,14 +7,14 @@ from random import Random
 from typing import get_args
 
 import pytest
-from arbitrary import MESSAGES, random_message
-from cast_kit import SCHEMES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_kit import Rig
 from test_protocol_bounds import sizes
 from test_protocol_fuzz import TINY, Script, next_step, play, steps
 
+from arbitrary import MESSAGES, random_message
+from cast_kit import SCHEMES
+from protocol_kit import Rig
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import T, contact, sent
 from topic_dht_kit import A, Group
 from topic_dht_rig import child_of_2, place
-
 from weft.ids import Topic
 from weft.protocol.kademlia.rpc import FindReply, FindRequest
 from weft.protocol.topic_dht.roles import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from chi_square import chi_square_p
 
+from chi_square import chi_square_p
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
 from weft.protocol.topic_dht.roles import Config as TopicConfig

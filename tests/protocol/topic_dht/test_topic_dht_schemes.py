@@ -6,8 +6,8 @@ import math
 from functools import lru_cache
 
 import pytest
-from cast_kit import SCHEMES, TREES, Field, T
 
+from cast_kit import SCHEMES, TREES, Field, T
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Scheme

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from protocol_kit import T, sent
 from topic_dht_rig import child_of_2, parent, routing
-
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import (
     ABORTED,

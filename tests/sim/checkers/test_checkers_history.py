@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from signed_kit import NOW_MS, SPORTS, event
-
 from weft.documents.descriptor import Event
 from weft.protocol.history.stream import routed
 from weft.sim.checkers.history import check_complete_streams, check_order
