@@ -6,7 +6,7 @@ import pytest
 
 from history_kit import T, Town, history
 from weft.documents.dag import position
-from weft.protocol.history import storage
+from weft.protocol.history import reader
 from weft.sim.network import Partition
 from weft.store.reader import read_all
 
@@ -181,7 +181,7 @@ def test_long_branches_are_joined_though_hardly_anything_can_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor is the fork within what others search for what a peer lacks beside its heads."""
-    monkeypatch.setattr(storage, "BESIDE_MAX", 50)
+    monkeypatch.setattr(reader, "BESIDE_MAX", 50)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
     town.run(20_000)

@@ -7,7 +7,7 @@ import pytest
 from history_kit import T, Town, hear, history
 from weft.documents.descriptor import Event, seal_event
 from weft.ids import cid_of
-from weft.protocol.history import reader, storage
+from weft.protocol.history import reader
 from weft.protocol.history.stream import routed
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
@@ -32,7 +32,7 @@ def test_a_branch_that_ended_far_below_where_it_is_joined_is_found(
     """Peer 2 makes a branch by itself while the others go on for long; peer 3 misses how both are
     joined, and the first event that it gets of what follows names the end of the branch, which is
     much lower: nothing that peer 3 lacks lies close below what waits."""
-    monkeypatch.setattr(storage, "BESIDE_MAX", 50)
+    monkeypatch.setattr(reader, "BESIDE_MAX", 50)
     monkeypatch.setattr(reader, "REACH", 8)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
@@ -78,7 +78,7 @@ def test_whatever_is_lost_with_little_room_everything_comes_in_the_end(
 ) -> None:
     """Peers are cut off in turn and publish on branches of their own, messages get lost all the
     time, and hardly anything can wait. Once it is quiet, nobody lacks or looks for anything."""
-    monkeypatch.setattr(storage, "BESIDE_MAX", 20)
+    monkeypatch.setattr(reader, "BESIDE_MAX", 20)
     monkeypatch.setattr(reader, "REACH", 4)
     town = Town(5, seed=seed, loss_percent=10, walk_back_max=4)
     town.subscribe(*range(5), since="beginning")
