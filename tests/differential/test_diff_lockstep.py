@@ -40,7 +40,8 @@ class Machines:
         ]
 
     def exchange(self, asker: int) -> None:
-        if self.machines[asker].exchange(NO_NEWS, []) is None:
+        self.machines[asker].exchange(NO_NEWS, [])
+        if not self.contexts[asker].out:  # it knows nobody to ask
             return
         request = self._only_message(asker, ShuffleRequest)
         asked = self.index[request.to.peer]
@@ -50,8 +51,7 @@ class Machines:
         self.machines[asker].on_reply(self.contacts[asked], reply.message)
 
     def _only_message(self, peer: int, kind: type) -> Send:
-        (effect,) = self.contexts[peer].out
-        self.contexts[peer].out = []
+        (effect,) = self.contexts[peer].take_effects()
         assert isinstance(effect, Send)
         assert isinstance(effect.message, kind)
         return effect
