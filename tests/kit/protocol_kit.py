@@ -302,3 +302,11 @@ def _check_events(peer: Peer, topic: Topic) -> None:
     for stream in streams.values():
         assert len(stream.above) <= bounds.gaps_max
         assert all(number > stream.floor + 1 for number in stream.above)
+
+
+def member(*links: int, config: Config | None = None) -> Rig:
+    """A subscriber of the topic, with links to these peers."""
+    rig = Rig(1, config)
+    rig.subscribe()
+    rig.link(*links)
+    return rig

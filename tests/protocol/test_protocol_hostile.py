@@ -17,6 +17,7 @@ from protocol_kit import (
     delivered,
     event,
     everything_sent,
+    member,
     sent,
     span,
     told,
@@ -42,14 +43,6 @@ from weft.protocol.tera.access_points import Advert, Advertisement, Hint, Lookup
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload
-
-
-def member(*links: int, config: c.Config | None = None) -> Rig:
-    rig = Rig(1, config)
-    rig.subscribe()
-    rig.link(*links)
-    return rig
-
 
 # --- taking another's place ---------------------------------------------------------------------
 

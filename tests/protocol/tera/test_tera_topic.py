@@ -12,6 +12,7 @@ from protocol_kit import (
     delivered,
     event,
     everything_sent,
+    member,
     number_of,
     sent,
     span,
@@ -34,13 +35,6 @@ from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import LIST_MAX, Payload
-
-
-def member(*links: int, config: c.Config | None = None) -> Rig:
-    rig = Rig(1, config)
-    rig.subscribe()
-    rig.link(*links)
-    return rig
 
 
 def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> OverlayNews:
