@@ -6,12 +6,14 @@ import asyncio
 import gc
 import itertools
 import logging
+import socket
 import weakref
+from contextlib import suppress
 
 import pytest
 
-from net_kit import TOPIC, Scripted, node, quick, turn, until
-from weft.ids import Contact, PeerId
+from net_kit import PATIENCE_S, TOPIC, Scripted, node, quick, turn, until
+from weft.ids import Contact, PeerId, split_address
 from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError
 from weft.net.identity import Identity
@@ -40,6 +42,21 @@ async def test_a_closed_peer_is_not_kept_alive_by_its_timers() -> None:
         machine = weakref.ref(a.machine)
     del a
     await until(lambda: gc.collect() >= 0 and runtime() is None and machine() is None)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_caller_accepted_while_the_peer_closes_is_turned_away(turns: int) -> None:
+    """The system accepts a caller some turns of the loop before its transport is made, and the
+    peer closes in between."""
+    async with node() as a:
+        with socket.create_connection(split_address(a.me.address)) as caller:
+            caller.setblocking(False)
+            for _ in range(turns):
+                await turn()
+            await a.runtime.close()
+            with suppress(ConnectionResetError):
+                async with asyncio.timeout(PATIENCE_S):
+                    assert await asyncio.get_running_loop().sock_recv(caller, 1) == b""
 
 
 async def test_failing_handlers_of_timers_and_commands_are_counted(

@@ -155,7 +155,7 @@ class Peer:
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
         if self._metrics is not None:
-            self._metrics.close()
+            await self._metrics.close()
         await self._runtime.close()
 
     @property

@@ -40,6 +40,7 @@ from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.errors import ControlError, WeftError
+from weft.net.listener import stop_serving
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
@@ -125,7 +126,7 @@ class ControlServer:
 
     async def close(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_serving(self._server)
             self._path.unlink(missing_ok=True)
         for task in list(self._tasks):
             task.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections import Counter
@@ -63,6 +64,20 @@ def _is_unspecified(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+async def stop_serving(server: asyncio.Server) -> None:
+    """Close a listening server after the callers that the system had accepted have their protocol.
+
+    asyncio makes a caller's transport one turn of its loop after the system accepted the caller. A
+    server closed within that turn makes the transport's constructor fail silently (CPython 3.11):
+    the caller would hang on a socket that nothing closes.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()
 
 
 class Admission:

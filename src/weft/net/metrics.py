@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from weft.net.errors import FAULTS, Fault, ListenError
-from weft.net.listener import parse_endpoint
+from weft.net.listener import parse_endpoint, stop_serving
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 
@@ -126,9 +126,9 @@ class Endpoint:
         name = self._server.sockets[0].getsockname()
         self.address = f"{name[0]}:{name[1]}"
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await stop_serving(self._server)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._busy += 1

@@ -29,6 +29,7 @@ from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError, HandlerFault
+from weft.net.listener import stop_serving
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt
@@ -400,7 +401,7 @@ class Runtime:
             await asyncio.wait(list(self._climbing.values()), timeout=patience_s)
         self.closed = True
         if self._server is not None:
-            self._server.close()
+            await stop_serving(self._server)
         self.feed(seam.Leave())
         self.subscriptions.close()
         await self.pool.close()
