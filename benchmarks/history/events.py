@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from weft.documents.dag import Stream
-from weft.documents.descriptor import Event, seal_event
+from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import Topic
 from weft.net.identity import Identity
 
@@ -17,7 +17,9 @@ CREATED_MS = 1_800_000_000_000
 PUBLISHERS = 3
 
 
-def published(stream: Stream, publishers: list[Identity], topic: Topic = TOPIC) -> Iterator[Event]:
+def published(
+    stream: Stream, publishers: list[Identity], topic: Topic = TOPIC
+) -> Iterator[SealedEvent]:
     """Events without end. In each round all publishers follow the same heads, as if they had not
     heard of each other yet, so every round forks and joins."""
     while True:
@@ -36,7 +38,7 @@ def published(stream: Stream, publishers: list[Identity], topic: Topic = TOPIC) 
             yield event
 
 
-def some(count: int) -> list[Event]:
+def some(count: int) -> list[SealedEvent]:
     """So many events of three publishers."""
     events = published(Stream(), [Identity.generate() for _ in range(PUBLISHERS)])
     return [next(events) for _ in range(count)]

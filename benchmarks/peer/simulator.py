@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.peer import reference
 
-from weft.sim.scenario import Scenario, Settings
+from weft.sim.scenario import Scenario, ScenarioSettings
 
 TURNS = 3
 _WARM_MESSAGES = 5_000
@@ -25,7 +25,9 @@ def throughput(messages: int, seed: int = 1) -> float:
     handled = 0
     spent_s = 0.0
     while handled < messages:
-        scenario = Scenario(Settings(seed=seed, peers=100, topics=20, events=2_000, calm=True))
+        scenario = Scenario(
+            ScenarioSettings(seed=seed, peers=100, topics=20, events=2_000, calm=True)
+        )
         world, end_ms = scenario.world, scenario.timeline.end_ms
         while world.handled < _WARM_MESSAGES and world.now_ms < end_ms:
             world.run_until(world.now_ms + _STEP_MS)

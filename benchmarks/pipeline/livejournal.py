@@ -10,14 +10,14 @@ from benchmarks.peer import machine
 from benchmarks.pipeline.stan import cost_of, grown, run, said
 
 from weft.pipeline.memberships import grid_memberships
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 QUICK_PART = 1 / 16
 
 
 def measure(quick: bool) -> dict[str, Any]:
     grid = grown(QUICK_PART if quick else 1.0)
-    with opened(Settings("local[2]", "weft bench", driver_memory="2g")) as spark:
+    with opened(SessionSettings("local[2]", "weft bench", driver_memory="2g")) as spark:
         run(grid_memberships(spark, None, 1))  # compiles
         machine.say(f"livejournal: {grid.topics:,} topics, {grid.nodes:,} nodes")
         pooled, cost = cost_of(grid_memberships(spark, grid, 1))

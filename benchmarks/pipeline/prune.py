@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from weft.pipeline import tables
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned, topic_sizes
 from weft.pipeline.schemas import MEMBERSHIP
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ def measure(quick: bool) -> dict[str, Any]:
     # Started before Spark, so that its time is not among that of Spark's processes.
     with Worker("benchmarks.pipeline.prune_duckdb", [str(folder)]) as duckdb:
         duckdb_version = duckdb.hear()["version"]
-        with opened(Settings("local[2]", "weft bench", driver_memory="3g")) as spark:
+        with opened(SessionSettings("local[2]", "weft bench", driver_memory="3g")) as spark:
             return in_turns(spark, folder, duckdb) | {
                 "memberships": count,
                 "versions": {"spark": spark.version, "duckdb": duckdb_version},

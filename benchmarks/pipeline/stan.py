@@ -24,7 +24,7 @@ from weft.lab.progress import Steps
 from weft.lab.sources import DATA_BESIDE, TRACES
 from weft.pipeline.memberships import grid_memberships
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 from weft.pipeline.stan import reductions, stan_nodes
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def said(cost: dict[str, float]) -> str:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    with opened(Settings("local[2]", "weft bench", driver_memory="2g")) as spark:
+    with opened(SessionSettings("local[2]", "weft bench", driver_memory="2g")) as spark:
         run(grid_memberships(spark, None, 1))  # compiles
         machine.say("stan: kernels are compiled")
         found: dict[str, Any] = {}

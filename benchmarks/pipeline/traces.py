@@ -17,11 +17,11 @@ from benchmarks.pipeline.processes import timed
 
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import measure as measure_trace
 from weft.pipeline.traces.source import Source, find
-from weft.sim.scenario import Settings as Run
+from weft.sim.scenario import SessionSettings as ScenarioSettings
 from weft.sim.scenario import run
 from weft.trace import Writer
 
@@ -39,7 +39,7 @@ def measure(quick: bool) -> dict[str, Any]:
         folder = Path(aside)
         one = simulated(folder / "one.jsonl")
         lines = copied(one, folder / "lines", max(1, COPIES["json"] // share))
-        with opened(Settings("local[2]", "weft bench", driver_memory="3g")) as spark:
+        with opened(SessionSettings("local[2]", "weft bench", driver_memory="3g")) as spark:
             lake = ingested(spark, one, folder, max(1, COPIES["parquet"] // share))
             found: dict[str, Any] = {}
             for name, source in (("json", lines), ("parquet", lake)):
@@ -50,7 +50,7 @@ def measure(quick: bool) -> dict[str, Any]:
 def simulated(path: Path) -> Path:
     machine.say("traces: a simulated run of 60 peers")
     with path.open("wb") as file:
-        result = run(Run(seed=3, peers=60, topics=15, events=1500), Writer(file))
+        result = run(ScenarioSettings(seed=3, peers=60, topics=15, events=1500), Writer(file))
     if result.violations:
         raise RuntimeError(f"the simulated run failed: {result.violations[0]}")
     return path

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from signed_kit import ANNA, BEN, CAROL, chain, event
 from weft.documents import dag
 from weft.documents.dag import Position, Stream, position
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.documents.shape import HEIGHT_MAX, PARENTS_MAX
 from weft.ids import CID_PREFIX, Cid
 
 
-def publish(rounds: list[tuple[int, bool]]) -> list[Event]:
+def publish(rounds: list[tuple[int, bool]]) -> list[SealedEvent]:
     """Three publishers, each with a view of its own. A round: who publishes, and whether it has
     heard of all that the others published."""
     streams = [Stream() for _ in range(3)]
-    events: list[Event] = []
+    events: list[SealedEvent] = []
     for number, (who, hears) in enumerate(rounds):
         if hears:
             for known in events:
@@ -40,17 +40,17 @@ def publish(rounds: list[tuple[int, bool]]) -> list[Event]:
 histories = st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12).map(publish)
 
 
-def true_heads(events: list[Event]) -> dict[Cid, int]:
+def true_heads(events: list[SealedEvent]) -> dict[Cid, int]:
     named = {parent for each in events for parent in each.parents}
     return {each.cid: each.height for each in events if each.cid not in named}
 
 
 @given(histories, st.randoms(use_true_random=False))
-def test_in_any_order_the_same_stream(events: list[Event], random: Random) -> None:
+def test_in_any_order_the_same_stream(events: list[SealedEvent], random: Random) -> None:
     shuffled = events * 2
     random.shuffle(shuffled)
     stream = Stream()
-    released: list[Event] = []
+    released: list[SealedEvent] = []
     for each in shuffled:
         added = stream.add(each)
         assert added.refused is None
@@ -70,7 +70,7 @@ def test_in_any_order_the_same_stream(events: list[Event], random: Random) -> No
 
 @given(histories, st.randoms(use_true_random=False), st.sets(st.integers(0, 11)))
 def test_what_is_lost_for_good_holds_nothing_up(
-    events: list[Event], random: Random, unlucky: set[int]
+    events: list[SealedEvent], random: Random, unlucky: set[int]
 ) -> None:
     lost = [each for number, each in enumerate(events) if number in unlucky]
     left = [each for number, each in enumerate(events) if number not in unlucky]
@@ -94,7 +94,7 @@ def test_what_is_lost_for_good_holds_nothing_up(
 
 
 @given(histories)
-def test_the_order_puts_causes_first(events: list[Event]) -> None:
+def test_the_order_puts_causes_first(events: list[SealedEvent]) -> None:
     done: set[Cid] = set()
     for each in sorted(events, key=position):
         assert done.issuperset(each.parents)
@@ -102,7 +102,9 @@ def test_the_order_puts_causes_first(events: list[Event]) -> None:
 
 
 @given(histories, st.data())
-def test_reading_on_gives_all_but_the_ancestors(events: list[Event], data: st.DataObject) -> None:
+def test_reading_on_gives_all_but_the_ancestors(
+    events: list[SealedEvent], data: st.DataObject
+) -> None:
     if not events:
         return
     last = data.draw(st.sampled_from(events))
@@ -159,7 +161,7 @@ def test_what_nobody_has_is_given_up() -> None:
     assert stream.heads == {four.cid: 4, again.cid: 3}
 
 
-def lifted(made: Event, height: int) -> Event:
+def lifted(made: SealedEvent, height: int) -> SealedEvent:
     """The event with another height, as its publisher could have signed it."""
     return replace(made, height=height)
 
@@ -297,11 +299,11 @@ def test_a_parent_that_others_wait_for_stays_wanted() -> None:
 
 @given(histories, st.randoms(use_true_random=False), st.integers(1, 6))
 def test_with_little_room_everything_comes_in_the_end(
-    events: list[Event], random: Random, room: int
+    events: list[SealedEvent], random: Random, room: int
 ) -> None:
     """Whatever is offered again and again, in any order, is released, each event once."""
     stream = Stream(waiting_max=room)
-    released: list[Event] = []
+    released: list[SealedEvent] = []
     for _ in range(len(events)):
         random.shuffle(events)
         for each in events:

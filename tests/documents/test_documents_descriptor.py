@@ -135,7 +135,7 @@ def reason_of(block: bytes, cid: Cid | None = None) -> Reason:
     return refused.value.reason
 
 
-def altered(made: descriptor.Event | descriptor.TopicVersion, **changes: object) -> bytes:
+def altered(made: descriptor.SealedEvent | descriptor.TopicVersion, **changes: object) -> bytes:
     """The document with other fields, canonically encoded; None in `...` takes a field out."""
     whole = document(made) | changes
     return dag_cbor.encode(

@@ -6,7 +6,7 @@ import pytest
 
 from signed_kit import ANNA, BEN, CAROL, event, topic
 from weft.documents import merkle
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
 from weft.ids import BadId, Cid, cid_of, cid_text
 
@@ -20,7 +20,7 @@ LIKE_A_LINK = event(CHILD.cid)
 BLOCKS: dict[Cid, bytes] = {
     found.cid: found.block
     for found in (FOOTBALL, FIRST, PARENT, *ROOTS, CHILD, LIKE_A_LINK)
-    if isinstance(found, Event | TopicVersion)
+    if isinstance(found, SealedEvent | TopicVersion)
 }
 
 
@@ -44,7 +44,7 @@ BLOCKS: dict[Cid, bytes] = {
         (FIRST, "/parent", None),
     ],
 )
-def test_paths_resolve(start: Event | TopicVersion, path: str, value: object) -> None:
+def test_paths_resolve(start: SealedEvent | TopicVersion, path: str, value: object) -> None:
     assert merkle.resolve(f"/{cid_text(start.cid)}{path}", BLOCKS.get) == value
 
 
@@ -63,7 +63,7 @@ def test_paths_resolve(start: Event | TopicVersion, path: str, value: object) ->
         (CHILD, "/parent" * 300),
     ],
 )
-def test_paths_that_lead_nowhere(start: Event | TopicVersion, path: str) -> None:
+def test_paths_that_lead_nowhere(start: SealedEvent | TopicVersion, path: str) -> None:
     with pytest.raises(merkle.Unresolved) as unresolved:
         merkle.resolve(f"/{cid_text(start.cid)}{path}", BLOCKS.get)
     assert unresolved.value.missing is None

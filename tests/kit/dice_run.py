@@ -7,9 +7,9 @@ from pathlib import Path
 
 import dice
 from weft.lab import run as lab
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    with opened(Settings(master="local[2]", driver_memory="1g", small_tables=True)) as spark:
+    with opened(SessionSettings(master="local[2]", driver_memory="1g", small_tables=True)) as spark:
         lab.run(spark, [dice.entry(points=dice.gated(out))], "quick", out)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from weft.documents import descriptor
 from weft.documents.dagcbor import Scalar
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.ids import Cid, PeerId, Topic
 
 NOW_MS = 1_800_000_000_000
@@ -30,13 +30,13 @@ ANNA, BEN, CAROL = Key("anna"), Key("ben"), Key("carol")
 
 def event(
     payload: bytes = b"goal!",
-    *after: Event,
+    *after: SealedEvent,
     key: Key = ANNA,
     topic: Topic = SPORTS,
     link: Cid | None = None,
     created_ms: int = NOW_MS,
     metadata: Mapping[str, Scalar] | None = None,
-) -> Event:
+) -> SealedEvent:
     """An event that follows others."""
     return descriptor.seal_event(
         key.sign,
@@ -50,9 +50,11 @@ def event(
     )
 
 
-def chain(count: int, *after: Event, key: Key = ANNA, step_ms: int = 1_000) -> list[Event]:
+def chain(
+    count: int, *after: SealedEvent, key: Key = ANNA, step_ms: int = 1_000
+) -> list[SealedEvent]:
     """Events one after the other, the first after `after`."""
-    events: list[Event] = []
+    events: list[SealedEvent] = []
     for number in range(count):
         before = (events[-1],) if events else after
         payload = b"%d" % number

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 HELPERS = Path(__file__).parent
-SETTINGS = Settings("local[2]", "weft tests", driver_memory="1g", small_tables=True)
+SETTINGS = SessionSettings("local[2]", "weft tests", driver_memory="1g", small_tables=True)
 ANSWER_SECONDS = 120.0  # for a call that takes milliseconds on an idle machine
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frames import frame, only
-from weft.documents.descriptor import Event, seal_event
+from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import Topic
 from weft.lab import pulsar
 from weft.lab import run as lab
@@ -26,7 +26,7 @@ from weft.lab.experiments import (
 from weft.lab.pulsar import TOPIC, Net, misplaced
 from weft.lab.run import all_entries, matching
 from weft.protocol.config import Config, History
-from weft.protocol.wire import Event as Routed
+from weft.protocol.wire import Event
 from weft.sim.node import keyed
 from weft.sim.record import Delivery
 
@@ -194,10 +194,10 @@ def test_time_that_a_tree_may_take_to_heal() -> None:
 # --- the simulations ------------------------------------------------------------------------------
 
 
-def chained(count: int) -> list[Event]:
+def chained(count: int) -> list[SealedEvent]:
     """Events that follow each other."""
     contact, sign = keyed(1, 1)
-    events: list[Event] = []
+    events: list[SealedEvent] = []
     for number in range(count):
         parents = {events[-1].cid: events[-1].height} if events else {}
         payload = b"%d" % number
@@ -213,8 +213,8 @@ def chained(count: int) -> list[Event]:
     return events
 
 
-def handed(event: Event) -> Delivery:
-    note = Routed(event.publisher, 0, 0, 0, event.payload)
+def handed(event: SealedEvent) -> Delivery:
+    note = Event(event.publisher, 0, 0, 0, event.payload)
     return Delivery(0, 1, 1, TOPIC, note, 0, event)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from weft.sim.scenario import Settings, run
+from weft.sim.scenario import ScenarioSettings, run
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_faulty_network_heals(seed: int) -> None:
-    result = run(Settings(seed=seed))
+    result = run(ScenarioSettings(seed=seed))
     assert result.violations == [], result.settings.command()
     assert result.counts["delivered"]
 
@@ -17,13 +17,13 @@ def test_faulty_network_heals(seed: int) -> None:
 @pytest.mark.parametrize("seed", [31, 63, 89, 135])
 def test_small_busy_network_heals(seed: int) -> None:
     """Few peers lose sight of each other soon; many events per publisher leave gaps in streams."""
-    result = run(Settings(seed=seed, peers=10, topics=2, events=1_500))
+    result = run(ScenarioSettings(seed=seed, peers=10, topics=2, events=1_500))
     assert result.violations == [], result.settings.command()
 
 
 @pytest.mark.parametrize("seed", [17, 125])
 def test_network_cut_for_very_long_finds_together_again(seed: int) -> None:
-    result = run(Settings(seed=seed))
+    result = run(ScenarioSettings(seed=seed))
     (cut, *_) = result.faults["partitions"]  # type: ignore[misc]
     assert cut["end_ms"] - cut["start_ms"] > 200_000
     assert result.violations == [], result.settings.command()
@@ -32,13 +32,13 @@ def test_network_cut_for_very_long_finds_together_again(seed: int) -> None:
 @pytest.mark.parametrize("scheme", ["gossip", "flood"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_other_schemes_heal_too(seed: int, scheme: str) -> None:
-    result = run(Settings(seed=seed, scheme=scheme))  # type: ignore[arg-type]
+    result = run(ScenarioSettings(seed=seed, scheme=scheme))  # type: ignore[arg-type]
     assert result.violations == [], result.settings.command()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_calm_network_delivers_everything_at_once(seed: int) -> None:
-    result = run(Settings(seed=seed, calm=True))
+    result = run(ScenarioSettings(seed=seed, calm=True))
     assert result.violations == []
     counts = result.counts
     assert counts["outcomes"] == {"delivered": 120}
@@ -46,13 +46,13 @@ def test_calm_network_delivers_everything_at_once(seed: int) -> None:
 
 
 def test_larger_network_heals() -> None:
-    result = run(Settings(seed=5, peers=80, topics=20, events=200))
+    result = run(ScenarioSettings(seed=5, peers=80, topics=20, events=200))
     assert result.violations == [], result.settings.command()
 
 
 @pytest.mark.parametrize("seed", [1, 9, 22, 32])
 def test_streams_that_stay_end_the_same(seed: int) -> None:
     """Events are signed and stored, stores survive crashes."""
-    result = run(Settings(seed=seed, history=True))
+    result = run(ScenarioSettings(seed=seed, history=True))
     assert result.violations == [], result.settings.command()
     assert result.counts["delivered"]

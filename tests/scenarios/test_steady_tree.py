@@ -9,14 +9,14 @@ import pytest
 
 from weft.protocol.config import Config, Stan
 from weft.sim.builder import OneTopic
-from weft.sim.scenario import Scenario, Settings
+from weft.sim.scenario import Scenario, ScenarioSettings
 from weft.sim.world import World
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
     """50 peers in one topic, 12 events a second, 1 to 40 ms from peer to peer."""
-    scenario = Scenario(Settings(seed=seed, peers=50, topics=1, events=2_000, calm=True))
+    scenario = Scenario(ScenarioSettings(seed=seed, peers=50, topics=1, events=2_000, calm=True))
     world = scenario.world
     world.run_until(100_000)
     copies, deliveries = world.copies, len(world.record.deliveries)

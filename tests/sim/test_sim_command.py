@@ -14,7 +14,7 @@ from weft.cli.sim import SCHEMES
 from weft.protocol.peer import Peer
 from weft.sim import scenario
 from weft.sim.runs import profiled, run_many
-from weft.sim.scenario import Scenario, Settings, run
+from weft.sim.scenario import Scenario, ScenarioSettings, run
 from weft.trace import Writer
 
 SMALL = ["--peers", "6", "--topics", "2", "--events", "12", "--calm"]
@@ -69,7 +69,7 @@ def test_machine_that_raises_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyError("lost my head")
 
     monkeypatch.setattr(Peer, "handle", fail)
-    (text,) = run(Settings(seed=1, peers=3)).violations
+    (text,) = run(ScenarioSettings(seed=1, peers=3)).violations
     assert text.startswith("peer 0 raised KeyError('lost my head') at 0 ms on Started(")
 
 
@@ -77,7 +77,9 @@ def test_many_seeds_in_two_processes(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["sim", "--seeds", "1..3", *SMALL, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["runs"], summary["failed"], summary["replay"]) == (3, [], None)
-    settings = [Settings(seed=s, peers=6, topics=2, events=12, calm=True) for s in (1, 2, 3)]
+    settings = [
+        ScenarioSettings(seed=s, peers=6, topics=2, events=12, calm=True) for s in (1, 2, 3)
+    ]
     alone = [run(one).as_dict() for one in settings]
     assert [result.as_dict() for result in run_many(settings, 2)] == alone
 
@@ -85,7 +87,7 @@ def test_many_seeds_in_two_processes(capsys: pytest.CaptureFixture[str]) -> None
 def test_interrupt_keeps_what_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop_at_two(settings: Settings) -> scenario.Result:
+    def stop_at_two(settings: ScenarioSettings) -> scenario.Result:
         if settings.seed == 2:
             raise KeyboardInterrupt
         return run(settings)
@@ -129,14 +131,14 @@ def test_trace_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_tracing_does_not_change_the_run(tmp_path: Path) -> None:
-    settings = Settings(seed=6, peers=10, events=20)
+    settings = ScenarioSettings(seed=6, peers=10, events=20)
     with (tmp_path / "run.jsonl").open("wb") as file:
         traced = run(settings, Writer(file))
     assert traced.as_dict() == run(settings).as_dict()
 
 
 def test_profile_names_the_rooms() -> None:
-    world = Scenario(Settings(seed=1, peers=6, topics=2, events=10, calm=True)).world
+    world = Scenario(ScenarioSettings(seed=1, peers=6, topics=2, events=10, calm=True)).world
     _, report = profiled(lambda: world.run_until(100_000))
     assert report.startswith("own time by room: sim ")
     shares = [float(word.rstrip("%,")) for word in report.splitlines()[0].split() if "%" in word]
@@ -150,7 +152,9 @@ def test_all_schemes_of_all_routings_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("scheme", scenario.SCHEMES["topic-dht"])
 def test_the_scheme_chosen_is_the_one_played(scheme: scenario.AnyScheme) -> None:
-    asked = Settings(seed=4, peers=6, topics=2, events=12, routing="topic-dht", scheme=scheme)
+    asked = ScenarioSettings(
+        seed=4, peers=6, topics=2, events=12, routing="topic-dht", scheme=scheme
+    )
     played = Scenario(replace(asked, calm=True))
     assert played.play() == [] and played.judge() == []
     assert {one.config.topic_dht.scheme for one in played.net.peers()} == {scheme}

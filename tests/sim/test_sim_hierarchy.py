@@ -10,7 +10,7 @@ from weft.protocol.wire import Event
 from weft.sim.checkers.deliveries import check_complete, check_levels, expected_levels
 from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Publication, Record
-from weft.sim.scenario import Scenario, Settings, run
+from weft.sim.scenario import Scenario, ScenarioSettings, run
 from weft.sim.workload import HIERARCHY, Shape, draw_workload
 
 TOP, MIDDLE, LOW = Topic("/a"), Topic("/a/b"), Topic("/a/b/c")
@@ -79,7 +79,9 @@ def test_nested_topics_lie_above_one_another_with_levels_nobody_is_in() -> None:
 def test_exactly_the_subscribers_of_a_topic_and_those_above_get_its_events(
     seed: int, history: bool
 ) -> None:
-    settings = Settings(seed, peers=16, topics=14, events=50, history=history, hierarchy=True)
+    settings = ScenarioSettings(
+        seed, peers=16, topics=14, events=50, history=history, hierarchy=True
+    )
     scenario = Scenario(settings)
     assert scenario.play() == []
     assert scenario.judge() == []
@@ -90,7 +92,9 @@ def test_exactly_the_subscribers_of_a_topic_and_those_above_get_its_events(
 @pytest.mark.parametrize("history", [False, True], ids=["live", "history"])
 @pytest.mark.parametrize("routing", ["flood", "pulsarcast", "topic-dht"])
 def test_the_same_over_other_routings(routing: Routing, history: bool) -> None:
-    settings = Settings(5, 12, 8, 30, routing=routing, calm=True, history=history, hierarchy=True)
+    settings = ScenarioSettings(
+        5, 12, 8, 30, routing=routing, calm=True, history=history, hierarchy=True
+    )
     scenario = Scenario(settings)
     assert scenario.play() == []
     assert scenario.judge() == []
@@ -100,6 +104,6 @@ def test_the_same_over_other_routings(routing: Routing, history: bool) -> None:
 
 
 def test_a_run_with_a_hierarchy_is_named_by_its_command() -> None:
-    result = run(Settings(4, peers=4, topics=4, events=0, calm=True, hierarchy=True))
+    result = run(ScenarioSettings(4, peers=4, topics=4, events=0, calm=True, hierarchy=True))
     assert result.as_dict()["hierarchy"] is True
     assert str(result.as_dict()["replay"]).endswith("--hierarchy")

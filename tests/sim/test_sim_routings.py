@@ -10,9 +10,9 @@ import pytest
 from weft.protocol.config import Config, Cyclon, History, Routing
 from weft.sim.builder import OneTopic
 from weft.sim.network import Conditions, Latency
-from weft.sim.scenario import PROMISES, Settings, run
+from weft.sim.scenario import PROMISES, ScenarioSettings, run
 
-SMALL = Settings(seed=3, peers=10, topics=3, events=30)
+SMALL = ScenarioSettings(seed=3, peers=10, topics=3, events=30)
 
 
 def test_every_routing_has_promises() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 from weft.documents.dag import START, position
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic, cid_of
 from weft.store.interface import Batch, NotHeld, Outcome, Retention, Store, Summary
 from weft.store.memory import MemoryStore
@@ -25,16 +25,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def put(store: Store, *events: Event, now_ms: int = NOW_MS) -> list[Outcome]:
+def put(store: Store, *events: SealedEvent, now_ms: int = NOW_MS) -> list[Outcome]:
     (outcomes,) = store.commit([Batch(now_ms, events)])
     return outcomes
 
 
-def cids(events: list[Event]) -> list[Cid]:
+def cids(events: list[SealedEvent]) -> list[Cid]:
     return [each.cid for each in events]
 
 
-def forked() -> list[Event]:
+def forked() -> list[SealedEvent]:
     """A trunk, a branch beside its middle, and an event that joins both."""
     one, two, three = chain(3)
     side = event(b"side", one, key=BEN)
@@ -125,7 +125,7 @@ def test_versions_and_records(store: Store) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def since(store: Store, since: Since = "beginning") -> list[Event]:
+def since(store: Store, since: Since = "beginning") -> list[SealedEvent]:
     return list(read_all(store, SPORTS, since))
 
 
@@ -136,7 +136,7 @@ def test_pages_make_a_whole(store: Store, limit: int, start: str) -> None:
     put(store, *events)
     reader = Reader(store, SPORTS, "beginning" if start == "beginning" else events[3].cid)
     wanted = events if start == "beginning" else [events[1], events[2], events[4]]
-    found: list[Event] = []
+    found: list[SealedEvent] = []
     while page := reader.read(limit):
         assert len(page) <= limit
         found += page
@@ -290,8 +290,8 @@ def test_retention_is_checked(wrong: dict[str, int]) -> None:
 # --- both alike -----------------------------------------------------------------------------------
 
 
-def random_history(random: Random) -> list[Event]:
-    events: list[Event] = []
+def random_history(random: Random) -> list[SealedEvent]:
+    events: list[SealedEvent] = []
     for number in range(40):
         parents = random.sample(events, min(len(events), random.randint(0, 3)))
         key = random.choice((ANNA, BEN, CAROL))

@@ -14,7 +14,7 @@ from multiformats import CID, varint
 
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 from weft.documents import dagcbor
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason
 from weft.ids import Cid, cid_of, cid_text
 from weft.store import car
@@ -37,7 +37,7 @@ def filled() -> MemoryStore:
     return store
 
 
-def archive(*found: Event | TopicVersion) -> BytesIO:
+def archive(*found: SealedEvent | TopicVersion) -> BytesIO:
     return BytesIO(b"".join(car.encode([], [(each.cid, each.block) for each in found])))
 
 

@@ -109,14 +109,14 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import NotALake
     from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     options = _options(args)
     try:
         files = listed(args.paths)  # before Spark is waited for
         print(f"weft: {_many(len(files), 'file')}; starting Spark", file=sys.stderr)
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
-        settings = Settings(
+        settings = SessionSettings(
             args.master or "local[*]", name="weft data ingest", options=QUICK if small else {}
         )
         with opened(settings) as spark, Steps(spark, WEIGHTS) as steps:

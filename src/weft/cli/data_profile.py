@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.memberships import pruned
     from weft.pipeline.profile import make
     from weft.pipeline.resources import Busy, claimed
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     try:
         lake = Lake(args.lake)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             raise Problem(f"{args.lake}: no memberships in this lake")
         out = args.out or lake.path / "profile" / (args.universe or "")
         print("weft: starting Spark", file=sys.stderr)
-        with opened(Settings(args.master or "local[*]", name="weft data profile")) as spark:
+        with opened(SessionSettings(args.master or "local[*]", name="weft data profile")) as spark:
             held = lake.memberships(spark)
             if args.universe:
                 held = lake.universe(spark, args.universe)

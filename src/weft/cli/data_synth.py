@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.lake import POINTER, NotALake
     from weft.pipeline.memberships import make_grid
     from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     grid = LIVEJOURNAL_SIZED if args.like == "livejournal" else Grid()
     grid = replace(grid, nodes=args.nodes or grid.nodes, topics=args.topics or grid.topics)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         raise Problem(f"{args.out}: a lake already; a grid is a lake of its own", USAGE)
     try:
         print("weft: starting Spark", file=sys.stderr)
-        settings = Settings(args.master or "local[*]", name="weft data synth")
+        settings = SessionSettings(args.master or "local[*]", name="weft data synth")
         with opened(settings) as spark:
             made = make_grid(spark, grid, args.seed, args.out)
     except (Busy, NotALake, NoJava, SessionError) as error:

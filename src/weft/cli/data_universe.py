@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import Lake, NotALake
     from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
     from weft.pipeline.universe import Recipe, make
 
     sizes = sorted(set(args.seeds))
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         print("weft: starting Spark", file=sys.stderr)
         weights = [2.0, 3.0, *([2.0] * len(sizes))]  # guess
         with (
-            opened(Settings(args.master or "local[*]", name="weft data universe")) as spark,
+            opened(SessionSettings(args.master or "local[*]", name="weft data universe")) as spark,
             Steps(spark, weights) as steps,
         ):
             made = make(

@@ -14,7 +14,7 @@ from weft.cli.settings import home_option
 from weft.cli.store import opened, read_option, reading_since, since_option
 
 if TYPE_CHECKING:
-    from weft.documents.descriptor import Event
+    from weft.documents.descriptor import SealedEvent
     from weft.store.interface import Store
 
 HELP = "Show the events that are stored of a topic"
@@ -81,7 +81,7 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
                 return
 
 
-def fields_of(event: Event) -> Fields:
+def fields_of(event: SealedEvent) -> Fields:
     from weft.ids import cid_text, peer_text
     from weft.rules.hierarchy import claimed_origin
 

@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace) -> int:
     from weft.lab.verdict import table
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import NotALake
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     if not args.names:
         raise Problem("which experiments? 'weft lab list' names them; 'tera-*' is a pattern", USAGE)
@@ -109,7 +109,9 @@ def _run(args: argparse.Namespace) -> int:
         if args.trace:
             entries = _on_the_trace(entries, jobs)
         print(f"weft: {len(entries)} experiments, {size} size; starting Spark", file=sys.stderr)
-        settings = Settings(args.master or "local[*]", name="weft lab", small_tables=not jobs)
+        settings = SessionSettings(
+            args.master or "local[*]", name="weft lab", small_tables=not jobs
+        )
         with opened(settings) as spark:
             verdicts = lab.run(
                 spark, entries, size, out, seeds=args.seeds, fresh=args.fresh, sources=sources

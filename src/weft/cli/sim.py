@@ -21,7 +21,7 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
 
 if TYPE_CHECKING:
-    from weft.sim.scenario import Result, Settings
+    from weft.sim.scenario import Result, ScenarioSettings
 
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
 DETAILS = """
@@ -101,11 +101,11 @@ def run(args: argparse.Namespace) -> int:
     return _run_one(_settings(args, args.seed if args.seed is not None else 1), args)
 
 
-def _settings(args: argparse.Namespace, seed: int) -> Settings:
-    from weft.sim.scenario import Settings
+def _settings(args: argparse.Namespace, seed: int) -> ScenarioSettings:
+    from weft.sim.scenario import ScenarioSettings
 
     try:
-        return Settings(
+        return ScenarioSettings(
             seed=seed,
             peers=args.peers,
             topics=args.topics,
@@ -123,7 +123,7 @@ def _settings(args: argparse.Namespace, seed: int) -> Settings:
 # --- one run ----------------------------------------------------------------------------------
 
 
-def _run_one(settings: Settings, args: argparse.Namespace) -> int:
+def _run_one(settings: ScenarioSettings, args: argparse.Namespace) -> int:
     from weft.sim.runs import profiled
     from weft.sim.scenario import run
     from weft.trace import Writer
@@ -203,7 +203,7 @@ def _rate(handled: object, spent_s: float) -> str:
 # --- many runs --------------------------------------------------------------------------------
 
 
-def _run_many(settings: Sequence[Settings], args: argparse.Namespace) -> int:
+def _run_many(settings: Sequence[ScenarioSettings], args: argparse.Namespace) -> int:
     from weft.sim.runs import run_many
 
     done: list[Result] = []

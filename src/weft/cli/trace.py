@@ -137,10 +137,10 @@ def _follow(args: argparse.Namespace) -> int:
 @contextmanager
 def _spark(master: str | None, *, small: bool) -> Iterator[SparkSession]:
     from weft.pipeline.java import NoJava
-    from weft.pipeline.session import SessionError, Settings, opened
+    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     try:
-        settings = Settings(master or "local[*]", name="weft trace", small_tables=small)
+        settings = SessionSettings(master or "local[*]", name="weft trace", small_tables=small)
         with opened(settings) as spark:
             yield spark
     except (NoJava, SessionError) as error:

@@ -32,13 +32,13 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
         from pyspark.errors import PySparkException  # noqa: PLC0415  (an extra)
 
         from weft.pipeline.java import NoJava  # noqa: PLC0415
-        from weft.pipeline.session import SessionError, Settings, opened  # noqa: PLC0415
+        from weft.pipeline.session import SessionError, SessionSettings, opened  # noqa: PLC0415
         from weft.pipeline.traces.measure import STEPS  # noqa: PLC0415
         from weft.pipeline.traces.measure import measure as run  # noqa: PLC0415
         from weft.pipeline.traces.source import BadTrace, NoTrace, find  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise NotMeasured(f"the package {error.name!r} is not installed") from error
-    settings = Settings("local[2]", "weft demo", driver_memory="1g", small_tables=True)
+    settings = SessionSettings("local[2]", "weft demo", driver_memory="1g", small_tables=True)
     try:
         source = find(traces)
         done = progress.steps("measuring", STEPS)

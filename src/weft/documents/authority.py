@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason
 from weft.ids import PeerId, Topic
 from weft.rules.hierarchy import ORIGIN, is_sub_topic, may_come_from
@@ -27,7 +27,7 @@ def may_publish(publisher: PeerId, topic: TopicVersion) -> bool:
 
 
 def judge_event(
-    event: Event,
+    event: SealedEvent,
     topic: Topic,
     linked: TopicVersion | None,
     newest: TopicVersion | None,
@@ -53,7 +53,7 @@ def judge_event(
     return None
 
 
-def judge_origin(event: Event, roots: Iterable[str], vouched: bool) -> Reason | None:
+def judge_origin(event: SealedEvent, roots: Iterable[str], vouched: bool) -> Reason | None:
     """Whether an event can have climbed from where it says. Hierarchies come and go, so history
     is asked for no more than a sub-topic."""
     claim = event.metadata.get(ORIGIN)

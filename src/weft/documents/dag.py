@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
 from weft.ids import Cid
@@ -62,7 +62,7 @@ START = Position(0, Cid(b""))
 """Before the first event of any stream."""
 
 
-def position(event: Event) -> Position:
+def position(event: SealedEvent) -> Position:
     return Position(event.height, event.cid)
 
 
@@ -89,9 +89,9 @@ class Added:
     def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
         self.refused = refused  # why the event was not taken; None also where it was known already
         self.missing = list(missing)  # parents to fetch that were not known to be missing before
-        self.released: list[Event] = []  # now deliverable, parents before children
+        self.released: list[SealedEvent] = []  # now deliverable, parents before children
         self.late: list[Cid] = []  # of these, the given-up ones: their children came out first
-        self.dropped: list[Event] = []  # waited, and turned out to have a wrong height
+        self.dropped: list[SealedEvent] = []  # waited, and turned out to have a wrong height
         self.displaced: list[Cid] = []  # parents that no event waits for any more, for lack of room
 
 
@@ -100,7 +100,7 @@ class _Waiting:
 
     __slots__ = ("event", "lacking")
 
-    def __init__(self, event: Event, lacking: int) -> None:
+    def __init__(self, event: SealedEvent, lacking: int) -> None:
         self.event = event
         self.lacking = lacking
 
@@ -141,16 +141,16 @@ class WaitingRoom:
         """The height of the lowest event that waits; 0 where none does."""
         return min((waiting.event.height for waiting in self._by_cid.values()), default=0)
 
-    def admits(self, event: Event) -> bool:
+    def admits(self, event: SealedEvent) -> bool:
         """Whether one more event may wait, be it in another's place."""
         if self._fits(event):
             return True
         highest = self._find_highest()
         return highest is not None and event.height < highest.height
 
-    def put(self, event: Event, lacking: int) -> tuple[bool, list[Event]]:
+    def put(self, event: SealedEvent, lacking: int) -> tuple[bool, list[SealedEvent]]:
         """Let an event wait; whether there is room, and the events that had to go for it."""
-        gone: list[Event] = []
+        gone: list[SealedEvent] = []
         while not self._fits(event):
             highest = self._find_highest()
             if highest is None or highest.height <= event.height:
@@ -161,7 +161,7 @@ class WaitingRoom:
         heappush(self._highest, (-event.height, event.cid))
         return True, gone
 
-    def take(self, cid: Cid) -> Event:
+    def take(self, cid: Cid) -> SealedEvent:
         """An event waits no more."""
         event = self._by_cid.pop(cid).event
         self.size -= len(event.block)
@@ -170,10 +170,10 @@ class WaitingRoom:
             heapify(self._highest)
         return event
 
-    def _fits(self, event: Event) -> bool:
+    def _fits(self, event: SealedEvent) -> bool:
         return len(self._by_cid) < self.most and self.size + len(event.block) <= self.bytes_most
 
-    def _find_highest(self) -> Event | None:
+    def _find_highest(self) -> SealedEvent | None:
         """The highest event that waits."""
         while self._highest:
             height, cid = self._highest[0]
@@ -249,7 +249,7 @@ class Stream:
 
     # --- adding -------------------------------------------------------------------------------
 
-    def add(self, event: Event, new: bool = False) -> Added:
+    def add(self, event: SealedEvent, new: bool = False) -> Added:
         """Take in an event that was verified and may be in this stream. `new`: the caller has
         just seen that it is not known.
 
@@ -275,7 +275,7 @@ class Stream:
             return added
         return self._wait(event, lacking)
 
-    def _wait(self, event: Event, lacking: list[Cid]) -> Added:
+    def _wait(self, event: SealedEvent, lacking: list[Cid]) -> Added:
         """Let an event wait for these parents, and the highest go where it must."""
         has_room, gone = self.room.put(event, len(lacking))
         added = Added(None if has_room else Reason.NO_ROOM)
@@ -288,7 +288,7 @@ class Stream:
             added.displaced += self._orphan(other)
         return added
 
-    def _orphan(self, event: Event) -> list[Cid]:
+    def _orphan(self, event: SealedEvent) -> list[Cid]:
         """An event waits no more; returns the parents that none waits for now."""
         left = []
         for parent in event.parents:
@@ -321,7 +321,7 @@ class Stream:
         if len(self._given_up) > REMEMBERED_MAX:
             self._given_up.popitem(last=False)
 
-    def _is_hopeless(self, event: Event) -> bool:
+    def _is_hopeless(self, event: SealedEvent) -> bool:
         """Whether there is no room for an event, and some parent is surely lacking: nothing that
         came is just below it. Found without the store, for a peer that is far behind is brought
         many such events."""
@@ -329,17 +329,17 @@ class Stream:
             return False
         return not any(self._is_gone(event, parent) for parent in event.parents)
 
-    def _is_settled(self, event: Event, parent: Cid) -> bool:
+    def _is_settled(self, event: SealedEvent, parent: Cid) -> bool:
         return self._released_height(parent) is not None or self._is_gone(event, parent)
 
     def _released_height(self, cid: Cid) -> int | None:
         """As `height`, without asking the store about an event that is known to be missing."""
         return None if cid in self._children or cid in self.room else self.height(cid)
 
-    def _is_gone(self, event: Event, parent: Cid) -> bool:
+    def _is_gone(self, event: SealedEvent, parent: Cid) -> bool:
         return parent in self._given_up or surely_pruned(parent, event.height, self.floor)
 
-    def _has_wrong_height(self, event: Event, complete: bool) -> bool:
+    def _has_wrong_height(self, event: SealedEvent, complete: bool) -> bool:
         """Whether what is known of the parents proves the height wrong. Exact if all are there;
         the height of a parent that is gone cannot be known."""
         heights = [self._released_height(parent) for parent in event.parents]
@@ -352,7 +352,7 @@ class Stream:
     def _settle(self, arrived: list[Cid], added: Added) -> None:
         """Release what waited for these, and for that, and so on; lowest first."""
         while arrived:
-            ready: list[Event] = []
+            ready: list[SealedEvent] = []
             for cid in arrived:
                 for child in self._children.pop(cid, ()):
                     waiting = self.room[child]
@@ -379,13 +379,13 @@ class Stream:
                 added.dropped.append(event)
                 doomed.append(child)
 
-    def _release(self, event: Event, added: Added) -> None:
+    def _release(self, event: SealedEvent, added: Added) -> None:
         if event.cid in self._given_up:
             added.late.append(event.cid)
         self._note(event)
         added.released.append(event)
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: SealedEvent) -> None:
         for parent in event.parents:
             self.heads.pop(parent, None)
         if event.cid in self._given_up:  # it comes after all, and its children were released

@@ -43,7 +43,7 @@ _SIGNED_TOPIC = b"weft topic:"
 _SIGNATURE = dagcbor.text("signature") + dagcbor.head(2, SIGNATURE_BYTES)
 
 
-class Event(Struct, frozen=True, gc=False):
+class SealedEvent(Struct, frozen=True, gc=False):
     """One event and the block that holds it."""
 
     cid: Cid
@@ -63,7 +63,7 @@ NUMBER = "number"
 """By what routing knows an event; in its metadata, signed."""
 
 
-def number_of(event: Event) -> tuple[PeerId, int, int] | None:
+def number_of(event: SealedEvent) -> tuple[PeerId, int, int] | None:
     """Publisher, incarnation and number; None where the event carries none."""
     incarnation, number = event.metadata.get(INCARNATION), event.metadata.get(NUMBER)
     if type(incarnation) is int and type(number) is int:
@@ -99,7 +99,7 @@ def seal_event(
     parents: Mapping[Cid, int] | None = None,
     link: Cid | None = None,
     metadata: Mapping[str, Scalar] | None = None,
-) -> Event:
+) -> SealedEvent:
     """Make an event that follows `parents` (their heights by CID; see `dag.Stream.parents`)."""
     follows = dict(parents or {})
     height = 1 + max(follows.values(), default=0)
@@ -169,7 +169,7 @@ _E_METADATA = dagcbor.text("metadata")
 _E_PUBLISHER = dagcbor.text("publisher") + dagcbor.head(2, PEER_ID_BYTES)
 
 
-def _event_body(event: Event) -> bytes:
+def _event_body(event: SealedEvent) -> bytes:
     """All fields but the signature, in dag-cbor's order of keys."""
     return b"".join(
         (
@@ -220,7 +220,7 @@ def _metadata_bytes(extra: Mapping[str, Scalar], created_ms: int) -> bytes:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def open_event(block: bytes, cid: Cid | None = None) -> Event:
+def open_event(block: bytes, cid: Cid | None = None) -> SealedEvent:
     """The event in a block that came under `cid`; `Refused` if anything about it is wrong."""
     name = _named(block, cid)
     return _checked_event(_document(block), name, block)
@@ -232,7 +232,7 @@ def open_topic(block: bytes, cid: Cid | None = None) -> TopicVersion:
     return _checked_topic(_document(block), name, block)
 
 
-def open_any(block: bytes, cid: Cid | None = None) -> Event | TopicVersion:
+def open_any(block: bytes, cid: Cid | None = None) -> SealedEvent | TopicVersion:
     """The event or the topic version in a block."""
     name = _named(block, cid)
     document = _document(block)
@@ -243,13 +243,13 @@ def open_any(block: bytes, cid: Cid | None = None) -> Event | TopicVersion:
     raise Refused(Reason.UNKNOWN_KIND, "neither a topic nor an event")
 
 
-def known_event(block: bytes, cid: Cid) -> Event:
+def known_event(block: bytes, cid: Cid) -> SealedEvent:
     """The event in a block whose CID is known to be right; its signature was verified before it
     was stored, or is to be verified by `verify_event`."""
     return _read_event(_document(block), cid, block)
 
 
-def verify_event(event: Event) -> Event:
+def verify_event(event: SealedEvent) -> SealedEvent:
     """An event that `known_event` read, once its encoding and signature are found right too."""
     if len(event.block) > BLOCK_BYTES_MAX:
         raise Refused(Reason.TOO_LARGE, f"{len(event.block)} bytes, over {BLOCK_BYTES_MAX}")
@@ -273,7 +273,7 @@ def _document(block: bytes) -> dict[str, object]:
     return document
 
 
-def _checked_event(document: dict[str, object], cid: Cid, block: bytes) -> Event:
+def _checked_event(document: dict[str, object], cid: Cid, block: bytes) -> SealedEvent:
     event = _read_event(document, cid, block)
     _check_sealed(block, _SIGNED_EVENT, 6, _event_body(event), event.publisher)
     return event
@@ -303,7 +303,7 @@ _TOPIC_KEYS = frozenset(
 )
 
 
-def _read_event(document: Mapping[str, object], cid: Cid, block: bytes) -> Event:
+def _read_event(document: Mapping[str, object], cid: Cid, block: bytes) -> SealedEvent:
     shape.require(document.keys() == _EVENT_KEYS, "an event has other fields")
     about = document["topic"]
     if type(about) is not dict or about.keys() != _ABOUT_KEYS:
@@ -314,7 +314,7 @@ def _read_event(document: Mapping[str, object], cid: Cid, block: bytes) -> Event
         raise Refused(Reason.WRONG_HEIGHT, "an event without parents has height 1, others more")
     shape.require(type(document["signature"]) is bytes, "a signature is bytes")
     created_ms, metadata = shape.metadata(document["metadata"])
-    return Event(
+    return SealedEvent(
         cid,
         block,
         shape.name(about["name"]),

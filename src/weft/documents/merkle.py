@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from weft.documents import descriptor
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY
 from weft.ids import BadId, Cid, cid_text, parse_cid
 
@@ -53,11 +53,11 @@ class Unresolved(Exception):
         self.missing = missing
 
 
-def document(found: Event | TopicVersion) -> dict[str, object]:
+def document(found: SealedEvent | TopicVersion) -> dict[str, object]:
     """A descriptor as the document it is, in the words of the paper."""
     metadata = {CREATED: found.created_ms, PROTOCOL_KEY: PROTOCOL, **found.metadata}
     signature = found.block[-64:]
-    if isinstance(found, Event):
+    if isinstance(found, SealedEvent):
         return {
             "topic": {"name": found.topic, "link": _link(found.link)},
             "height": found.height,

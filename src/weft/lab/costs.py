@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from weft.engine.tera.world import Settings
+from weft.engine.tera.world import WorldSettings
 from weft.lab.figures import Table, colour, look, marker, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-VIEW = Settings().view_size
+VIEW = WorldSettings().view_size
 KINDS = {
     "tera_exchange_general": "view exchanges, general overlay",
     "tera_exchange_topic": "view exchanges, topic overlays",

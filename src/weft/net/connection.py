@@ -80,7 +80,7 @@ class Owner(Protocol):
         """Closed for good; called exactly once."""
 
 
-class Settings(Protocol):
+class Limits(Protocol):
     """What a connection needs to know of its owner's settings."""
 
     @property
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: Owner,
         credentials: Credentials,
         hello: Hello,
-        settings: Settings,
+        settings: Limits,
         expected: PeerId | None = None,
     ) -> None:
         self._owner = owner

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.documents import merkle, record
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Refused
 from weft.ids import BadId, Cid, PeerId, cid_text, parse_peer, parse_topic, peer_text
 from weft.net.dht import Dht
@@ -188,7 +188,7 @@ class History:
 
     def read(
         self, topic: str, since: Since = "beginning", limit: int | None = None
-    ) -> Iterator[Event]:
+    ) -> Iterator[SealedEvent]:
         """Events that are stored here, in the stream's order; see `store.reader` for `since`."""
         return islice(read_all(self.store, usable(parse_topic, topic), since), limit)
 

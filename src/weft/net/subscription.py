@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
 
 from weft.documents.dag import position
-from weft.documents.descriptor import Event as Described
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, PeerId, Topic, cid_text, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -62,7 +62,7 @@ class Notification:
         topic: Topic,
         event: Event,
         hops: int,
-        descriptor: Described | None = None,
+        descriptor: SealedEvent | None = None,
         published_in: Topic | None = None,
     ) -> None:
         self.topic = topic  # of the subscription

@@ -82,7 +82,7 @@ class SessionError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class SessionSettings:
     """How to start Spark."""
 
     master: str = "local[*]"
@@ -103,11 +103,11 @@ class Settings:
 
 
 @contextmanager
-def opened(settings: Settings | None = None) -> Iterator[SparkSession]:
+def opened(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
     """A session for the time of a `with` block."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    settings = settings or Settings()
+    settings = settings or SessionSettings()
     with scratch() as folder:
         spark = _started(settings, folder)
         try:
@@ -174,7 +174,7 @@ def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
     return chosen
 
 
-def _started(settings: Settings, folder: Path) -> SparkSession:
+def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when it is used)
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ def _started(settings: Settings, folder: Path) -> SparkSession:
     return spark
 
 
-def _wait_for_executors(spark: SparkSession, settings: Settings) -> None:
+def _wait_for_executors(spark: SparkSession, settings: SessionSettings) -> None:
     """Until the cluster has given at least one."""
     status = spark.sparkContext._jsc.sc().statusTracker()
     # The driver is listed too.
@@ -216,7 +216,7 @@ def _said(log: Path) -> list[str]:
     return [line for line in lines if "WARN" not in line and not line.startswith("\tat ")][-10:]
 
 
-def _options(settings: Settings, folder: Path) -> dict[str, str]:
+def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
     options = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
@@ -252,7 +252,7 @@ def _java_runs() -> bool:
 
 
 @contextmanager
-def _environment(settings: Settings) -> Iterator[None]:
+def _environment(settings: SessionSettings) -> Iterator[None]:
     """What the Java process and, through it, the Python workers inherit."""
     source = str(Path(__file__).resolve().parents[2])
     wanted = {"JAVA_HOME": str(java_home()), **dict.fromkeys(ONE_THREAD, "1")}

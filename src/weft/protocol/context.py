@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from weft.documents.descriptor import Event as Described
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
 from weft.protocol.wire import Message
@@ -78,7 +78,7 @@ class MemberMet(Signal, frozen=True, gc=False):
 class Arrived(Signal, frozen=True, gc=False):
     """With history: routing brought an event, which was opened and found whole."""
 
-    event: Described
+    event: SealedEvent
     source: Contact | None
     hops: int
 

@@ -15,8 +15,7 @@ from typing import Literal, Protocol, TypeAlias, Union, get_args
 
 from msgspec import Struct
 
-from weft.documents.descriptor import Event as Described
-from weft.documents.descriptor import TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.wire import Event, Message
 from weft.store.interface import Retention
@@ -236,7 +235,7 @@ class Deliver(Struct, frozen=True, gc=False):
     topic: Topic
     event: Event
     hops: int
-    descriptor: Described | None = None  # with history: the signed event
+    descriptor: SealedEvent | None = None  # with history: the signed event
     published_in: Topic | None = None  # where, if it climbed from a sub-topic
 
 
@@ -244,7 +243,7 @@ class Store(Struct, frozen=True, gc=False):
     """Store these together, durably, and say so (`Stored`)."""
 
     token: int
-    events: tuple[Described, ...]
+    events: tuple[SealedEvent, ...]
     topics: tuple[TopicVersion, ...] = ()
     records: tuple[tuple[bytes, bytes], ...] = ()  # topic records and their names
     lost: tuple[tuple[Topic, Cid], ...] = ()  # parents that nobody has any more

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, Topic
 from weft.protocol import seam
@@ -169,7 +169,7 @@ class OneTopic(SimNet):
             if every_ms:
                 self.run(every_ms)
 
-    def stored(self, number: int) -> list[Event]:
+    def stored(self, number: int) -> list[SealedEvent]:
         """What a peer holds of the topic, in the stream's order."""
         store = self.nodes[number].store
         return list(read_all(store, self.topic)) if store is not None else []

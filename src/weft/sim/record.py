@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from weft.documents.descriptor import Event as Described
+from weft.documents.descriptor import SealedEvent
 from weft.ids import PeerId, Topic, peer_number
 from weft.protocol.seam import Answer
 from weft.protocol.wire import Event
@@ -64,7 +64,7 @@ class Delivery:
     topic: Topic
     event: Event
     hops: int
-    descriptor: Described | None = None  # with history
+    descriptor: SealedEvent | None = None  # with history
     published_in: Topic | None = None  # as the application was told; None: in `topic`
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from typing import TypeVar
 
-from weft.sim.scenario import Result, Settings, run
+from weft.sim.scenario import Result, ScenarioSettings, run
 
 T = TypeVar("T")
 _ROOMS = ("sim", "protocol", "rules", "documents")
@@ -24,7 +24,7 @@ _ROOMS = ("sim", "protocol", "rules", "documents")
 # --- many runs --------------------------------------------------------------------------------
 
 
-def run_many(settings: Sequence[Settings], processes: int = 2) -> Iterator[Result]:
+def run_many(settings: Sequence[ScenarioSettings], processes: int = 2) -> Iterator[Result]:
     """Results in the order of the settings, each as soon as it and all before it are there.
 
     A caller that stops iterating (at an interrupt, say) keeps what has come; the workers end.

@@ -63,7 +63,7 @@ SCHEMES: dict[Routing, tuple[AnyScheme, ...]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScenarioSettings:
     """What a run is asked for; everything else follows from the seed."""
 
     seed: int
@@ -113,7 +113,7 @@ class Settings:
         )
 
 
-def make_config(settings: Settings, timeline: Timeline, tracing: bool) -> Config:
+def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -> Config:
     """The default settings of a peer, but for the scheme and one more.
 
     Events are held for repair for as long as the run lasts: what a peer promises to repair ends
@@ -165,7 +165,7 @@ PROMISES: dict[Routing, Promise] = {
 class Scenario:
     """A world with its peers, workload and faults, ready to be played."""
 
-    def __init__(self, settings: Settings, writer: Writer | None = None) -> None:
+    def __init__(self, settings: ScenarioSettings, writer: Writer | None = None) -> None:
         self.settings = settings
         self.cycle_ms = Config().cyclon.cycle_ms
         self.timeline = draw_timeline(settings.seed, self.cycle_ms, settings.calm)
@@ -353,11 +353,11 @@ class Scenario:
         ]
 
 
-def make_plan(settings: Settings, timeline: Timeline) -> FaultPlan:
+def make_plan(settings: ScenarioSettings, timeline: Timeline) -> FaultPlan:
     return NO_FAULTS if settings.calm else draw_faults(settings.seed, settings.peers, timeline)
 
 
-def make_workload(settings: Settings, timeline: Timeline, cycle_ms: int) -> Workload:
+def make_workload(settings: ScenarioSettings, timeline: Timeline, cycle_ms: int) -> Workload:
     duration_ms = timeline.quiet_ms - _PUBLISH_FROM_CYCLES * cycle_ms
     shape = Shape(nested=settings.hierarchy)
     return draw_workload(
@@ -378,7 +378,7 @@ def _failure_text(world: World, error: Exception) -> str:
 
 @dataclass
 class Result:
-    settings: Settings
+    settings: ScenarioSettings
     faults: dict[str, object] = field(default_factory=dict)
     counts: dict[str, object] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
@@ -400,7 +400,7 @@ class Result:
         }
 
 
-def run(settings: Settings, writer: Writer | None = None) -> Result:
+def run(settings: ScenarioSettings, writer: Writer | None = None) -> Result:
     """Play one run and judge it."""
     scenario = Scenario(settings, writer)
     crashed = scenario.play()

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from weft.documents import authority, dagcbor, descriptor
 from weft.documents.dag import Stream
-from weft.documents.descriptor import BLOCK_BYTES_MAX, Event, TopicVersion
+from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
 from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic
 from weft.store.interface import Batch, Store
@@ -118,7 +118,7 @@ def export(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[b
     return encode(heads, _with_versions(store, read_all(store, topic, since)))
 
 
-def _with_versions(store: Store, events: Iterable[Event]) -> Iterator[tuple[Cid, bytes]]:
+def _with_versions(store: Store, events: Iterable[SealedEvent]) -> Iterator[tuple[Cid, bytes]]:
     """Events, and before the first one that links to it each topic version, oldest first."""
     told: set[Cid] = set()
     for event in events:
@@ -151,7 +151,7 @@ class _Loader:
         self._now_ms = now_ms
         self._versions: dict[Cid, TopicVersion] = {}
         self._streams: dict[Topic, Stream] = {}
-        self._events: list[Event] = []
+        self._events: list[SealedEvent] = []
         self._topics: list[TopicVersion] = []
         self.loaded = Loaded()
 
@@ -174,7 +174,7 @@ class _Loader:
             return
         self._add(found)
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: SealedEvent) -> None:
         stream = self._stream(event.topic)
         self.loaded.known += stream.knows(event.cid)
         added = stream.add(event)

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from weft.documents.dag import START, Position
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.ids import Cid, Topic
 
 PAGE = 1_000
@@ -60,7 +60,7 @@ class Batch(Struct, frozen=True, gc=False):
     """What is stored together."""
 
     now_ms: int  # wall clock
-    events: tuple[Event, ...] = ()
+    events: tuple[SealedEvent, ...] = ()
     topics: tuple[TopicVersion, ...] = ()
     records: tuple[tuple[bytes, bytes], ...] = ()  # name and record; replaces the one held
     lost: tuple[
@@ -92,7 +92,7 @@ class Retention:
                 raise ValueError(f"retention.{name} must not be negative")
 
 
-def event_time(event: Event, now_ms: int) -> int:
+def event_time(event: SealedEvent, now_ms: int) -> int:
     """The time an event counts as: its publisher's, but no later than it came in, so that a fast
     clock does not keep it for ever."""
     return min(event.created_ms, now_ms)
@@ -135,7 +135,7 @@ class Store(Protocol):
 
     def events(
         self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
-    ) -> list[Event]:
+    ) -> list[SealedEvent]:
         """Events of a stream in its order: those after a position that are no older than a time.
         Fewer than `limit`: there are no more. See `reader` for reading on from an event."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from weft.documents.dag import START, Position, position, surely_pruned
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
 from weft.store.interface import (
     PAGE,
@@ -37,7 +37,7 @@ class MemoryStore:
     """A store that is gone with its process (`interface.Store`)."""
 
     def __init__(self) -> None:
-        self._events: dict[Cid, Event] = {}
+        self._events: dict[Cid, SealedEvent] = {}
         self._topics: dict[Cid, bytes] = {}
         self._records: dict[bytes, bytes] = {}
         self._streams: dict[Topic, _Stream] = {}
@@ -61,7 +61,7 @@ class MemoryStore:
                 self._give_up(topic, cid)
         return outcomes
 
-    def _add(self, event: Event, now_ms: int) -> Outcome:
+    def _add(self, event: SealedEvent, now_ms: int) -> Outcome:
         if event.cid in self._events:
             return "known"
         stream = self._streams.setdefault(event.topic, _Stream())
@@ -158,7 +158,7 @@ class MemoryStore:
 
     def events(
         self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
-    ) -> list[Event]:
+    ) -> list[SealedEvent]:
         stream = self._streams.get(topic)
         if stream is None:
             return []

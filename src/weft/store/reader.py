@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from weft.documents.dag import START, Position, Stream, not_before, position
-from weft.documents.descriptor import Event, known_event
+from weft.documents.descriptor import SealedEvent, known_event
 from weft.ids import Cid, Topic
 from weft.store.interface import PAGE, NotHeld, Store
 
@@ -67,9 +67,9 @@ class Reader:
         heights = {cid: self._store.height(self._topic, cid) for cid in heads}
         return [Position(height, cid) for cid, height in heights.items() if height is not None]
 
-    def read(self, limit: int = PAGE) -> list[Event]:
+    def read(self, limit: int = PAGE) -> list[SealedEvent]:
         """The next events, at most so many; none: there are no more for now."""
-        found: list[Event] = []
+        found: list[SealedEvent] = []
         while self._beside and len(found) < limit:
             cid = self._beside.pop()
             block = self._store.get(cid)
@@ -93,7 +93,7 @@ def stream_of(store: Store, topic: Topic) -> Stream:
     )
 
 
-def read_all(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[Event]:
+def read_all(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[SealedEvent]:
     """A whole stream, read page by page."""
     reader = Reader(store, topic, since)
     while page := reader.read():

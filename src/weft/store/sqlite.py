@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from weft.documents.dag import START, Position, position, surely_pruned
-from weft.documents.descriptor import Event, known_event
+from weft.documents.descriptor import SealedEvent, known_event
 from weft.ids import Cid, Topic, cid_of, cid_text
 from weft.store.interface import (
     PAGE,
@@ -232,7 +232,7 @@ class SqliteStore:
 
     def events(
         self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
-    ) -> list[Event]:
+    ) -> list[SealedEvent]:
         rows = self._rows(
             "SELECT cid, block FROM events WHERE topic = (SELECT id FROM topics WHERE name = ?) "
             "AND (height, cid) > (?, ?) AND time_ms >= ? ORDER BY height, cid LIMIT ?",
@@ -393,7 +393,7 @@ class _Writer:
             _give_up(self._database, batch.lost)
         return outcomes
 
-    def _add(self, event: Event, now_ms: int) -> Outcome:
+    def _add(self, event: SealedEvent, now_ms: int) -> Outcome:
         execute = self._database.execute
         cid = event.cid
         topic = self._ids.get(event.topic) or self._topic_id(event.topic)
@@ -420,7 +420,7 @@ class _Writer:
             execute("INSERT INTO heads VALUES (?, ?, ?)", (topic, cid, event.height))
         return "stored"
 
-    def _note_gap(self, parent: Cid, event: Event, topic: int, floor: Position) -> None:
+    def _note_gap(self, parent: Cid, event: SealedEvent, topic: int, floor: Position) -> None:
         """The parent was no head: it has other children, or it is not there."""
         execute = self._database.execute
         query = "SELECT 1 FROM events WHERE cid = ? AND topic = ?"

@@ -21,7 +21,7 @@ from weft.engine.tera.events import Events
 from weft.engine.tera.flood import Flood, flood_general
 from weft.engine.tera.lookup import Ground, Lookups
 from weft.engine.tera.topics import random_topics
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.rules import collide
 from weft.rules.deployment import Deployment, lookup_success, per_notification, tera_costs
 
@@ -33,7 +33,7 @@ def tables_after_long() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(popularity, tables that hold each topic, how often each membership is an access point)."""
     sizes = np.array([1] * 20 + [10] * 15 + [100] * 5)
     held = spread(sizes, 1_000, 1)
-    world = build(Settings(table_size=8, exchange_in_topics=False), held, 1)
+    world = build(WorldSettings(table_size=8, exchange_in_topics=False), held, 1)
     world.run(800)
     named = np.zeros(held.total)
     total = np.zeros(held.topics)
@@ -76,7 +76,7 @@ def test_topics_that_nobody_advertises_vanish() -> None:
     silent = Memberships(
         held.peers, held.offsets, held.members, held.topic_of, offsets, held.of_peer[keep]
     )
-    world = build(Settings(table_size=10, exchange_in_topics=False, settled=True), silent, 2)
+    world = build(WorldSettings(table_size=10, exchange_in_topics=False, settled=True), silent, 2)
     before = world.tables.times_held(30)[0]
     world.run(1_500)
     assert before > 50
@@ -214,7 +214,7 @@ def test_the_textbook_estimate_is_far_too_high_for_small_groups() -> None:
 
 def test_parts_of_a_topic_meet_and_become_one() -> None:
     held = spread(np.array([60, 30]), 200, 12)
-    world = build(Settings(advertise_every=1, advertise_to=20, table_size=4), held, 12)
+    world = build(WorldSettings(advertise_every=1, advertise_to=20, table_size=4), held, 12)
     half = np.arange(held.offsets[0], held.offsets[0] + 30)
     overlays = np.zeros(held.total, np.int64)
     overlays[half] = 5
@@ -241,7 +241,7 @@ def test_parts_of_a_topic_meet_and_become_one() -> None:
 
 def test_every_event_that_is_not_lost_reaches_all_subscribers() -> None:
     held = spread(np.full(30, 40), 1_000, 13)
-    world = build(Settings(table_size=5, visits=60, settled=True), held, 13)
+    world = build(WorldSettings(table_size=5, visits=60, settled=True), held, 13)
     events = Events(world)
     for cycle in range(10):
         world.step()
@@ -259,7 +259,7 @@ def test_every_event_that_is_not_lost_reaches_all_subscribers() -> None:
 
 def test_measured_costs_agree_with_the_closed_form() -> None:
     held = spread(np.full(50, 40), 2_000, 14)
-    world = build(Settings(table_size=10, visits=31, settled=True), held, 14)
+    world = build(WorldSettings(table_size=10, visits=31, settled=True), held, 14)
     world.run(2)
     costs = measure(world, 10, 50)
     system = Deployment(2_000, 50, 2_000, table_size=10, visits=31)

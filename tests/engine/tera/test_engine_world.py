@@ -9,7 +9,7 @@ from benchmarks.graph import indegrees
 from weft.engine.core.layout import random_rows
 from weft.engine.data.workload import spread
 from weft.engine.tera.cyclon import join
-from weft.engine.tera.world import ChurnWorld, Rates, Settings, build_churning
+from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.rules.deployment import stale_share
 
 CYCLES = 60
@@ -17,7 +17,7 @@ CYCLES = 60
 
 def run(rates: Rates, seed: int = 1, peers: int = 600, topics: int = 12) -> ChurnWorld:
     held = spread(np.full(topics, 100), peers, seed)
-    world = build_churning(Settings(table_size=6, visits=20), rates, held, CYCLES, seed)
+    world = build_churning(WorldSettings(table_size=6, visits=20), rates, held, CYCLES, seed)
     for _ in range(CYCLES):
         world.step()
     return world

@@ -25,7 +25,7 @@ from weft.pipeline.traces.follower import FOLDER, Reader, Shrunk, last_line_end
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.pieces import Part, texts_of
 from weft.pipeline.traces.source import find
-from weft.sim.scenario import Settings, run
+from weft.sim.scenario import ScenarioSettings, run
 from weft.trace import Writer
 
 
@@ -119,7 +119,7 @@ def sorted_rows(folder: Path) -> dict[str, list[str]]:
 def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     whole = tmp_path / "whole.jsonl"
     with whole.open("wb") as file:
-        run(Settings(seed=3, peers=12, topics=4, events=60), Writer(file))
+        run(ScenarioSettings(seed=3, peers=12, topics=4, events=60), Writer(file))
     lines = whole.read_bytes().splitlines(keepends=True)
     lines.insert(len(lines) // 3, b'{"type": "JOIN"\n')
     whole_bytes = b"".join(lines)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from weft.engine.core.draws import random_peers
 from weft.engine.data.workload import spread, zipf_sizes
 from weft.engine.tera.events import Events, EventTrace, peer_of
-from weft.engine.tera.world import Settings as EngineSettings
+from weft.engine.tera.world import ScenarioSettings as WorldSettings
 from weft.engine.tera.world import build
 from weft.ids import peer_text
 from weft.pipeline import tables
@@ -22,7 +22,7 @@ from weft.pipeline.schemas import TRACE
 from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.source import TRACE_LINE, BadTrace, find
-from weft.sim.scenario import Scenario, Settings, count
+from weft.sim.scenario import Scenario, ScenarioSettings, count
 from weft.trace import Writer
 
 GOOD = json.dumps({"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {"topic": "/t"}})
@@ -61,7 +61,7 @@ def test_a_truncated_archive_is_said_and_leaves_no_tables(
 def test_what_the_simulator_counted(
     seed: int, calm: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
-    settings = Settings(seed=seed, peers=14, topics=4, events=60, calm=calm)
+    settings = ScenarioSettings(seed=seed, peers=14, topics=4, events=60, calm=calm)
     with (tmp_path / "sim.jsonl").open("wb") as file:
         scenario = Scenario(settings, Writer(file))
         assert not scenario.play()
@@ -93,7 +93,7 @@ def test_what_the_simulator_counted(
 
 def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path: Path) -> None:
     held = spread(zipf_sizes(6, 120, 0.7), 40, seed=5)
-    world = build(EngineSettings(table_size=4, visits=12, load=True), held, seed=5)
+    world = build(WorldSettings(table_size=4, visits=12, load=True), held, seed=5)
     with (tmp_path / "engine.jsonl").open("wb") as file:
         events = Events(world, EventTrace(held, file))
         world.run(20)

@@ -16,7 +16,7 @@ import pytest
 from arbitrary import random_message
 from weft.documents import record
 from weft.documents.dag import Stream
-from weft.documents.descriptor import Event, TopicVersion, seal_event, seal_topic
+from weft.documents.descriptor import SealedEvent, TopicVersion, seal_event, seal_topic
 from weft.ids import Cid, Topic, cid_of
 from weft.protocol import messages as m
 from weft.protocol import seam
@@ -26,8 +26,7 @@ from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Head, Heads
 from weft.protocol.peer import Peer
-from weft.protocol.wire import Event as Routed
-from weft.protocol.wire import Payload
+from weft.protocol.wire import Event, Payload
 from weft.sim.node import keyed
 from weft.store.interface import Batch
 from weft.store.memory import MemoryStore
@@ -65,7 +64,7 @@ def versions() -> list[TopicVersion]:
     return [first, second]
 
 
-def stream_of_blocks(rng: Random, made: list[TopicVersion]) -> list[Event]:
+def stream_of_blocks(rng: Random, made: list[TopicVersion]) -> list[SealedEvent]:
     """A stream that forks and joins, some of it under an owner."""
     stream, events = Stream(), []
     for number in range(60):
@@ -218,7 +217,7 @@ class Lone:
             event = rng.choice(self.events)
             number = event.metadata["number"]
             assert isinstance(number, int)
-            told = Routed(event.publisher, 1, number, 0, event.block)
+            told = Event(event.publisher, 1, number, 0, event.block)
             return Payload(T, told, 1)
         return random_message(rng.choice(KINDS), rng, T)
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from history_kit import T, Town, hear, history
-from weft.documents.descriptor import Event, seal_event
+from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import Cid, cid_of
 from weft.protocol.context import Arrived
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
@@ -28,7 +28,9 @@ def made_up(count: int, seed: int = 1, height: int = 3) -> list[Head]:
     return [Head(cid_of(rng.randbytes(8)), height) for _ in range(count)]
 
 
-def sealed(number: int, parents: dict[Cid, int] | None = None, payload: bytes = b"x") -> Event:
+def sealed(
+    number: int, parents: dict[Cid, int] | None = None, payload: bytes = b"x"
+) -> SealedEvent:
     contact, sign = keyed(1, number)
     return seal_event(
         sign,

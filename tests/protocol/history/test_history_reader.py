@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town, hear, history
-from weft.documents.descriptor import Event, seal_event
+from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import cid_of
 from weft.protocol.history import reader
 from weft.protocol.history.stream import routed
@@ -98,7 +98,7 @@ def test_whatever_is_lost_with_little_room_everything_comes_in_the_end(
         assert len(town.delivered(number)) == len(set(town.delivered(number))) == 300
 
 
-def orphan(number: int) -> Event:
+def orphan(number: int) -> SealedEvent:
     """An event of somebody outside, whose parent nobody has."""
     contact, sign = keyed(1, 9)
     return seal_event(

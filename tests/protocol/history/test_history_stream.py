@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import history_kit
 from history_kit import T, Town, history
-from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
+from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.ids import Cid, PeerId, cid_of
 from weft.protocol.history.stream import Had, Head, Heads, Seen, routed
 from weft.protocol.seam import Send
@@ -12,7 +12,7 @@ from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 
 
-def sealed(town: Town, number: int, *parents: Event, by: int = 9) -> Event:
+def sealed(town: Town, number: int, *parents: SealedEvent, by: int = 9) -> SealedEvent:
     """An event of somebody outside."""
     contact, sign = keyed(1, by)
     return seal_event(
@@ -34,7 +34,7 @@ def waiting() -> Town:
     return town
 
 
-def hear(town: Town, *events: Event) -> None:
+def hear(town: Town, *events: SealedEvent) -> None:
     """Peer 1 gets events from peer 0."""
     for event in events:
         history_kit.hear(town, 1, 0, Payload(T, routed(event, event.block), 1))
@@ -44,7 +44,7 @@ def handed(town: Town) -> list[Cid]:
     return [cid for _, cid in town.delivered(1)]
 
 
-def begin(town: Town, head: Event, *had: Had) -> None:
+def begin(town: Town, head: SealedEvent, *had: Had) -> None:
     told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had))
     history_kit.hear(town, 1, 0, told)
 

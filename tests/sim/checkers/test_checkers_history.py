@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from signed_kit import NOW_MS, SPORTS, event
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.protocol.history.stream import routed
 from weft.sim.checkers.history import check_complete_streams, check_order
 from weft.sim.checkers.state import PeerState, StreamState
@@ -17,7 +17,7 @@ BESIDE = event(b"3", ONE)
 THREE = event(b"4", TWO)
 
 
-def record_of(*handed: tuple[int, int, Event]) -> Record:
+def record_of(*handed: tuple[int, int, SealedEvent]) -> Record:
     """What was handed out: peer, life, event."""
     record = Record()
     for at_ms, (peer, life, one) in enumerate(handed):

@@ -28,7 +28,7 @@ from weft.engine.tera.events import Events, Totals
 from weft.engine.tera.flood import Flood, flood_general
 from weft.engine.tera.lookup import Ground, Lookups
 from weft.engine.tera.topics import Topics, random_topics
-from weft.engine.tera.world import Counts, Settings, World
+from weft.engine.tera.world import Counts, World, WorldSettings
 from weft.rules.tera import steps_of_each
 
 _SPREAD_OVER = 10**6
@@ -128,7 +128,7 @@ class LargeWorld:
     table_size: int
     visits: int
     seed: int
-    settings: Settings = field(default_factory=Settings)
+    settings: WorldSettings = field(default_factory=WorldSettings)
     overlay: Overlay = field(init=False)
     topics: Topics = field(init=False)
     subscribers: Numbers = field(init=False)  # their numbers among all peers, ascending

@@ -63,7 +63,7 @@ _DRAWS = 6
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorldSettings:
     """TERA's parameters in an experiment."""
 
     view_size: int = 20  # paper
@@ -125,7 +125,7 @@ class Counts:
 class World:
     """The state of a run."""
 
-    settings: Settings
+    settings: WorldSettings
     memberships: Memberships
     overlay: Overlay
     topics: Topics
@@ -191,7 +191,7 @@ class World:
 
 
 def build(
-    settings: Settings,
+    settings: WorldSettings,
     memberships: Memberships,
     seed: int,
     advertise_to: Ids | None = None,
@@ -233,7 +233,7 @@ class Rates:
 class ChurnWorld:
     """All peers and memberships there ever were; `peer_there` and `member_there` say which are."""
 
-    settings: Settings
+    settings: WorldSettings
     rates: Rates
     seed: int
     topics: int
@@ -466,7 +466,7 @@ class ChurnWorld:
 
 
 def build_churning(
-    settings: Settings, rates: Rates, held: Memberships, cycles: int, seed: int
+    settings: WorldSettings, rates: Rates, held: Memberships, cycles: int, seed: int
 ) -> ChurnWorld:
     """A world with room for all newcomers of so many cycles."""
     coming = round(held.peers * rates.peers * cycles * 1.2) + 64

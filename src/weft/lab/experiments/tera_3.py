@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from weft.engine.core.arrays import Array, Numbers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.collide import estimate, ideal_estimates
-from weft.engine.tera.world import Settings, World, build
+from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Table, colour, panels, table
 from weft.lab.simulation import workload
@@ -72,7 +72,7 @@ def points(letter: str, size: Size) -> list[Params]:
 # --- the simulation -------------------------------------------------------------------------------
 
 
-def lifetime(peers: int, active: int, table_size: int, settings: Settings) -> float:
+def lifetime(peers: int, active: int, table_size: int, settings: WorldSettings) -> float:
     """τ: how many cycles an entry stays in a table, on average."""
     share = min(1.0, table_size / active)
     return peers * share * settings.advertise_every / settings.advertise_to
@@ -95,7 +95,7 @@ def floor_of_average(single: float, snapshots: int, correlation: float) -> float
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per active topic; single numbers describe the whole point."""
     held = workload(params, seed, all_active=False)
-    settings = Settings(
+    settings = WorldSettings(
         table_size=params["table_size"],
         exchange_in_topics=params["kind"] in ("counted", "unscaled"),
     )

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.lookup import Lookups
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, panels, plain_log, table
 from weft.lab.simulation import workload
@@ -69,7 +69,9 @@ def points(size: Size) -> list[Params]:
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per K."""
     held = workload(params, seed, all_active=False)
-    settings = Settings(table_size=params["table_size"], walks=_WALKS, exchange_in_topics=False)
+    settings = WorldSettings(
+        table_size=params["table_size"], walks=_WALKS, exchange_in_topics=False
+    )
     world = build(settings, held, seed)
     world.run(params["cycles"])
     lookups = Lookups(

@@ -21,7 +21,7 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import spread
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import look, panels, plain_log, table
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
@@ -65,7 +65,7 @@ def run(params: Params, seed: int) -> Columns:
     """Rows: one per number of cycles H."""
     trials, members = params["trials"], params["members"]
     held = spread(np.full(trials, members + 1, np.int64), params["peers"], seed)
-    settings = Settings(
+    settings = WorldSettings(
         view_size=_VIEW,
         shuffle_length=params["shuffle_length"],
         advertise_every=1,

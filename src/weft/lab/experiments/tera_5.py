@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.events import Events
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, colour, panels, table
 from weft.lab.simulation import workload
@@ -55,7 +55,7 @@ def points(zipf: float, size: Size) -> list[Params]:
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
-    settings = Settings(
+    settings = WorldSettings(
         table_size=params["table_size"],
         visits=visits_for(_SUCCESS, params["table_size"], held.topics),
         settled=True,

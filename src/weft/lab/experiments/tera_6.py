@@ -28,7 +28,7 @@ from weft.engine.data.workload import uniform_sizes
 from weft.engine.tera.collide import estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.topics import Topics
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.lab import costs
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, look, marker, panels
@@ -150,7 +150,7 @@ def _visits(params: Params, topics: int) -> int:
 
 def _measure_all(params: Params, seed: int) -> tuple[Costs, float]:
     held = workload(params, seed)
-    settings = Settings(
+    settings = WorldSettings(
         table_size=params["table_size"], visits=_visits(params, held.topics), settled=True
     )
     world = build(settings, held, seed)

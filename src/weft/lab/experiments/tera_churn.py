@@ -30,7 +30,7 @@ from weft.engine.core.arrays import Array
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.flood import Flood
-from weft.engine.tera.world import ChurnWorld, Rates, Settings, build_churning
+from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import look, panels, table
 from weft.lab.simulation import workload
@@ -72,7 +72,7 @@ def points(size: Size) -> list[Params]:
 def run(params: Params, seed: int) -> Columns:
     """One row per round of measuring."""
     held = workload(params, seed)
-    settings = Settings(
+    settings = WorldSettings(
         table_size=params["table_size"],
         visits=visits_for(0.999, params["table_size"], held.topics),
     )

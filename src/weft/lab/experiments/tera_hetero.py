@@ -29,7 +29,7 @@ from weft.engine.core.arrays import Array
 from weft.engine.core.draws import base_key, random_peers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
-from weft.engine.tera.world import Settings, World, build
+from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import look, panels, plain_log, table
 from weft.lab.simulation import workload
@@ -86,7 +86,7 @@ def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
     capacity = capacities(held.peers, seed)
-    settings = Settings(
+    settings = WorldSettings(
         table_size=params["table_size"],
         visits=visits_for(0.999, params["table_size"], held.topics),
         settled=True,

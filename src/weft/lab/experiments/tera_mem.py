@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.engine.tera.world import Settings, build
+from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import colour, panels, table
 from weft.lab.simulation import workload
@@ -50,7 +50,9 @@ def points(size: Size) -> list[Params]:
 def run(params: Params, seed: int) -> Columns:
     """One row per peer."""
     held = workload(params, seed)
-    world = build(Settings(table_size=params["table_size"], exchange_in_topics=False), held, seed)
+    world = build(
+        WorldSettings(table_size=params["table_size"], exchange_in_topics=False), held, seed
+    )
     world.run(params["cycles"])
     entry = np.dtype([("topic", f"S{params['topic_bytes']}"), ("peer", np.int32)])
     width = params["topic_bytes"]

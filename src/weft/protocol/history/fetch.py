@@ -25,7 +25,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from weft.documents.descriptor import BLOCK_BYTES_MAX, Event
+from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent
 from weft.documents.refusal import Reason
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
@@ -360,13 +360,13 @@ class Providers:
         self._ctx = ctx
         self._dht = dht
 
-    def perhaps(self, event: Event) -> None:
+    def perhaps(self, event: SealedEvent) -> None:
         """Each peer on the way provides the event with probability p."""
         share = round(self._ctx.config.history.provide_probability * _PARTS)
         if self._dht is not None and share and chance(self._ctx.bits(_PROVIDE), share, _PARTS):
             self._provide(event)
 
-    def own(self, event: Event) -> None:
+    def own(self, event: SealedEvent) -> None:
         """The paper's publisher puts an event before it spreads it; so does ours where events
         spread by its trees. Elsewhere it provides like any other peer.
 
@@ -378,7 +378,7 @@ class Providers:
         else:
             self.perhaps(event)
 
-    def _provide(self, event: Event) -> None:
+    def _provide(self, event: SealedEvent) -> None:
         if self._dht is not None:
             self._ctx.counters["history_provided"] += 1
             token = self._ctx.quietly(lambda answer: None)

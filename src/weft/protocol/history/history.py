@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.documents.descriptor import INCARNATION, NUMBER, Event, seal_event
+from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
@@ -54,8 +54,7 @@ from weft.protocol.seam import (
     Stored,
     Timer,
 )
-from weft.protocol.wire import Event as Routed
-from weft.protocol.wire import Message, Part
+from weft.protocol.wire import Event, Message, Part
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -227,7 +226,7 @@ class History(Delivery):
         self,
         topic: Topic,
         recent: Recent,
-        event: Routed,
+        event: Event,
         hops: int,
         source: PeerId | None,
         ask: Contact | None,
@@ -264,7 +263,7 @@ class History(Delivery):
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def _spread(self, fact: Publish, event: Routed, origin: Topic | None) -> None:
+    def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
         `refuses`."""
         topic, ctx = fact.topic, self._ctx
@@ -282,7 +281,7 @@ class History(Delivery):
         self.streams.append(sealed)
         self.storage.publish(sealed, lambda error: self._on_published(fact.token, sealed, error))
 
-    def _on_published(self, token: int, event: Event, error: str) -> None:
+    def _on_published(self, token: int, event: SealedEvent, error: str) -> None:
         self.streams.settle(event, error)
         if error:
             self._ctx.out.append(Answer(token, "failed", reason=error))
@@ -293,7 +292,7 @@ class History(Delivery):
 
     # --- what routing brings ----------------------------------------------------------------------
 
-    def open_event(self, topic: Topic, event: Routed, sender: PeerId | None) -> Event | None:
+    def open_event(self, topic: Topic, event: Event, sender: PeerId | None) -> SealedEvent | None:
         """The event in a block that routing brought; None if it must not be passed on."""
         return self.streams.open(topic, event, sender)
 

@@ -50,7 +50,7 @@ from weft.documents.authority import (
     sub_topic_segment,
 )
 from weft.documents.dagcbor import Scalar
-from weft.documents.descriptor import Event, TopicVersion, known_event, open_topic, seal_topic
+from weft.documents.descriptor import SealedEvent, TopicVersion, known_event, open_topic, seal_topic
 from weft.documents.record import RECORD_BYTES_MAX, Record
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import Signer
@@ -125,7 +125,7 @@ _WHY = {
 
 Members: TypeAlias = Callable[[Topic], list[Contact]]
 """Members of a topic that this peer knows, those to ask first in front."""
-Waiting: TypeAlias = tuple[Event, Contact | None, int]
+Waiting: TypeAlias = tuple[SealedEvent, Contact | None, int]
 """An event, the peer that brought it, and its hops."""
 
 
@@ -188,11 +188,11 @@ class Versions:
         version = self._newest.get(topic)
         return version is not None and not may_publish(self._ctx.me.peer, version)
 
-    def needed(self, event: Event) -> Cid | None:
+    def needed(self, event: SealedEvent) -> Cid | None:
         """The version that must be fetched before the event can be judged."""
         return event.link if event.link is not None and self.get(event.link) is None else None
 
-    def judge(self, event: Event, vouched: bool) -> Reason | None:
+    def judge(self, event: SealedEvent, vouched: bool) -> Reason | None:
         """Why an event may not be in its stream; `vouched`: an accepted event names it."""
         linked = self.get(event.link) if event.link is not None else None
         newest = self._newest.get(event.topic)
@@ -218,7 +218,7 @@ class Versions:
 
     # --- events that wait for a version -----------------------------------------------------------
 
-    def hold(self, version: Cid, event: Event, source: Contact | None, hops: int) -> None:
+    def hold(self, version: Cid, event: SealedEvent, source: Contact | None, hops: int) -> None:
         """Keep an event until the version it links to has come."""
         limits = self._ctx.config.history
         waiting = self._held.setdefault(version, [])

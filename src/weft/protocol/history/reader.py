@@ -59,7 +59,7 @@ from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import START, Position, position
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import (
@@ -322,7 +322,7 @@ class Reader:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def on_event(self, event: Event, source: Contact | None, hops: int) -> None:
+    def on_event(self, event: SealedEvent, source: Contact | None, hops: int) -> None:
         """An event that routing brought, and that was found whole."""
         if self.stream.begun:
             self.take(event, source, hops)
@@ -334,7 +334,9 @@ class Reader:
         for event, source, hops in self.stream.take_early():
             self.take(event, source, hops, early=True)
 
-    def take(self, event: Event, source: Contact | None, hops: int, early: bool = False) -> Result:
+    def take(
+        self, event: SealedEvent, source: Contact | None, hops: int, early: bool = False
+    ) -> Result:
         """Put an event in its place, and see to what it lacks."""
         taken = self._streams.add(self.stream, event, source, hops, early)
         if taken.no_room:
@@ -356,7 +358,7 @@ class Reader:
         else:
             self._search(source, lowest)
 
-    def _on_placed(self, event: Event, taken: Taken, source: Contact | None) -> bool:
+    def _on_placed(self, event: SealedEvent, taken: Taken, source: Contact | None) -> bool:
         """An event got its place. Parents that are not there are given up where the past is not
         wanted, else got; whether that shows that a search began too high."""
         missing = taken.missing
@@ -370,7 +372,7 @@ class Reader:
             return False
         return bool(missing) and self._on_gap(event, taken, source)
 
-    def _on_gap(self, event: Event, taken: Taken, source: Contact | None) -> bool:
+    def _on_gap(self, event: SealedEvent, taken: Taken, source: Contact | None) -> bool:
         """Walk back from the event where the gap is short; read the stream where it is long. (What
         waits above an older gap does not make a new one longer.) While the stream is being read
         already, gaps are left to that: the end of the reading shows which are left. Returns
@@ -441,7 +443,7 @@ class Reader:
         """Take a page's events in. An event that may not be in the stream by itself may still be
         there by the word of one that follows."""
         results: set[Result] = set()
-        suspects: dict[Cid, Event] = {}
+        suspects: dict[Cid, SealedEvent] = {}
         for block in blocks:
             cid = cid_of(block)
             event = self._streams.open_block(self.stream, cid, block)
@@ -460,7 +462,7 @@ class Reader:
         return results
 
     def _take_vouched(
-        self, event: Event, suspects: dict[Cid, Event], sender: Contact
+        self, event: SealedEvent, suspects: dict[Cid, SealedEvent], sender: Contact
     ) -> set[Result]:
         """Take in what an accepted event names as its parents, and so on down."""
         results: set[Result] = set()
@@ -692,7 +694,7 @@ class Server:
         self._ctx.send(sender, reply)
         return sum(map(len, reply.blocks))
 
-    def _read(self, message: PageRequest) -> tuple[list[Event], bool, Position]:
+    def _read(self, message: PageRequest) -> tuple[list[SealedEvent], bool, Position]:
         """Events, whether older ones are gone, and the position up to which was read. What does
         not fit of the events beside the asker's heads shows as gaps, and is asked for."""
         if message.after is not None:
@@ -711,7 +713,7 @@ class Server:
         events = reader.read(BLOCKS_MAX)
         return events, reader.pruned, reader.after
 
-    def _fitting(self, events: list[Event]) -> list[Event]:
+    def _fitting(self, events: list[SealedEvent]) -> list[SealedEvent]:
         """As many as one message may hold, at least one."""
         size = 0
         for count, event in enumerate(events):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.documents.descriptor import Event, TopicVersion
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.record import Record
 from weft.ids import GENERAL, Cid, Topic
 from weft.protocol.context import Context, require
@@ -54,7 +54,7 @@ Then = Callable[[str], None]
 class Written(NamedTuple):
     """What one `Store` effect holds, and what follows once it is answered."""
 
-    events: tuple[Event, ...]
+    events: tuple[SealedEvent, ...]
     then: Then | None
 
 
@@ -63,8 +63,8 @@ class Storage:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._unstored: dict[Cid, Event] = {}  # received, and not known to be stored yet
-        self._events: list[Event] = []
+        self._unstored: dict[Cid, SealedEvent] = {}  # received, and not known to be stored yet
+        self._events: list[SealedEvent] = []
         self._lost: list[tuple[Topic, Cid]] = []
         self._versions: list[TopicVersion] = []
         self._records: list[Record] = []
@@ -99,7 +99,7 @@ class Storage:
         event = self._unstored.get(cid)
         return event.block if event is not None else None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: SealedEvent) -> None:
         """A received event, stored with all else that this step releases."""
         self._events.append(event)
         self._unstored[event.cid] = event
@@ -115,7 +115,7 @@ class Storage:
         """No peer has this block any more: the store need not miss it."""
         self._lost.append((topic, cid))
 
-    def publish(self, event: Event, then: Then) -> None:
+    def publish(self, event: SealedEvent, then: Then) -> None:
         """An event of this peer's own."""
         self._send((event,), then)
 
@@ -135,7 +135,7 @@ class Storage:
 
     def _send(
         self,
-        events: tuple[Event, ...],
+        events: tuple[SealedEvent, ...],
         then: Then | None,
         versions: Iterable[TopicVersion] = (),
         records: Iterable[Record] = (),

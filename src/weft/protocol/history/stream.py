@@ -48,7 +48,7 @@ from msgspec import Meta, Struct
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import Added, Position, Stream, position
-from weft.documents.descriptor import Event, known_event, number_of, verify_event
+from weft.documents.descriptor import SealedEvent, known_event, number_of, verify_event
 from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
 from weft.protocol.context import Context
@@ -57,8 +57,7 @@ from weft.protocol.history.fetch import Fetch, Providers
 from weft.protocol.history.ownership import Versions, Waiting
 from weft.protocol.history.storage import Storage
 from weft.protocol.seam import Deliver
-from weft.protocol.wire import Counter, Message
-from weft.protocol.wire import Event as Routed
+from weft.protocol.wire import Counter, Event, Message
 from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import Store
 from weft.store.reader import Since, stream_of
@@ -119,7 +118,7 @@ class Seen:
     def add(self, had: Had) -> None:
         self._note((had.publisher, had.incarnation), had.number)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: SealedEvent) -> None:
         named = number_of(event)
         if named is not None:
             self._note(named[:2], named[2])
@@ -127,7 +126,7 @@ class Seen:
     def _note(self, key: tuple[PeerId, int], number: int) -> None:
         self._highest.renew(key, max(number, self._highest.get(key, 0)))
 
-    def covers(self, event: Event) -> bool:
+    def covers(self, event: SealedEvent) -> bool:
         named = number_of(event)
         return named is not None and named[2] <= self._highest.get(named[:2], 0)
 
@@ -184,7 +183,7 @@ class TopicStream:
 
     def _recall(self, library: Store, heads: dict[Cid, int]) -> Seen:
         """What a former life has had, from the end of what it stored."""
-        found: list[Event] = []
+        found: list[SealedEvent] = []
         top = max(((height, cid) for cid, height in heads.items()), default=None)
         if top is not None:
             for cid, _ in islice(library.downwards(self.topic, Position(*top)), _RECALLED_MAX):
@@ -218,7 +217,7 @@ class TopicStream:
         self._before = Seen(self._ctx.config.history.publishers_max, told)
         self._before_until = self._ctx.now + self._ctx.config.dissemination.recent_ms
 
-    def is_before(self, event: Event) -> bool:
+    def is_before(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning, and is not wanted. (What the store misses is
         no beginning: a former life got only half of something.)"""
         if self._before is not None and self._ctx.now >= self._before_until:
@@ -226,7 +225,7 @@ class TopicStream:
         covered = self._before is not None and self._before.covers(event)
         return covered and event.cid not in self._gaps
 
-    def note_missing(self, event: Event, missing: Iterable[Cid]) -> bool:
+    def note_missing(self, event: SealedEvent, missing: Iterable[Cid]) -> bool:
         """An event got its place, and these parents are not there; whether the past before it is
         not wanted. Where the store missed the event itself, it misses its parents too."""
         if event.cid in self._gaps:
@@ -241,7 +240,7 @@ class TopicStream:
     def early(self) -> Sequence[Early]:
         return self._early
 
-    def wait(self, event: Event, source: Contact | None, hops: int) -> None:
+    def wait(self, event: SealedEvent, source: Contact | None, hops: int) -> None:
         """Keep an event until the subscription has begun."""
         limits = self._ctx.config.history
         self._early.append((event, source, hops))
@@ -327,12 +326,12 @@ class Streams:
         """The parents of an event published now."""
         return self._dag(topic).parents()
 
-    def append(self, event: Event) -> None:
+    def append(self, event: SealedEvent) -> None:
         """An event of this peer's own, which is on its way to the store."""
         self._dag(event.topic).add(event, new=True)
         self.unsettled[event.cid] = None
 
-    def settle(self, event: Event, error: str) -> None:
+    def settle(self, event: SealedEvent, error: str) -> None:
         """An event of this peer's own is durable, or could not be made so."""
         self.unsettled.pop(event.cid, None)
         state = self.topics.get(event.topic)
@@ -351,7 +350,7 @@ class Streams:
 
     # --- what the store says ----------------------------------------------------------------------
 
-    def on_store_failed(self, events: Sequence[Event]) -> None:
+    def on_store_failed(self, events: Sequence[SealedEvent]) -> None:
         """No event may follow one that no peer has, so begin again from the stored events. An
         event that was delivered already is only stored when it comes again."""
         for event in events:
@@ -372,7 +371,7 @@ class Streams:
 
     # --- checking ---------------------------------------------------------------------------------
 
-    def open(self, topic: Topic, event: Routed, source: PeerId | None) -> Event | None:
+    def open(self, topic: Topic, event: Event, source: PeerId | None) -> SealedEvent | None:
         """The event in what routing brought; None, and counted, if it is not what it says or its
         publisher may not, so that it goes no further. What is known already is not verified
         again.
@@ -394,14 +393,14 @@ class Streams:
             self.refuse(topic, refused.reason, source, event)
             return None
 
-    def _check_publisher(self, state: TopicStream | None, event: Event) -> None:
+    def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
         """As far as the version that the event links to is at hand; else that is fetched later."""
         if state is not None and self._versions.needed(event) is None:
             reason = self._versions.judge(event, state.dag.awaits(event.cid))
             if reason is not None:
                 raise Refused(reason, "its publisher may not")
 
-    def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> Event | None:
+    def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> SealedEvent | None:
         """The event in a block that another peer sent, of which this is the CID."""
         try:
             event = _read(state.topic, block, cid)
@@ -415,7 +414,7 @@ class Streams:
         topic: Topic,
         reason: Reason,
         source: PeerId | None = None,
-        event: Routed | None = None,
+        event: Event | None = None,
     ) -> None:
         """Count what is not taken, and trace it where it has a name in traces."""
         ctx = self._ctx
@@ -436,7 +435,7 @@ class Streams:
     def add(
         self,
         state: TopicStream,
-        event: Event,
+        event: SealedEvent,
         source: Contact | None,
         hops: int,
         early: bool = False,
@@ -495,7 +494,7 @@ class Streams:
         elif not hearsay:  # the parent of an event that was stored in an earlier life
             self._storage.lose(topic, cid)
 
-    def _pass_over(self, state: TopicStream, event: Event) -> None:
+    def _pass_over(self, state: TopicStream, event: SealedEvent) -> None:
         """An event from before the beginning: no other one shall wait for it."""
         self._fetch.forget(event.cid)
         self._ctx.counters["history_before"] += 1
@@ -515,7 +514,7 @@ class Streams:
             self._fetch.forget(event.cid)
             self.refuse(event.topic, Reason.WRONG_HEIGHT)
 
-    def _deliver(self, event: Event, hops: int) -> None:
+    def _deliver(self, event: SealedEvent, hops: int) -> None:
         """Hand an event to the application."""
         if event.cid in self._told:
             del self._told[event.cid]
@@ -537,13 +536,13 @@ class Streams:
             )
 
 
-def routed(event: Event, payload: bytes) -> Routed:
+def routed(event: SealedEvent, payload: bytes) -> Event:
     """How routing, traces and applications know an event; routing carries its block as payload."""
     _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
-    return Routed(event.publisher, incarnation, number, event.created_ms, payload)
+    return Event(event.publisher, incarnation, number, event.created_ms, payload)
 
 
-def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
+def _read(topic: Topic, block: bytes, cid: Cid) -> SealedEvent:
     """What a block says, not verified yet."""
     event = known_event(block, cid)
     if event.topic != topic:
@@ -551,6 +550,6 @@ def _read(topic: Topic, block: bytes, cid: Cid) -> Event:
     return event
 
 
-def _same_event(event: Routed, opened: Event) -> bool:
+def _same_event(event: Event, opened: SealedEvent) -> bool:
     """Whether routing names the event as its publisher signed it."""
     return (event.publisher, event.incarnation, event.number) == number_of(opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from weft.documents.descriptor import Event
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic, cid_text
 from weft.sim.checkers.state import PeerState
 from weft.sim.record import Record
@@ -77,7 +77,7 @@ def _parents(record: Record, stores: Stores) -> dict[Cid, tuple[Cid, ...]]:
 
 
 def _note_ancestors(
-    event: Event, parents: Mapping[Cid, tuple[Cid, ...]], past: dict[Cid, Cid]
+    event: SealedEvent, parents: Mapping[Cid, tuple[Cid, ...]], past: dict[Cid, Cid]
 ) -> None:
     """Add an event's ancestors to those of the events before it, with the event's name."""
     ahead = list(event.parents)
