@@ -63,7 +63,7 @@ class Flood(Routing):
     def __init__(self, ctx: Context, delivery: Delivery, general: Cyclon) -> None:
         super().__init__(ctx, delivery)
         self._general = general
-        self._topics = Subscriptions(ctx, _Passing)
+        self._topics = Subscriptions(ctx, lambda topic, recent, _: _Passing(topic, recent))
         self._unsent: list[tuple[Topic, Event]] = []
         # Subscribers that made themselves known lately: incarnation, tick, and the cycle it was
         # heard in.

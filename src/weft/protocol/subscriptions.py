@@ -6,9 +6,9 @@ the events of a topic were is kept with the part, and for a while after it is gi
 peer that subscribes again is not handed the same events again.
 
 Each `Subscribe` and `Unsubscribe` is answered once. A subscription is answered when the routing
-says what came of it; further ones to the same topic wait for that answer, too, and later ones hear
-"already". A subscription made while the peer is still entering the network is postponed until it
-is in, or gives up hope.
+says what came of it; further ones to the same topic wait for that answer, too (`is_entering`), and
+later ones hear "already". A subscription made while the peer is still entering the network is
+postponed until it is in, or gives up hope.
 
 Invariants: a postponed part is subscribed; tokens wait only in subscribed parts.
 """
@@ -22,7 +22,7 @@ from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.delivery import JOIN, LEAVE
 from weft.protocol.recent import Past, Recent
-from weft.protocol.seam import Answer, Outcome
+from weft.protocol.seam import Answer, Outcome, Scheme
 
 
 class TopicPart:
@@ -43,8 +43,8 @@ P = TypeVar("P", bound=TopicPart)
 class Subscriptions(Generic[P]):
     """The topics in which this peer has a part, in the order in which it took them up."""
 
-    def __init__(self, ctx: Context, make: Callable[[Topic, Recent], P]) -> None:
-        """`make` makes the routing's part in a topic."""
+    def __init__(self, ctx: Context, make: Callable[[Topic, Recent, Scheme | None], P]) -> None:
+        """`make` makes the routing's part in a topic, with the scheme that was asked for."""
         self._ctx = ctx
         self._make = make
         self._past = Past(ctx.config.dissemination)
@@ -56,11 +56,11 @@ class Subscriptions(Generic[P]):
     def get(self, topic: Topic) -> P | None:
         return self.by_topic.get(topic)
 
-    def open(self, topic: Topic) -> P:
+    def open(self, topic: Topic, scheme: Scheme | None = None) -> P:
         """This peer's part in a topic, made if there is none."""
         part = self.by_topic.get(topic)
         if part is None:
-            part = self.by_topic[topic] = self._make(topic, self._past.recall(topic))
+            part = self.by_topic[topic] = self._make(topic, self._past.recall(topic), scheme)
         return part
 
     def give_up(self, part: P) -> None:
@@ -83,20 +83,24 @@ class Subscriptions(Generic[P]):
         part = self.by_topic.get(topic)
         return part is not None and part.subscribed
 
-    def subscribe(self, token: int, topic: Topic) -> P | None:
+    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None = None) -> P | None:
         """The part that the routing now has to bring into the topic, and then to `answer`; None if
         this peer is subscribed already."""
-        part = self.open(topic)
+        part = self.open(topic, scheme)
         if not part.subscribed:
             part.subscribed = True
             part.tokens.append(token)
             self._ctx.trace(JOIN, {"topic": topic})
             return part
-        if part.tokens:
+        if self.is_entering(part):
             part.tokens.append(token)
         else:
             self._ctx.out.append(Answer(token, "already"))
         return None
+
+    def is_entering(self, part: P) -> bool:
+        """Whether an answer is still to come that further subscriptions wait for."""
+        return bool(part.tokens)
 
     def unsubscribe(self, token: int, topic: Topic) -> P | None:
         """The part that the routing may leave; None if this peer is not subscribed."""
@@ -104,10 +108,9 @@ class Subscriptions(Generic[P]):
         if part is None or not part.subscribed:
             self._ctx.out.append(Answer(token, "already"))
             return None
+        self.end(part)
         part.subscribed = False
         self._postponed.pop(topic, None)
-        self.answer(part, "left")
-        self._ctx.trace(LEAVE, {"topic": topic})
         self._ctx.out.append(Answer(token, "left"))
         return part
 
@@ -117,12 +120,16 @@ class Subscriptions(Generic[P]):
             self._ctx.out.append(Answer(token, outcome, contact))
         part.tokens.clear()
 
+    def end(self, part: P) -> None:
+        """A subscription ends, with those that wait to be answered, if there is one."""
+        self.answer(part, "left")
+        if part.subscribed:
+            self._ctx.trace(LEAVE, {"topic": part.topic})
+
     def close(self) -> None:
         """This peer leaves the network."""
         for part in self.by_topic.values():
-            self.answer(part, "left")
-            if part.subscribed:
-                self._ctx.trace(LEAVE, {"topic": part.topic})
+            self.end(part)
 
     # --- entering the network ---------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ def check_roles(rig: Rig) -> None:
             assert len(role.forwarder.children) <= CHILDREN_MAX
         if role.child is not None:
             assert len(role.child.alternatives) <= settings.alternatives_max
-        assert topic in routing.events.members or not role.wanted
-    for member in routing.events.members.values():
+        assert topic in routing.events.members.by_topic or not role.wanted
+    for member in routing.events.members.by_topic.values():
         assert all(len(level) <= settings.links_per_level for level in member.links.values())
         assert len(member.served) <= rig.peer.config.dissemination.recent_events_max
 

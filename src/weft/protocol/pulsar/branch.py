@@ -33,7 +33,7 @@ from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.seam import Millis
+from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload, Spans
 from weft.rules.draw import stream_of
@@ -417,7 +417,7 @@ class Trees(Subscriptions[Branch]):
         self._by_key: dict[bytes, Branch] = {}
         self.cycle = 0
 
-    def _plant(self, topic: Topic, recent: Recent) -> Branch:
+    def _plant(self, topic: Topic, recent: Recent, scheme: Scheme | None) -> Branch:
         branch = Branch(self._ctx, self, topic, recent)
         self._by_key[branch.key] = branch
         return branch

@@ -6,8 +6,9 @@ instantiates an overlay of its own, which partition merging joins to others late
 peer sends the list of its topics, each with overlay id and popularity, to D peers sampled from the
 general overlay; their tables (`access_points.py`) lead others to it.
 
-Invariants: `topics` holds exactly the topics that this peer is subscribed to; a join is under way
-only in one of them.
+Invariants: this peer has a part exactly in the topics that it is subscribed to; a join is under way
+only in one of them. A member that looks for others again has a join under way, too, and a further
+subscription waits for its outcome.
 
 Deviation: the topic's state exists from the first moment (an overlay of one), so an event
 published while the join is under way is kept and passed on; a member that knows no other looks
@@ -24,11 +25,12 @@ from collections.abc import Mapping
 
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.delivery import JOIN, LEAVE, Delivery
+from weft.protocol.delivery import Delivery
 from weft.protocol.membership import Cyclon, JoinReply
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.recent import Past
-from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.protocol.recent import Recent
+from weft.protocol.seam import Outcome, Scheme
+from weft.protocol.subscriptions import Subscriptions
 from weft.protocol.tera.access_points import AccessPoints, Advert, Advertisement, Lookup
 from weft.protocol.tera.stan import Acquaintances
 from weft.protocol.tera.topic import TopicState
@@ -55,18 +57,17 @@ _NEW_TOPICS_MS = 20
 class _Joining:
     """A join under way."""
 
-    __slots__ = ("asked", "attempts", "contact", "serial", "tokens")
+    __slots__ = ("asked", "attempts", "contact", "serial")
 
     def __init__(self) -> None:
-        self.tokens: list[int] = []
         self.attempts = 0
         self.contact: Contact | None = None  # the one being waited for
         self.asked: dict[PeerId, None] = {}  # it and those before it, which may answer late
         self.serial = 0
 
 
-class Joins:
-    """The subscription table and the joins under way."""
+class Joins(Subscriptions[TopicState]):
+    """The topics of this peer, and the joins under way."""
 
     def __init__(
         self,
@@ -77,35 +78,19 @@ class Joins:
         table: AccessPoints,
         lookup: Lookup,
     ) -> None:
-        self._ctx = ctx
+        super().__init__(ctx, self._make_overlay)
         self._delivery = delivery
         self._multi_topic = multi_topic
         self._general = general
         self._table = table
         self._lookup = lookup
-        self.topics: dict[Topic, TopicState] = {}
-        self.adverts = Adverts(ctx, general, self.topics)
-        self._acquaintances = Acquaintances(self.topics)
+        self.adverts = Adverts(ctx, general, self.by_topic)
+        self._acquaintances = Acquaintances(self.by_topic)
         self._joining: dict[Topic, _Joining] = {}
-        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
-        self._past = Past(ctx.config.dissemination)
 
-    # --- the user's wishes ------------------------------------------------------------------------
-
-    def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> bool:
-        """Returns whether the topic is new to this peer.
-
-        A peer that is just entering the network (`hopeful`) looks for others once it is in.
-        """
+    def _make_overlay(self, topic: Topic, recent: Recent, scheme: Scheme | None) -> TopicState:
         ctx = self._ctx
-        if topic in self.topics:
-            joining = self._joining.get(topic)
-            if joining is not None:
-                joining.tokens.append(token)
-            else:
-                ctx.out.append(Answer(token, "already"))
-            return False
-        self.topics[topic] = TopicState(
+        return TopicState(
             ctx,
             self._delivery,
             self._multi_topic,
@@ -113,53 +98,49 @@ class Joins:
             topic,
             OverlayId(ctx.bits(_OVERLAY) >> 1),
             scheme or ctx.config.dissemination.scheme,
-            self._past.recall(topic),
+            recent,
         )
-        ctx.trace(JOIN, {"topic": topic})
-        joining = self._joining[topic] = _Joining()
-        joining.tokens.append(token)
+
+    # --- the user's wishes ------------------------------------------------------------------------
+
+    def join(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> bool:
+        """Returns whether the topic is new to this peer. A peer that is just entering the network
+        (`hopeful`) looks for others once it is in."""
+        state = self.subscribe(token, topic, scheme)
+        if state is None:
+            return False
+        self._joining[topic] = _Joining()
         if hopeful:
-            self._postponed[topic] = None
+            self.postpone(state)
         else:
-            self._enter(topic)
+            self._enter(state)
         return True
 
-    def _enter(self, topic: Topic) -> None:
+    def is_entering(self, part: TopicState) -> bool:
+        return part.topic in self._joining
+
+    def _enter(self, state: TopicState) -> None:
         """Look for a member; outside of the network there is none to be found."""
         if self._general.knows_nobody:
-            self._finish(topic, "instantiated", None)
+            self._finish(state, "instantiated", None)
         else:
-            self._look_up(topic)
+            self._look_up(state.topic)
 
-    def unsubscribe(self, token: int, topic: Topic) -> None:
-        ctx = self._ctx
-        state = self.topics.pop(topic, None)
-        if state is None:
-            ctx.out.append(Answer(token, "already"))
-            return
-        state.leave()
-        self._past.remember(topic, state.recent, ctx.now)
-        joining = self._joining.pop(topic, None)
-        for waiting in joining.tokens if joining is not None else ():
-            ctx.out.append(Answer(waiting, "left"))
-        ctx.trace(LEAVE, {"topic": topic})
-        ctx.out.append(Answer(token, "left"))
-
-    def close(self) -> None:
-        """This peer leaves: answer the joins under way."""
-        for topic in list(self._joining):
-            self._finish(topic, "left", None)
-        for topic in self.topics:
-            self._ctx.trace(LEAVE, {"topic": topic})
+    def leave(self, token: int, topic: Topic) -> None:
+        state = self.get(topic)
+        if state is not None:
+            state.leave()
+            self._joining.pop(topic, None)
+        self.unsubscribe(token, topic)
+        if state is not None:
+            self.give_up(state)
 
     # --- what happens -----------------------------------------------------------------------------
 
     def on_entered(self) -> None:
         """The peer got into the network, or stays outside for the time being."""
-        postponed, self._postponed = self._postponed, {}
-        for topic in postponed:
-            if topic in self._joining:
-                self._enter(topic)
+        for state in self.resume():
+            self._enter(state)
 
     def seek_others(self, topic: Topic) -> None:
         """This peer knows no other member: look for one again."""
@@ -172,12 +153,12 @@ class Joins:
 
     def on_lookup_done(self, done: EntryLookupDone) -> None:
         joining = self._joining.get(done.topic)
-        state = self.topics.get(done.topic)
+        state = self.get(done.topic)
         if joining is not None and state is not None:
             if done.contacts:
                 self._ask(state, joining, done.contacts[0])
             else:
-                self._finish(done.topic, "instantiated", None)
+                self._finish(state, "instantiated", None)
         self.adverts.send_soon()
 
     def _ask(self, state: TopicState, joining: _Joining, contact: Contact) -> None:
@@ -189,16 +170,15 @@ class Joins:
         self._ctx.set_timer(timeout, JOIN_TIMER, state.topic, joining.serial)
 
     def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
-        state = self.topics.get(message.topic)
+        state = self.get(message.topic)
         joining = self._joining.get(message.topic)
         if state is not None and message.member:
             asked = joining is not None and sender.peer in joining.asked
             # Only a subscriber that was not answered yet starts after what came before.
-            fresh = joining is not None and asked and bool(joining.tokens)
-            state.on_join_reply(sender, message, fresh)
+            state.on_join_reply(sender, message, fresh=asked and bool(state.tokens))
             if asked:
-                self._finish(message.topic, "joined", sender)
-        elif state is not None and joining is not None and _waits_for(joining, sender.peer):
+                self._finish(state, "joined", sender)
+        elif joining is not None and _waits_for(joining, sender.peer):
             self._try_another(message.topic, joining)
         self.adverts.send_soon()
 
@@ -222,15 +202,14 @@ class Joins:
         if joining.attempts < _ATTEMPTS_MAX:
             self._look_up(topic)
         else:
-            self._finish(topic, "instantiated", None)
+            self._finish(self.by_topic[topic], "instantiated", None)
 
-    def _finish(self, topic: Topic, outcome: Outcome, contact: Contact | None) -> None:
-        joining = self._joining.pop(topic)
-        self.topics[topic].on_entered()
-        for token in joining.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
-        if joining.tokens:
-            self.adverts.add(topic)
+    def _finish(self, state: TopicState, outcome: Outcome, contact: Contact | None) -> None:
+        del self._joining[state.topic]
+        state.on_entered()
+        if state.tokens:
+            self.adverts.add(state.topic)
+        self.answer(state, outcome, contact)
 
 
 def _waits_for(joining: _Joining, peer: PeerId) -> bool:

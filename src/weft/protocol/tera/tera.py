@@ -108,7 +108,7 @@ class Tera(Routing):
         self.table = AccessPoints(ctx)
         self._lookup = Lookup(ctx, self.table, general)
         self._joins = Joins(ctx, delivery, multi_topic, general, self.table, self._lookup)
-        self.topics = self._joins.topics
+        self.topics = self._joins.by_topic
         self._refusals = Refusals(ctx)
         self._schedule = Schedule()
         self._cycle = 0
@@ -179,11 +179,11 @@ class Tera(Routing):
         return ""
 
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
-        if self._joins.subscribe(token, topic, scheme, hopeful):
+        if self._joins.join(token, topic, scheme, hopeful):
             self._schedule.put(topic, self._cycle + 1)
 
     def unsubscribe(self, token: int, topic: Topic) -> None:
-        self._joins.unsubscribe(token, topic)
+        self._joins.leave(token, topic)
 
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         state = self.topics.get(topic)

@@ -32,6 +32,7 @@ from weft.protocol.membership import (
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
+from weft.protocol.subscriptions import TopicPart
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
@@ -41,7 +42,7 @@ from weft.protocol.wire import HOPS_MAX, Event, Payload
 from weft.rules import tera
 
 
-class TopicState:
+class TopicState(TopicPart):
     """Everything this peer knows of one topic it is subscribed to."""
 
     __slots__ = (
@@ -54,11 +55,9 @@ class TopicState:
         "entering",
         "links",
         "overlay",
-        "recent",
         "scheme",
         "size",
         "stan",
-        "topic",
         "tree",
         "view",
     )
@@ -74,15 +73,14 @@ class TopicState:
         scheme: Scheme,
         recent: Recent,
     ) -> None:
+        super().__init__(topic, recent)
         self._ctx = ctx
         self._delivery = delivery
-        self.topic = topic
         self.overlay = overlay
         self.scheme = scheme
         self.view = Cyclon(ctx, topic)
         self.links = Links(ctx, topic)
         self.stan = Stan(ctx, topic, self.view, acquaintances)
-        self.recent = recent
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
         self.entering = True  # the subscription has not been answered yet

@@ -55,17 +55,16 @@ from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp
 from weft.protocol.delivery import (
     DUPLICATE_MESSAGE,
-    JOIN,
-    LEAVE,
     Delivery,
     note_parasite,
     trace_event,
 )
 from weft.protocol.kademlia.rpc import Calls
 from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import IHave, Offer, Past, Recent, Repair, Want
+from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due
-from weft.protocol.seam import Answer, Outcome
+from weft.protocol.seam import Outcome
+from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
     Config,
@@ -145,7 +144,7 @@ Links = dict[int, dict[int, Contact]]
 """By level, by position of the member it leads to."""
 
 
-class Membership:
+class Membership(TopicPart):
     """What a subscriber remembers of one topic's events and of the links they come and go by."""
 
     __slots__ = (
@@ -156,24 +155,17 @@ class Membership:
         "forwards",
         "links",
         "quiet_cycles",
-        "recent",
         "rounds_left",
         "served",
-        "subscribed",
-        "tokens",
-        "topic",
         "unsent",
         "watched",
     )
 
     def __init__(self, topic: Topic, recent: Recent, served_max: int) -> None:
-        self.topic = topic
-        self.recent = recent
-        self.subscribed = True
+        super().__init__(topic, recent)
         self.entering = True  # no role yet, or not known what was published before
         self.asking = False  # what was published before
         self.forwards = False  # and has looked for links
-        self.tokens: list[int] = []  # of subscriptions to be answered
         self.unsent: list[Event] = []  # own events that wait for a role
         self.links: Links = {}  # of a forwarder
         self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know
@@ -182,6 +174,11 @@ class Membership:
         self.differs = False  # another member has seen something else
         self.rounds_left = 0  # calls still to be made after the latest event (push-pull)
         self.served: BoundedDict[EventKey, int] = BoundedDict(served_max)  # by which trees, as bits
+
+    def enter(self) -> None:
+        """The peer subscribes; one that was about to leave has missed what came meanwhile."""
+        self.entering = True
+        self.asking = False
 
     def serve(self, event: Event, tree: int) -> tuple[bool, bool]:
         """Note that an event is passed on by a tree: whether that is new, and whether it is the
@@ -218,55 +215,25 @@ class Events:
         self._samples = samples
         self._calls = calls
         self._config = config
-        self._past = Past(ctx.config.dissemination)
-        self.members: dict[Topic, Membership] = {}
+        served_max = ctx.config.dissemination.recent_events_max
+        self.members = Subscriptions(
+            ctx, lambda topic, recent, scheme: Membership(topic, recent, served_max)
+        )
 
     # --- subscriptions ----------------------------------------------------------------------------
 
-    def enter(self, token: int, topic: Topic) -> bool:
-        """A user subscribes; False if it is answered already, or will be with those before it."""
-        ctx, member = self._ctx, self.members.get(topic)
-        if member is not None and member.subscribed:
-            if member.tokens:
-                member.tokens.append(token)
-            else:
-                ctx.out.append(Answer(token, "already"))
-            return False
-        if member is None:
-            most = ctx.config.dissemination.recent_events_max
-            member = self.members[topic] = Membership(topic, self._past.recall(topic), most)
-        member.subscribed = member.entering = True
-        member.asking = False  # one that was about to leave has missed what came meanwhile
-        member.tokens.append(token)
-        ctx.trace(JOIN, {"topic": topic})
-        return True
-
-    def leave(self, token: int, topic: Topic) -> Membership | None:
-        """A user unsubscribes; returns what remains until the role is given up, too."""
-        ctx, member = self._ctx, self.members.get(topic)
-        if member is None or not member.subscribed:
-            ctx.out.append(Answer(token, "already"))
-            return None
-        member.subscribed = False
-        self._answer(member, "left", None)
-        ctx.trace(LEAVE, {"topic": topic})
-        ctx.out.append(Answer(token, "left"))
-        return member
-
     def drop(self, member: Membership) -> None:
         """The role is given up."""
-        if self.members.pop(member.topic, None) is not None:
+        if self.members.get(member.topic) is not None:
             for peer in member.watched:
                 self._ctx.tell(LinkDown(member.topic, peer))
             member.watched.clear()
-            self._past.remember(member.topic, member.recent, self._ctx.now)
+            self.members.give_up(member)
 
     def close(self) -> None:
         """The peers it is linked to hear of it by the peer's goodbye, others by this."""
-        for member in self.members.values():
-            self._answer(member, "left", None)
-            if member.subscribed:
-                self._ctx.trace(LEAVE, {"topic": member.topic})
+        for member in self.members.by_topic.values():
+            self.members.end(member)
             forwarder = self._roles.forwarding(member.topic)
             for entry in forwarder.neighbours()[:TOLD_MAX] if forwarder is not None else ():
                 if entry.contact.peer not in member.watched:
@@ -302,7 +269,7 @@ class Events:
             self._send_waiting(member)
 
     def run_cycle(self, due: Due) -> None:
-        for member in list(self.members.values()):
+        for member in list(self.members.by_topic.values()):
             member.recent.purge(self._ctx.now)
             self.settle(member)
             self._beat_sometimes(member)
@@ -414,7 +381,7 @@ class Events:
     def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
         """The membership that an event is for, or None after refusing it."""
         self._ctx.counters["payloads_received"] += 1
-        if message.topic not in self.members:
+        if self.members.get(message.topic) is None:
             note_parasite(self._ctx, message.topic, message.event, sender.peer)
         return self._member(sender, message.topic)
 
@@ -474,7 +441,8 @@ class Events:
     def _begin(self, member: Membership, contact: Contact | None) -> None:
         """The subscription stands; without a contact there seems to be no other member."""
         member.asking = member.entering = False
-        self._answer(member, "joined" if contact is not None else "instantiated", contact)
+        outcome: Outcome = "joined" if contact is not None else "instantiated"
+        self.members.answer(member, outcome, contact)
         self._beat(member, list(self.around(member).values()), fresh=True)
         self._send_waiting(member)
 
@@ -482,11 +450,6 @@ class Events:
         unsent, member.unsent = member.unsent, []
         for event in unsent:
             self._spread(member, event, 0, None)
-
-    def _answer(self, member: Membership, outcome: Outcome, contact: Contact | None) -> None:
-        for token in member.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
-        member.tokens.clear()
 
     # --- links ------------------------------------------------------------------------------------
 

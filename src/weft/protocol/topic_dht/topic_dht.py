@@ -162,7 +162,6 @@ class TopicRouting(Routing):
     def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia) -> None:
         super().__init__(ctx, delivery)
         self._dht = dht
-        self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self.config = ctx.config.topic_dht
         self.topics = TopicDht(ctx, dht, self.config, self._on_role)
         self._role_handlers = self.topics.handlers()
@@ -171,6 +170,7 @@ class TopicRouting(Routing):
         self.events = Events(
             ctx, delivery, self._roles, topics.lookup, topics.samples, dht.calls, self.config
         )
+        self._members = self.events.members
 
     def handlers(self) -> Handlers:
         events = self.events
@@ -198,7 +198,7 @@ class TopicRouting(Routing):
 
     def _on_role_message(self, sender: Contact, message: RoleMessage) -> None:
         self._role_handlers[type(message)](sender, message)
-        member = self.events.members.get(message.topic)
+        member = self._members.get(message.topic)
         if member is not None:
             self.events.settle(member)
 
@@ -209,11 +209,10 @@ class TopicRouting(Routing):
 
     @property
     def subscribed(self) -> list[Topic]:
-        return [topic for topic, member in self.events.members.items() if member.subscribed]
+        return self._members.subscribed
 
     def is_subscribed(self, topic: Topic) -> bool:
-        member = self.events.members.get(topic)
-        return member is not None and member.subscribed
+        return self._members.is_subscribed(topic)
 
     def scheme_problem(self, topic: Topic, scheme: Scheme | None) -> str:
         """The scheme is the network's, not a subscription's: all members know which of them pass
@@ -222,10 +221,12 @@ class TopicRouting(Routing):
         return why and f"{why}: the setting protocol.topic_dht.scheme does, at all peers"
 
     def subscribe(self, token: int, topic: Topic, scheme: Scheme | None, hopeful: bool) -> None:
-        if not self.events.enter(token, topic):
+        member = self._members.subscribe(token, topic)
+        if member is None:
             return
+        member.enter()
         if hopeful:
-            self._postponed[topic] = None
+            self._members.postpone(member)
         else:
             self._take_part(topic)
 
@@ -236,9 +237,8 @@ class TopicRouting(Routing):
             self.events.on_role(role)
 
     def unsubscribe(self, token: int, topic: Topic) -> None:
-        member = self.events.leave(token, topic)
+        member = self._members.unsubscribe(token, topic)
         if member is not None:
-            self._postponed.pop(topic, None)
             self.topics.initiator.unsubscribe([topic])
             if topic not in self._roles.by_topic:
                 self.events.drop(member)
@@ -274,12 +274,11 @@ class TopicRouting(Routing):
 
     def on_entered(self) -> None:
         self.topics.lookup.look_around()
-        postponed, self._postponed = self._postponed, {}
-        for topic in postponed:
-            self._take_part(topic)
+        for member in self._members.resume():
+            self._take_part(member.topic)
 
     def on_peer_lost(self, peer: PeerId) -> None:
-        near = [member for member in self.events.members.values() if peer in member.watched]
+        near = [one for one in self._members.by_topic.values() if peer in one.watched]
         for role in self._roles.by_topic.values():
             role.lose(peer)
         self.topics.on_peer_lost(peer)
@@ -295,7 +294,7 @@ class TopicRouting(Routing):
     # --- looking at it ----------------------------------------------------------------------------
 
     def members(self, topic: Topic) -> list[Contact]:
-        member = self.events.members.get(topic)
+        member = self._members.get(topic)
         role = self._roles.by_topic.get(topic)
         if member is None or role is None:
             return []
@@ -307,18 +306,18 @@ class TopicRouting(Routing):
         return list(known.values())
 
     def alone(self, topic: Topic) -> bool:
-        member = self.events.members.get(topic)
+        member = self._members.get(topic)
         return member is not None and not member.entering and not self.members(topic)
 
     def links(self) -> dict[Topic, list[PeerId]]:
-        return {topic: list(member.watched) for topic, member in self.events.members.items()}
+        return {topic: list(one.watched) for topic, one in self._members.by_topic.items()}
 
     def link_counts(self) -> dict[str, int]:
         linked = [peer for peers in self.links().values() for peer in peers]
         return {**super().link_counts(), "logical": len(linked), "physical": len(set(linked))}
 
     def status(self) -> dict[str, object]:
-        topics = {topic: self._status(member) for topic, member in self.events.members.items()}
+        topics = {topic: self._status(one) for topic, one in self._members.by_topic.items()}
         return {
             "links": self.link_counts(),
             "topic_dht": {"scheme": self.config.scheme, **self.topics.status()},
@@ -330,7 +329,7 @@ class TopicRouting(Routing):
         role = self._roles.by_topic.get(member.topic)
         forwards = role is not None and role.forwarder is not None
         names = [peer_text(one.peer) for one in role.family()] if role is not None else []
-        others = [one for one in self.events.members.values() if one is not member]
+        others = [one for one in self._members.by_topic.values() if one is not member]
         shared = [peer for peer in member.watched if any(peer in one.watched for one in others)]
         return {
             "scheme": self.config.scheme,
