@@ -31,6 +31,11 @@ class BoundedDict(dict[K, V]):
             self[key] = default
         return self[key]
 
+    def put(self, key: K, value: V) -> V | None:
+        """Write an entry; returns the value that gave way to it, if one did."""
+        super().__setitem__(key, value)
+        return self.pop(next(iter(self))) if len(self) > self.most else None
+
     def renew(self, key: K, value: V) -> None:
         """Write an entry and make it the youngest."""
         self.pop(key, None)

@@ -26,7 +26,7 @@ def fresh(**bounds: int) -> Recent:
 
 
 def admit(recent: Recent, number: int, now: int = 0, publisher: int = 9) -> bool:
-    return recent.admit(event(publisher, number), 1, None, now)
+    return recent.admit(event(publisher, number), 1, now)
 
 
 def listed(spans: list[Span]) -> set[tuple[bytes, int, int]]:
@@ -54,7 +54,7 @@ class AgainstASet(RuleBasedStateMachine):
     def an_event_comes(self, publisher: int, incarnation: int, number: int, size: int) -> None:
         one = event(publisher, number, bytes(size), incarnation)
         key = (one.publisher, one.incarnation, number)
-        new = self.recent.admit(one, 1, None, self.now)
+        new = self.recent.admit(one, 1, self.now)
         if key in self.seen:
             assert not new
         elif not new:
@@ -124,7 +124,7 @@ events = st.tuples(publishers, incarnations, numbers)
 def having_seen(found: list[tuple[int, int, int]]) -> Recent:
     recent = fresh()
     for step, (publisher, incarnation, number) in enumerate(found):
-        recent.admit(event(publisher, number, b"", incarnation), step, None, step)
+        recent.admit(event(publisher, number, b"", incarnation), step, step)
     return recent
 
 
@@ -164,7 +164,7 @@ def test_two_members_end_with_the_same_events(
     left, right = having_seen(sorted(mine)), having_seen(sorted(theirs))
     for giver, taker in ((left, right), (right, left)):
         for held in giver.fetch(taker.lacking(giver.offer(EVER)), 512):
-            assert taker.admit(held.event, 0, None, 0)
+            assert taker.admit(held.event, 0, 0)
     assert listed(left.offer(EVER)) == listed(right.offer(EVER))
     assert left.fingerprint() == right.fingerprint()
 
@@ -258,14 +258,14 @@ def test_events_held_are_bounded_in_number_and_the_oldest_goes() -> None:
 def test_events_held_are_bounded_in_bytes() -> None:
     recent = fresh(recent_bytes_max=10)
     for number in range(1, 5):
-        recent.admit(event(9, number, bytes(4)), 1, None, 0)
+        recent.admit(event(9, number, bytes(4)), 1, 0)
     assert listed(recent.offer(EVER)) == listed([span(9, 3, 4)])
 
 
 def test_an_event_too_large_to_hold_is_still_new_once() -> None:
     recent = fresh(recent_bytes_max=3)
-    assert recent.admit(event(9, 1, bytes(4)), 1, None, 0)
-    assert not recent.admit(event(9, 1, bytes(4)), 1, None, 0)
+    assert recent.admit(event(9, 1, bytes(4)), 1, 0)
+    assert not recent.admit(event(9, 1, bytes(4)), 1, 0)
     assert len(recent) == 0
 
 

@@ -14,7 +14,7 @@ OTHER = Topic("/other")
 
 def fresh() -> tuple[Context, Subscriptions[TopicPart]]:
     ctx = Context(contact(1), 7, Config())
-    return ctx, Subscriptions(ctx, TopicPart)
+    return ctx, Subscriptions(ctx, lambda topic, recent, _: TopicPart(topic, recent))
 
 
 def said(ctx: Context) -> list[tuple[int, str]]:
@@ -71,7 +71,7 @@ def test_what_was_seen_is_remembered_where_a_topic_is_given_up() -> None:
     _, topics = fresh()
     seen = event(2, 1)
     part = topics.open(T)
-    part.recent.admit(seen, 1, None, 0)
+    part.recent.admit(seen, 1, 0)
     topics.give_up(part)
     assert topics.get(T) is None
     again = topics.open(T)

@@ -21,6 +21,7 @@ import msgspec
 from weft.ids import BadId, parse_contact
 from weft.net.errors import ConfigError
 from weft.protocol import config as protocol_config
+from weft.protocol.context import require_positive
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,9 +68,7 @@ class Network:
     rejoin_ms_max: int = 60_000  # guess: … up to this
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"network.{name} must be at least 1")
+        require_positive(self, "network")
         if not 1 <= len(self.name) <= 64:
             raise ValueError("network.name must have 1 to 64 characters")
         if self.frame_bytes_max < 64 << 10:
@@ -97,13 +96,6 @@ class Network:
             self.overload_ms,
         )
         return max(5, min(1_000, shortest // 4))
-
-
-_POSITIVE = tuple(
-    name
-    for name in Network.__dataclass_fields__
-    if name not in ("name", "listen", "announce", "join")
-)
 
 
 @dataclass(frozen=True)

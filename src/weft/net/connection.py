@@ -25,6 +25,7 @@ from typing import Protocol, cast
 from weft.ids import BadId, Contact, PeerId, split_address
 from weft.net import codec
 from weft.net.codec import FrameReader, Goodbye, Hello
+from weft.net.config import Network
 from weft.net.errors import (
     BrokenFault,
     Fault,
@@ -80,22 +81,6 @@ class Owner(Protocol):
         """Closed for good; called exactly once."""
 
 
-class Limits(Protocol):
-    """What a connection needs to know of its owner's settings."""
-
-    @property
-    def frame_bytes_max(self) -> int: ...
-
-    @property
-    def dial_timeout_ms(self) -> int: ...
-
-    @property
-    def handshake_timeout_ms(self) -> int: ...
-
-    @property
-    def drain_timeout_ms(self) -> int: ...
-
-
 class Connection(asyncio.BufferedProtocol):
     """One connection, from either side. `contact` is known once the other side has greeted."""
 
@@ -128,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: Owner,
         credentials: Credentials,
         hello: Hello,
-        settings: Limits,
+        settings: Network,
         expected: PeerId | None = None,
     ) -> None:
         self._owner = owner

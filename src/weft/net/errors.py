@@ -67,98 +67,62 @@ class Fault(WeftError):
 
     counter: ClassVar[str] = "fault_other"
 
+    def __init_subclass__(cls, counter: str) -> None:
+        cls.counter = counter
+        FAULTS.append(cls)
 
-class TlsFault(Fault):
+
+FAULTS: list[type[Fault]] = [Fault]
+"""All kinds of faults, in the order in which they are counted."""
+
+
+class TlsFault(Fault, counter="fault_tls"):
     """TLS failed: not TLS at all, too old, refused by the other side, or tampered with."""
 
-    counter = "fault_tls"
 
-
-class CertificateFault(Fault):
+class CertificateFault(Fault, counter="fault_certificate"):
     """The certificate does not prove the other side's identity."""
 
-    counter = "fault_certificate"
 
-
-class WrongPeerFault(Fault):
+class WrongPeerFault(Fault, counter="fault_wrong_peer"):
     """Another peer answers at this address than the one that was dialled."""
 
-    counter = "fault_wrong_peer"
 
-
-class GreetingFault(Fault):
+class GreetingFault(Fault, counter="fault_greeting"):
     """Another wire version, another network, or no usable greeting."""
 
-    counter = "fault_greeting"
 
-
-class FrameFault(Fault):
+class FrameFault(Fault, counter="fault_frame"):
     """A frame that is not a message."""
 
-    counter = "fault_frame"
 
-
-class OversizedFault(FrameFault):
+class OversizedFault(FrameFault, counter="fault_oversized"):
     """A frame larger than the limit."""
 
-    counter = "fault_oversized"
 
-
-class TimeoutFault(Fault):
+class TimeoutFault(Fault, counter="fault_timeout"):
     """The other side took too long over a handshake, a greeting or a frame."""
 
-    counter = "fault_timeout"
 
-
-class BrokenFault(Fault):
+class BrokenFault(Fault, counter="fault_broken"):
     """The connection broke or ended without a goodbye."""
 
-    counter = "fault_broken"
 
-
-class DialFault(Fault):
+class DialFault(Fault, counter="fault_dial"):
     """No connection could be made."""
 
-    counter = "fault_dial"
 
-
-class RefusedFault(Fault):
+class RefusedFault(Fault, counter="fault_refused"):
     """The other side said goodbye before it greeted."""
 
-    counter = "fault_refused"
 
-
-class DuplicateFault(Fault):
+class DuplicateFault(Fault, counter="fault_duplicate"):
     """Both sides dialled at once; the connection of the smaller peer id stays."""
 
-    counter = "fault_duplicate"
 
-
-class OverloadFault(Fault):
+class OverloadFault(Fault, counter="fault_overload"):
     """The other side does not read what it is sent, or there is no room for it."""
 
-    counter = "fault_overload"
 
-
-class HandlerFault(Fault):
+class HandlerFault(Fault, counter="fault_handler"):
     """Handling a message failed; the sender's connection is closed, the peer lives on."""
-
-    counter = "fault_handler"
-
-
-FAULTS: tuple[type[Fault], ...] = (
-    Fault,
-    TlsFault,
-    CertificateFault,
-    WrongPeerFault,
-    GreetingFault,
-    FrameFault,
-    OversizedFault,
-    TimeoutFault,
-    BrokenFault,
-    DialFault,
-    RefusedFault,
-    DuplicateFault,
-    OverloadFault,
-    HandlerFault,
-)

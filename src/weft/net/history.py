@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +20,7 @@ from typing import BinaryIO
 from weft.documents import merkle, record
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Refused
-from weft.ids import BadId, Cid, PeerId, cid_text, parse_peer, parse_topic, peer_text
+from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_peer, parse_topic, peer_text
 from weft.net.dht import Dht
 from weft.net.errors import HistoryError, UsageError, usable
 from weft.net.runtime import Runtime
@@ -75,40 +76,32 @@ class Owned:
         """Make a topic one's own; the CID of its first version. Owners may publish, and those
         named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
         its subscribers also get the events of the sub-topics that are added to it."""
-        allow, others = _keys(publishers), _keys(owners)
-        name = usable(parse_topic, topic)
-        return await self._change(
-            lambda token: seam.ChangeTopic(
-                token,
-                name,
-                create=True,
-                owners=others,
-                anyone=anyone,
-                allow=allow,
-                hierarchy=hierarchy,
-            )
+        change = partial(
+            seam.ChangeTopic,
+            create=True,
+            owners=_keys(owners),
+            anyone=anyone,
+            allow=_keys(publishers),
+            hierarchy=hierarchy,
         )
+        return await self._change(topic, change)
 
     async def allow(self, topic: str, publishers: Keys) -> str:
         """Let others publish; the CID of the new version."""
-        name, keys = usable(parse_topic, topic), _keys(publishers)
-        return await self._change(lambda token: seam.ChangeTopic(token, name, allow=keys))
+        return await self._change(topic, partial(seam.ChangeTopic, allow=_keys(publishers)))
 
     async def revoke(self, topic: str, publishers: Keys) -> str:
         """Let others publish no longer; what they published so far stays."""
-        name, keys = usable(parse_topic, topic), _keys(publishers)
-        return await self._change(lambda token: seam.ChangeTopic(token, name, revoke=keys))
+        return await self._change(topic, partial(seam.ChangeTopic, revoke=_keys(publishers)))
 
     async def restrict(self, topic: str, anyone: bool = False) -> str:
         """Let only owners and allowed publishers publish from now on, or `anyone` again."""
-        name = usable(parse_topic, topic)
-        return await self._change(lambda token: seam.ChangeTopic(token, name, anyone=anyone))
+        return await self._change(topic, partial(seam.ChangeTopic, anyone=anyone))
 
     async def add_subtopic(self, topic: str, segment: str) -> str:
         """Hang `topic/segment` under a topic; it is made where there is none."""
-        name = usable(parse_topic, topic)
         usable(parse_topic, f"{topic}/{segment}")
-        return await self._change(lambda token: seam.ChangeTopic(token, name, sub_topic=segment))
+        return await self._change(topic, partial(seam.ChangeTopic, sub_topic=segment))
 
     async def ask_subtopic(self, topic: str, segment: str) -> str:
         """Ask the owners of a topic for the sub-topic `topic/segment`: "granted", or "waiting" if
@@ -131,8 +124,9 @@ class Owned:
             raise HistoryError(answer.reason)
         return answer.outcome == "found"
 
-    async def _change(self, make: Callable[[int], seam.ChangeTopic]) -> str:
-        answer = await self._runtime.ask(make)
+    async def _change(self, topic: str, change: Callable[[int, Topic], seam.ChangeTopic]) -> str:
+        name = usable(parse_topic, topic)
+        answer = await self._runtime.ask(lambda token: change(token, name))
         if answer.outcome != "stored" or answer.value is None:
             raise HistoryError(answer.reason or f"the topic was not changed: {answer.outcome}")
         return cid_text(Cid(answer.value))
@@ -142,12 +136,11 @@ class Owned:
         history = self._machine.history
         if history is None:
             raise HistoryError("owned topics need a store: open the peer with store=…")
-        version = history.versions.newest(usable(parse_topic, topic))
-        found = history.ownership.record(usable(parse_topic, topic))
+        name = usable(parse_topic, topic)
+        version, found = history.versions.newest(name), history.ownership.record(name)
         if version is None or found is None:
             return None
-        asked = history.wishes.of(usable(parse_topic, topic))
-        return info_of(version, found, self._machine.me.peer, asked)
+        return info_of(version, found, self._machine.me.peer, history.wishes.of(name))
 
 
 def info_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 
 from weft.net.errors import FAULTS, Fault, ListenError
 from weft.net.listener import parse_endpoint, stop_serving
@@ -19,56 +20,40 @@ _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
 
-_HOT = (
-    "accepts",
-    "bytes_received",
-    "bytes_sent",
-    "delivered",
-    "dials",
-    "events_dropped",
-    "evictions",
-    "frames_received",
-    "frames_sent",
-    "handler_errors",
-    "idle_closes",
-    "notifications_dropped",
-    "opened",
-    "rejoins",
-    "store_errors",
-    "writes",
-)
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
 
 
+@dataclass(slots=True)
 class Counters:
     """The driver's counters, all monotone. Frequent ones are plain attributes, rare ones are in
     dictionaries: faults by their kind, and in `drops` the messages that did not leave, by reason
     and by what they carried."""
 
-    __slots__ = (*_HOT, "_faults", "drops")
-
-    def __init__(self) -> None:
-        self.accepts = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.delivered = 0
-        self.dials = 0
-        self.events_dropped = 0  # event-carrying messages that did not leave
-        self.evictions = 0
-        self.frames_received = 0
-        self.frames_sent = 0
-        self.handler_errors = 0
-        self.idle_closes = 0
-        self.notifications_dropped = 0
-        self.opened = 0
-        self.rejoins = 0
-        self.store_errors = 0  # batches of events that could not be made durable
-        self.writes = 0
-        self._faults = dict.fromkeys((kind.counter for kind in FAULTS), 0)
-        self.drops = {(kind, reason): 0 for kind in ("event", "control") for reason in _DROPS}
+    accepts: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    delivered: int = 0
+    dials: int = 0
+    events_dropped: int = 0  # event-carrying messages that did not leave
+    evictions: int = 0
+    frames_received: int = 0
+    frames_sent: int = 0
+    handler_errors: int = 0
+    idle_closes: int = 0
+    notifications_dropped: int = 0
+    opened: int = 0
+    rejoins: int = 0
+    store_errors: int = 0  # batches of events that could not be made durable
+    writes: int = 0
+    faults: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((kind.counter for kind in FAULTS), 0)
+    )
+    drops: dict[tuple[str, str], int] = field(
+        default_factory=lambda: {(kind, why): 0 for kind in ("event", "control") for why in _DROPS}
+    )
 
     def fault(self, fault: Fault) -> None:
-        self._faults[fault.counter] += 1
+        self.faults[fault.counter] += 1
 
     def dropped(self, message: Message, reason: str) -> None:
         carries_event = isinstance(message, PAYLOAD_KINDS)
@@ -76,8 +61,8 @@ class Counters:
         self.drops["event" if carries_event else "control", reason] += 1
 
     def as_dict(self) -> dict[str, int]:
-        counts = {name: int(getattr(self, name)) for name in _HOT}
-        counts.update(self._faults)
+        counts = {one.name: getattr(self, one.name) for one in fields(self) if one.type == "int"}
+        counts.update(self.faults)
         for (kind, reason), count in self.drops.items():
             counts[f"dropped_{kind}_{reason.replace(' ', '_')}"] = count
         return counts

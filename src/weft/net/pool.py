@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from weft.ids import BadId, Contact, PeerId, peer_short, split_address
@@ -55,35 +56,21 @@ _CLOSING_STEP_S = 0.005
 _LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable is told
 
 
+@dataclass(slots=True, eq=False)
 class Remote:
     """Another peer, as long as there is a connection, a dial in progress or a caller in waiting."""
 
-    __slots__ = (
-        "address",
-        "congestion",
-        "connection",
-        "dial",
-        "dirty",
-        "dropped",
-        "frames",
-        "overloaded_since",
-        "peer",
-        "queued",
-        "waiting",
-    )
-
-    def __init__(self, contact: Contact, congestion: Congestion) -> None:
-        self.peer: PeerId = contact.peer
-        self.address = contact.address
-        self.connection: Connection | None = None  # open, and used for sending
-        self.dial: Connection | None = None  # being made by us
-        self.waiting: Connection | None = None  # made by them, in case our dial fails
-        self.frames: deque[bytes] = deque()
-        self.queued = 0  # bytes in `frames`
-        self.dirty = False  # has frames for the next flush
-        self.congestion = congestion
-        self.overloaded_since = 0  # when the hard limit was hit; 0: has drained since
-        self.dropped = 0  # messages that found no room
+    peer: PeerId
+    address: str
+    congestion: Congestion
+    connection: Connection | None = None  # open, and used for sending
+    dial: Connection | None = None  # being made by us
+    waiting: Connection | None = None  # made by them, in case our dial fails
+    frames: deque[bytes] = field(default_factory=deque)
+    queued: int = 0  # bytes in `frames`
+    dirty: bool = False  # has frames for the next flush
+    overloaded_since: int = 0  # when the hard limit was hit; 0: has drained since
+    dropped: int = 0  # messages that found no room
 
     @property
     def contact(self) -> Contact:
@@ -286,7 +273,7 @@ class Pool:
 
     def _new_remote(self, contact: Contact) -> Remote:
         congestion = Congestion(self._timers, self._settings.queue_patience_ms)
-        remote = self._remotes[contact.peer] = Remote(contact, congestion)
+        remote = self._remotes[contact.peer] = Remote(contact.peer, contact.address, congestion)
         return remote
 
     def _dial(self, remote: Remote) -> None:

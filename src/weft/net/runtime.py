@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from weft.ids import Contact, PeerId, Topic
 from weft.net.config import Network
@@ -47,6 +47,8 @@ from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
 
 log = logging.getLogger("weft.net")
+
+T = TypeVar("T")
 
 BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
 _TICK_MS = 1_000  # guess: how often isolation is looked at and the trace flushed
@@ -361,7 +363,7 @@ class Runtime:
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
                 room: asyncio.Future[None] = self._loop.create_future()
-                obstacle.wait(partial(_give, room))
+                obstacle.wait(partial(_give, room, None))
                 await room
 
     def subscribe(
@@ -464,12 +466,7 @@ class _Answers:
 
     def expect(self, token: int) -> asyncio.Future[seam.Answer]:
         future: asyncio.Future[seam.Answer] = self._loop.create_future()
-
-        def tell(answer: seam.Answer) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        self._waiting[token] = tell
+        self._waiting[token] = partial(_give, future)
         return future
 
     def expect_two(
@@ -480,9 +477,7 @@ class _Answers:
         final: asyncio.Future[seam.Answer] = self._loop.create_future()
 
         def tell(answer: seam.Answer) -> None:
-            future = final if first.done() else first
-            if not future.done():
-                future.set_result(answer)
+            _give(final if first.done() else first, answer)
 
         self._waiting[token] = tell
         return first, final
@@ -519,6 +514,6 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _give(room: asyncio.Future[None]) -> None:
-    if not room.done():
-        room.set_result(None)
+def _give(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():  # nor cancelled
+        future.set_result(result)

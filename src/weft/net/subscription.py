@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
 
+from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, PeerId, Topic, cid_text, peer_text
@@ -251,7 +252,7 @@ class _Past:
 
     def __init__(self, subscription: Subscription, store: Store, since: Since) -> None:
         self._subscription = subscription
-        self._held: dict[Cid, Notification] = {}
+        self._held: BoundedDict[Cid, Notification] = BoundedDict(HELD_MAX)
         self._paused = False  # the subscription is full
         try:
             self._reader: Reader | None = Reader(store, subscription.topic, since)
@@ -261,17 +262,14 @@ class _Past:
 
     def hold(self, cid: Cid, note: Notification) -> None:
         """A live event came meanwhile."""
-        self._held[cid] = note
-        if len(self._held) > HELD_MAX:
-            oldest = self._held.pop(next(iter(self._held)))
-            if self._reader is None or not self._will_read(oldest, self._reader):
-                self._subscription.dropped += 1
+        oldest = self._held.put(cid, note)
+        if oldest is not None and not self._will_read(oldest):
+            self._subscription.dropped += 1
 
-    @staticmethod
-    def _will_read(note: Notification, reader: Reader) -> bool:
+    def _will_read(self, note: Notification) -> bool:
         """Whether an event lies above what was read so far, and so comes from the store."""
         assert note.descriptor is not None
-        return position(note.descriptor) > reader.after
+        return self._reader is not None and position(note.descriptor) > self._reader.after
 
     def go_on(self) -> None:
         """The application has read half of what waited."""

@@ -14,6 +14,7 @@ tickets would cost 900 bytes per connection and keep secrets around.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -143,15 +144,13 @@ class Channel:
         return self.pull()
 
 
+@dataclass(slots=True)
 class _Claim:
     """What one connection's handshake found out about the other side."""
 
-    __slots__ = ("expected", "fault", "peer")
-
-    def __init__(self, expected: PeerId | None) -> None:
-        self.expected = expected
-        self.peer: PeerId | None = None
-        self.fault: Fault | None = None
+    expected: PeerId | None
+    peer: PeerId | None = None
+    fault: Fault | None = None
 
 
 def _verify(

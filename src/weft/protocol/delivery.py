@@ -149,7 +149,7 @@ class Delivery:
         ask: Contact | None,
         subscribed: bool,
     ) -> bool:
-        recent.admit(event, hops, source, self._ctx.now)
+        recent.admit(event, hops, self._ctx.now)
         if subscribed:
             self.deliver(topic, event, hops, source)
         return True

@@ -94,7 +94,7 @@ class Flood(Routing):
 
     def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
         part = self._open(topic)
-        if part.recent.admit(event, 0, None, self._ctx.now):
+        if part.recent.admit(event, 0, self._ctx.now):
             if part.subscribed and not delivered:
                 self._delivery.deliver(topic, event, 0, None)
             self._push(topic, event, 0, None)

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require
+from weft.protocol.context import Context, require, require_positive
 from weft.protocol.seam import SCHEMES, Millis, Scheme
 from weft.protocol.wire import LIST_MAX, Counter, Event, Message, OfTopic, Span, Spans
 from weft.rules.draw import MASK64, absorb
@@ -89,25 +89,12 @@ class Config:
 
     def __post_init__(self) -> None:
         require(self.scheme in SCHEMES, f"scheme: one of {', '.join(SCHEMES)}")
-        for name in (
-            "gossip_fanout",
-            "lazy_delay_ms",
-            "graft_timeout_ms",
-            "graft_retry_ms",
-            "shaper_quiet_ms",
-            "settle_ms",
-            "recent_ms",
-            "recent_events_max",
-            "recent_bytes_max",
-            "streams_max",
-            "gaps_max",
-        ):
-            require(getattr(self, name) >= 1, f"dissemination.{name} must be at least 1")
         require(
             1 <= self.repair_bytes_max <= 2 << 20,
             "dissemination.repair_bytes_max must be 1 to 2 MiB",
         )
         require(1 <= self.repair_batch <= 512, "dissemination.repair_batch must be 1 to 512")
+        require_positive(self, "dissemination")
 
 
 LIFE_FACTOR = 4
@@ -120,16 +107,13 @@ _PAST_MAX = 256
 """guess: topics given up whose events are remembered."""
 
 
+@dataclass(slots=True, eq=False)
 class Held:
-    """An event held for repair, and the peer that brought it (None: this peer, or a repair)."""
+    """An event held for repair."""
 
-    __slots__ = ("event", "hops", "since", "source")
-
-    def __init__(self, event: Event, hops: int, source: PeerId | None, since: Millis) -> None:
-        self.event = event
-        self.hops = hops
-        self.source = source
-        self.since = since
+    event: Event
+    hops: int
+    since: Millis
 
 
 class Life:
@@ -173,7 +157,7 @@ class Recent:
         life = self.lives.get((event.publisher, event.incarnation))
         return life is not None and life.has_seen(event.number)
 
-    def admit(self, event: Event, hops: int, source: PeerId | None, now: Millis) -> bool:
+    def admit(self, event: Event, hops: int, now: Millis) -> bool:
         """Note an event; True if it is new to this member."""
         key = (event.publisher, event.incarnation)
         life = self.lives.get(key)
@@ -195,7 +179,7 @@ class Recent:
                 self._close_lowest_gap(life)
         life.touched = now
         self._fingerprint = None
-        self._hold(life, number, Held(event, hops, source, now))
+        self._hold(life, number, Held(event, hops, now))
         return True
 
     def _new_life(self, key: tuple[PeerId, int], now: Millis) -> Life:

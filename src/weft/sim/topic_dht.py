@@ -123,7 +123,7 @@ class Alone:
         self.ctx = Context(me, seed, config)
         self._contacts: list[Contact] = []
         self.dht = Kademlia(self.ctx, lambda: self._contacts)
-        self.topics = TopicDht(self.ctx, self.dht, config.topic_dht, ended=lambda role: None)
+        self.topics = TopicDht(self.ctx, self.dht, ended=lambda role: None)
         self._handlers: Handlers = {
             **kademlia.handlers(self.ctx, self.dht),
             **self.topics.handlers(),

@@ -178,7 +178,7 @@ def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
     rig.lose(9)
     missed = event(5, 1, b"missed")
     known = Recent(CONFIG.dissemination)
-    known.admit(missed, 0, None, 0)
+    known.admit(missed, 0, 0)
     back = rig.hear(8, TreeJoinReply(T, True, True, [], known.fingerprint()))
     assert [to for to, _ in sent(back, Offer)] == [8]
     answer = rig.hear(8, Offer(T, known.offer(0), False))
@@ -195,7 +195,7 @@ def test_ends_of_a_link_that_have_seen_the_same_offer_nothing() -> None:
     known = Recent(CONFIG.dissemination)
     for number in (1, 2):
         rig.hear(9, Payload(T, event(5, number), 1))
-        known.admit(event(5, number), 0, None, 0)
+        known.admit(event(5, number), 0, 0)
     same = TreeFamily(T, 2, 0, True, [], [], [], known.fingerprint())
     assert told(rig.hear(9, same), Offer) == []
     other = TreeFamily(T, 3, 0, True, [], [], [], known.fingerprint() ^ 1)

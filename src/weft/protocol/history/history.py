@@ -235,7 +235,7 @@ class History(Delivery):
         opened = self.open_event(topic, event, source)
         if opened is None:
             return False
-        recent.admit(event, hops, source, self._ctx.now)
+        recent.admit(event, hops, self._ctx.now)
         if subscribed:
             self._ctx.tell(Arrived(opened, ask, hops))
         return True

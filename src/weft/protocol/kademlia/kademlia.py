@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
@@ -102,6 +102,7 @@ class Config:
         require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
 
 
+Commands: TypeAlias = dict[type, Callable[..., None]]
 Provides = Callable[[bytes], bool]
 """Whether this peer has what a key names although no record says so."""
 
@@ -374,11 +375,20 @@ def handlers(
     }
 
 
-def commands(ctx: Context, dht: Kademlia | None) -> dict[type, Callable[[seam.DhtCommand], None]]:
+def commands(ctx: Context, dht: Kademlia | None) -> Commands:
     """Where the user's commands go; a peer without a DHT refuses them."""
 
     def refuse(command: seam.DhtCommand) -> None:
         ctx.out.append(seam.Answer(command.token, "refused"))
 
-    on_command = refuse if dht is None else dht.operations.on_command
-    return dict.fromkeys(get_args(seam.DhtCommand), on_command)
+    if dht is None:
+        return dict.fromkeys(get_args(seam.DhtCommand), refuse)
+    operations = dht.operations
+    return {
+        seam.DhtPut: operations.put,
+        seam.DhtGet: operations.get,
+        seam.DhtProvide: operations.provide,
+        seam.DhtFindProviders: operations.find_providers,
+        seam.DhtFindPeer: operations.find_peer,
+        seam.DhtClosest: operations.closest_peers,
+    }

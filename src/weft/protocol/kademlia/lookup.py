@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -89,6 +89,19 @@ Heard = Callable[[Entry, News], None]
 """Told of every peer that was asked, for the tables."""
 
 
+@dataclass(frozen=True)
+class Search:
+    """A lookup to be made."""
+
+    question: Question
+    tables: tuple[Table, ...]  # to begin with, and to learn from it
+    done: Done
+    seen: Seen | None = None
+    background: bool = False
+    others: tuple[Neighbour, ...] = ()  # to begin with, besides the tables
+    anew: bool = False  # begin with the others only, as if the tables were empty
+
+
 # --- one lookup -----------------------------------------------------------------------------------
 
 
@@ -124,14 +137,9 @@ class Lookup:
     """One lookup in progress."""
 
     def __init__(
-        self,
-        ctx: Context,
-        calls: Calls,
-        question: Question,
-        done: Done,
-        heard: Heard,
-        seen: Seen | None = None,
+        self, ctx: Context, calls: Calls, search: Search, done: Done, heard: Heard
     ) -> None:
+        question = search.question
         self._ctx = ctx
         self._calls = calls
         self._settings = ctx.config.dht
@@ -140,7 +148,8 @@ class Lookup:
         self._target = as_bytes(question.target, question.space.bits)
         self._done = done
         self._heard = heard
-        self._seen = seen
+        self._seen = search.seen
+        self._tables = () if search.anew else search.tables
         self._order: list[_Candidate] = []  # by distance
         self._known: dict[int, _Candidate] = {}
         self._asking = 0  # on their way and not slow
@@ -148,7 +157,6 @@ class Lookup:
         self._again = 0  # asked again and not answered yet
         self._own_answered = 0  # of those that no single teller stands for
         self._own_failed = 0
-        self._tables: Sequence[Table] = ()
         self._reserve: Callable[[], Iterable[Neighbour]] = tuple
         self._widened_for = 0  # failures that the closest were asked again for
         self._widened = 0  # times
@@ -156,16 +164,12 @@ class Lookup:
         self._over = False
 
     def start(
-        self,
-        tables: Sequence[Table],
-        others: Iterable[Neighbour] = (),
-        reserve: Callable[[], Iterable[Neighbour]] = tuple,
+        self, others: Iterable[Neighbour], reserve: Callable[[], Iterable[Neighbour]] = tuple
     ) -> None:
-        """Begin with the closest of these tables and with `others`; `reserve` names the peers to
+        """Begin with the closest of the tables and with `others`; `reserve` names the peers to
         ask when all of them are dead."""
-        self._tables = tables
         self._reserve = reserve
-        for table in tables:
+        for table in self._tables:
             table.touch(self._question.target, self._ctx.now)
             for entry in table.closest(self._question.target, self._k):
                 self._add(entry.key, entry.role, entry.contact, None)
@@ -398,19 +402,6 @@ Note = Callable[[Space, Table, Entry, News], None]
 """Told of every peer that was asked, once per table that the lookup began with."""
 
 
-@dataclass(frozen=True)
-class Search:
-    """A lookup to be made."""
-
-    question: Question
-    tables: tuple[Table, ...]  # to begin with, and to learn from it
-    done: Done
-    seen: Seen | None = None
-    background: bool = False
-    others: tuple[Neighbour, ...] = ()  # to begin with, besides the tables
-    anew: bool = False  # begin with the others only, as if the tables were empty
-
-
 class Searches:
     """Runs lookups, at most `lookups_max` at once."""
 
@@ -475,11 +466,11 @@ class Searches:
             for table in search.tables:
                 self._note(search.question.space, table, entry, news)
 
-        lookup = Lookup(self._ctx, self._calls, search.question, finished, heard, search.seen)
+        lookup = Lookup(self._ctx, self._calls, search, finished, heard)
         if search.anew:
-            lookup.start((), search.others)
+            lookup.start(search.others)
         else:
-            lookup.start(search.tables, self._others(search), self._strangers)
+            lookup.start(self._others(search), self._strangers)
 
     def _others(self, search: Search) -> tuple[Neighbour, ...]:
         """Neighbours of the general overlay are a random sample of all peers: they help where a

@@ -28,7 +28,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from weft.documents import record
 from weft.ids import GENERAL, Contact, PeerId
@@ -101,15 +101,13 @@ def _kind_of(key: bytes) -> Kind | None:
 Verdict: TypeAlias = Literal["stored", "held", "older", "invalid", "oversized", "full"]
 
 
+@dataclass(slots=True)
 class _Held:
-    __slots__ = ("distance", "due_ms", "ends_ms", "sender", "value")
-
-    def __init__(self, value: bytes, sender: PeerId, distance: int) -> None:
-        self.value = value
-        self.sender = sender  # the peer that stored it here
-        self.distance = distance
-        self.ends_ms: Millis = 0
-        self.due_ms: Millis = 0  # to be republished
+    value: bytes
+    sender: PeerId  # the peer that stored it here
+    distance: int
+    ends_ms: Millis = 0
+    due_ms: Millis = 0  # to be republished
 
 
 class Values:
@@ -228,12 +226,9 @@ class Values:
 # --- providers ------------------------------------------------------------------------------------
 
 
-class _Provider:
-    __slots__ = ("contact", "ends_ms")
-
-    def __init__(self, contact: Contact, ends_ms: Millis) -> None:
-        self.contact = contact
-        self.ends_ms = ends_ms
+class _Provider(NamedTuple):
+    contact: Contact
+    ends_ms: Millis
 
 
 class Providers:
@@ -317,21 +312,6 @@ class Operations:
         self._providers = providers
         self._open: dict[int, None] = {}  # tokens without an answer
         self._provided: dict[bytes, seam.Millis] = {}  # own ones, and when to tell again
-
-    def on_command(self, command: seam.DhtCommand) -> None:
-        match command:
-            case seam.DhtPut():
-                self.put(command)
-            case seam.DhtGet():
-                self.get(command)
-            case seam.DhtProvide():
-                self.provide(command)
-            case seam.DhtFindProviders():
-                self.find_providers(command)
-            case seam.DhtFindPeer():
-                self.find_peer(command)
-            case seam.DhtClosest():
-                self.closest_peers(command)
 
     def close(self) -> None:
         """The peer leaves."""

@@ -61,17 +61,15 @@ PLAIN = Space(0, prefix.BITS, _locate_plain)
 """Where records, providers and peers are found."""
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One peer at one location."""
 
-    __slots__ = ("contact", "failures", "key", "role", "seen_ms")
-
-    def __init__(self, key: int, role: Topic, contact: Contact, seen_ms: Millis = 0) -> None:
-        self.key = key  # the location
-        self.role = role
-        self.contact = contact
-        self.seen_ms = seen_ms
-        self.failures = 0  # requests unanswered since it was last heard from
+    key: int  # the location
+    role: Topic
+    contact: Contact
+    seen_ms: Millis = 0
+    failures: int = 0  # requests unanswered since it was last heard from
 
 
 class _Bucket:
@@ -236,13 +234,11 @@ class Table:
         return sorted(n for n, bucket in self._buckets.items() if bucket.touched_ms < since)
 
 
+@dataclass(frozen=True)
 class Place:
     """One location of this peer: its role in a space, and the neighbours there."""
 
-    __slots__ = ("refreshed", "role", "space", "table")
-
-    def __init__(self, space: Space, role: Topic, table: Table, refreshed: bool) -> None:
-        self.space = space
-        self.role = role
-        self.table = table
-        self.refreshed = refreshed  # by Kademlia's own timer, and not by the layer that settled it
+    space: Space
+    role: Topic
+    table: Table
+    refreshed: bool  # by Kademlia's own timer, and not by the layer that settled it

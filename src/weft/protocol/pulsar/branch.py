@@ -454,7 +454,7 @@ class Events:
         branch = self._trees.get(topic)
         if branch is None:
             return False
-        if branch.recent.admit(event, 0, None, self._ctx.now):
+        if branch.recent.admit(event, 0, self._ctx.now):
             if branch.subscribed and not delivered:
                 self._delivery.deliver(topic, event, 0, None)
             self._push(branch, event, 0, None)

@@ -22,13 +22,14 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
-from weft.protocol.context import Context, LookupDone, require
+from weft.protocol.context import Context, LookupDone, require, require_positive
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import MEMBERS_MAX, Cyclon
 from weft.protocol.publication import AVOID_MAX
@@ -111,24 +112,10 @@ class Config:
     pending_ms_max: Millis = 120_000  # guess: how long a queued event is kept
 
     def __post_init__(self) -> None:
-        for name in (
-            "advertise_every_cycles",
-            "advertise_to",
-            "advert_pages_per_cycle",
-            "table_size",
-            "walks",
-            "lookup_visits_max",
-            "lookup_visits_unknown",
-            "lookup_timeout_ms",
-            "route_timeout_ms",
-            "route_attempts",
-            "pending_max",
-            "pending_ms_max",
-        ):
-            require(getattr(self, name) >= 1, f"tera.{name} must be at least 1")
+        require(1 <= self.advert_page <= 512, "tera.advert_page must be 1 to 512")
+        require_positive(self, "tera")
         for name in ("lookup_visits_max", "lookup_visits_unknown", "table_size"):
             require(getattr(self, name) <= 4_096, f"tera.{name} must be at most 4096")
-        require(1 <= self.advert_page <= 512, "tera.advert_page must be 1 to 512")
         require(0 < self.lookup_success < 1, "tera.lookup_success must lie between 0 and 1")
 
 
@@ -256,19 +243,17 @@ class AccessPoints:
         return rules.topics_active(len(self._entries), self._offered, self._shared)
 
 
+@dataclass(slots=True)
 class _Search:
     """A lookup by walks."""
 
-    __slots__ = ("avoid", "done", "found", "serial", "topic", "tries", "walks")
-
-    def __init__(self, topic: Topic, avoid: list[PeerId], done: type[LookupDone]) -> None:
-        self.topic = topic
-        self.avoid = avoid
-        self.done = done  # the signal that tells its end
-        self.tries = 0
-        self.serial = 0  # of the timer that counts
-        self.walks = 0  # that have not reported yet
-        self.found: list[Contact] = []
+    topic: Topic
+    avoid: list[PeerId]
+    done: type[LookupDone]  # the signal that tells its end
+    tries: int = 0
+    serial: int = 0  # of the timer that counts
+    walks: int = 0  # that have not reported yet
+    found: list[Contact] = field(default_factory=list)
 
 
 class Lookup:
@@ -350,10 +335,7 @@ class Lookup:
         onward = self._view.neighbour() if message.steps > 0 else None
         if onward is not None:
             left = min(message.steps, ctx.config.tera.lookup_visits_max) - 1
-            ctx.send(
-                onward,
-                LookupWalk(message.topic, message.origin, message.lookup, left, message.avoid),
-            )
+            ctx.send(onward, replace(message, steps=left))
         elif home:
             self.on_miss(LookupMiss(message.lookup))
         else:

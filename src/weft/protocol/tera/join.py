@@ -22,6 +22,7 @@ others need to learn of it most.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
@@ -54,16 +55,14 @@ _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
 
+@dataclass(slots=True)
 class _Joining:
     """A join under way."""
 
-    __slots__ = ("asked", "attempts", "contact", "serial")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.contact: Contact | None = None  # the one being waited for
-        self.asked: dict[PeerId, None] = {}  # it and those before it, which may answer late
-        self.serial = 0
+    attempts: int = 0
+    contact: Contact | None = None  # the one being waited for
+    asked: dict[PeerId, None] = field(default_factory=dict)  # it and those before it
+    serial: int = 0
 
 
 class Joins(Subscriptions[TopicState]):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, LinkDown, LinkUp, require
+from weft.protocol.context import Context, LinkDown, LinkUp, require, require_positive
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import tree
@@ -61,9 +61,7 @@ class Config:
     def __post_init__(self) -> None:
         require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
         require(self.most <= 64, "links.most must be at most 64")
-        for name in ("request_timeout_ms", "ping_after_ms", "ping_timeout_ms"):
-            require(getattr(self, name) >= 1, f"links.{name} must be at least 1")
-        require(self.pings_unanswered_max >= 1, "links.pings_unanswered_max must be at least 1")
+        require_positive(self, "links")
 
 
 _CHOOSE = stream_of("links.choose")

@@ -9,13 +9,13 @@ size per cycle, or when nothing is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require
+from weft.protocol.context import Context, require, require_positive
 from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
@@ -47,28 +47,24 @@ class Config:
     fresh_ms: Millis = 300_000  # guess: an estimate is passed on for so long
 
     def __post_init__(self) -> None:
-        require(self.collisions >= 1, "size.collisions must be at least 1")
         require(1 <= self.walk_steps <= 64, "size.walk_steps must be 1 to 64")
-        require(self.walks_at_once >= 1, "size.walks_at_once must be at least 1")
-        require(self.fresh_ms >= 1, "size.fresh_ms must be at least 1")
+        require_positive(self, "size")
 
 
 _START = stream_of("size.start")
 _GIVE_UP_CYCLES = 64
 
 
+@dataclass(slots=True)
 class _Run:
     """One run of Sample & Collide in progress."""
 
-    __slots__ = ("cycles", "number", "out", "repeats", "samples", "seen")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.samples = 0
-        self.repeats = 0
-        self.seen: set[PeerId] = set()
-        self.out = 0  # walks on their way
-        self.cycles = 0
+    number: int
+    samples: int = 0
+    repeats: int = 0
+    seen: set[PeerId] = field(default_factory=set)
+    out: int = 0  # walks on their way
+    cycles: int = 0
 
 
 class Size:

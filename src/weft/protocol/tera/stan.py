@@ -41,6 +41,7 @@ from functools import lru_cache
 from typing import Annotated, TypeAlias, Union
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
@@ -506,15 +507,7 @@ class Stan:
         found = self._added(message)
         onward = [contact for contact in self.contacts() if contact.peer != origin.peer]
         if message.steps and onward:
-            walk = CollectWalk(
-                self._topic,
-                origin,
-                message.walk,
-                message.steps - 1,
-                message.wanted,
-                found,
-                message.topics,
-            )
+            walk = replace(message, steps=message.steps - 1, found=found)
             ctx.send(ctx.pick(_WALK, onward), walk)
         elif origin.peer != ctx.me.peer:
             ctx.send(origin, CollectReply(self._topic, message.walk, found))

@@ -114,16 +114,26 @@ class Tera(Routing):
         self._cycle = 0
 
     def handlers(self) -> Handlers:
-        table, lookup = self.table, self._lookup
-        to_members: Handlers = {kind: self._to_members(on) for kind, on in _TO_MEMBERS.items()}
-        return {
-            **to_members,
+        table, lookup, refusals = self.table, self._lookup, self._refusals
+        to_members: dict[type, TopicHandler] = {
+            **_TO_MEMBERS,
             Payload: self._on_payload,
             Again: self._on_again,
+            ShuffleRequest: TopicState.on_shuffle_request,
+            ShuffleReply: TopicState.on_shuffle_reply,
+            JoinRequest: TopicState.on_join_request,
+        }
+        otherwise: Handlers = {
+            ShuffleRequest: refusals.on_shuffle_request,
+            ShuffleReply: lambda sender, message: None,
+            JoinRequest: refusals.on_join_request,
+        }
+        return {
+            **{
+                kind: self._to_members(on, otherwise.get(kind, refusals.refuse))
+                for kind, on in to_members.items()
+            },
             RouteEvent: self._on_route_event,
-            ShuffleRequest: self._on_shuffle_request,
-            ShuffleReply: self._on_shuffle_reply,
-            JoinRequest: self._on_join_request,
             JoinReply: self._joins.on_join_reply,
             LeaveNotice: self._on_leave_notice,
             Advertisement: self._on_advertisement,
@@ -134,8 +144,10 @@ class Tera(Routing):
             LinkList: self._on_link_list,
         }
 
-    def _to_members(self, handle: TopicHandler) -> Callable[[Contact, OfTopic], None]:
-        topics, refuse = self.topics, self._refusals.refuse
+    def _to_members(
+        self, handle: TopicHandler, refuse: Callable[..., object]
+    ) -> Callable[[Contact, OfTopic], None]:
+        topics = self.topics
 
         def on_message(sender: Contact, message: OfTopic) -> None:
             state = topics.get(message.topic)
@@ -229,17 +241,12 @@ class Tera(Routing):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _on_payload(self, sender: Contact, message: Payload) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refusals.refuse(sender, message)
-            return
+    def _on_payload(self, state: TopicState, sender: Contact, message: Payload) -> None:
         if sender.peer not in state.links.linked:
             state.adopt_link(sender)
         waiting = self._waiting_for(sender, message.event)
         state.on_payload(sender, message)
-        for other, again in waiting:
-            self._on_again(other, again)
+        self._go_on_with(waiting)
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         """A publisher outside of the topic hands an event to this member."""
@@ -253,8 +260,7 @@ class Tera(Routing):
         if state is not None and found is not None:
             waiting = [] if message.again else self._waiting_for(sender, found)
             taken = state.on_route_event(sender, found)
-            for other, again in waiting:
-                self._on_again(other, again)
+            self._go_on_with(waiting)
         result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
 
@@ -262,12 +268,16 @@ class Tera(Routing):
         """What waited for the payload of an event of several topics, which came now."""
         return self._multi_topic.arrived(event, sender.peer) if event.parts else []
 
-    def _on_again(self, sender: Contact, message: Again) -> None:
+    def _go_on_with(self, waiting: list[tuple[Contact, Again]]) -> None:
+        for sender, again in waiting:
+            state = self.topics.get(again.topic)
+            if state is not None:
+                self._on_again(state, sender, again)
+            else:
+                self._refusals.refuse(sender, again)
+
+    def _on_again(self, state: TopicState, sender: Contact, message: Again) -> None:
         """An event that came in another of its topics is pushed in this one, too."""
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refusals.refuse(sender, message)
-            return
         self._ctx.counters["agains_received"] += 1
         if sender.peer not in state.links.linked:
             state.adopt_link(sender)
@@ -279,30 +289,6 @@ class Tera(Routing):
             state.on_ihave(sender, IHave(message.topic, [span]))
 
     # --- topic overlays ---------------------------------------------------------------------------
-
-    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refusals.on_shuffle_request(sender, message)
-        else:
-            state.on_shuffle_request(sender, message)
-
-    def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
-            return
-        if message.member:
-            state.on_shuffle_reply(sender, message)
-        else:
-            state.lose(sender.peer, left=True)
-
-    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
-        state = self.topics.get(message.topic)
-        if state is None:
-            self._refusals.on_join_request(sender, message)
-        else:
-            state.view.on_join_request(sender, state.news(), state.recent.seen())
-            state.maintain_links()
 
     def _on_leave_notice(self, sender: Contact, message: LeaveNotice) -> None:
         self.table.forget_entry(message.topic, sender.peer)

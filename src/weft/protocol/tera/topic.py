@@ -24,6 +24,7 @@ from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
     JoinReply,
+    JoinRequest,
     LeaveNotice,
     OverlayNews,
     ShuffleReply,
@@ -113,7 +114,7 @@ class TopicState(TopicPart):
     def publish(self, event: Event, delivered: bool) -> None:
         """Deliver (unless that is done) and spread an event of this peer's own."""
         self._quiet = False
-        if self.recent.admit(event, 0, None, self._ctx.now):
+        if self.recent.admit(event, 0, self._ctx.now):
             if not delivered:
                 self._delivery.deliver(self.topic, event, 0, None)
             self._scheme.push(event, 0, None)
@@ -301,12 +302,18 @@ class TopicState(TopicPart):
         self.maintain_links()
 
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
-        if self.view.on_reply(sender, message):
+        if not message.member:
+            self.lose(sender.peer, left=True)
+        elif self.view.on_reply(sender, message):
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
                 self._quiet = False  # its offer is on the way; if that is lost, ask again soon
             self.stan.fill()
             self.maintain_links()
+
+    def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+        self.view.on_join_request(sender, self.news(), self.recent.seen())
+        self.maintain_links()
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
         """Entered the overlay; a fresh subscriber does not want what was published before."""

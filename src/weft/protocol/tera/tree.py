@@ -30,6 +30,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
@@ -79,15 +80,13 @@ _Runs: TypeAlias = dict[tuple[PeerId, int], list[list[int]]]
 """By publisher and incarnation: first and last numbers of runs of events."""
 
 
+@dataclass(slots=True)
 class _Missing:
     """An announced event that has not come yet."""
 
-    __slots__ = ("announcers", "asked", "due")
-
-    def __init__(self, announcer: Contact, due: Millis) -> None:
-        self.announcers = [announcer]
-        self.asked = 0
-        self.due = due
+    announcers: list[Contact]
+    due: Millis
+    asked: int = 0
 
 
 class Tree:
@@ -206,7 +205,7 @@ class Tree:
                     if len(self._missing) >= _MISSING_MAX:
                         self._ctx.counters["missing_forgotten"] += 1
                         return
-                    self._missing[key] = _Missing(sender, due)
+                    self._missing[key] = _Missing([sender], due)
                 elif (
                     len(missing.announcers) < ctx.config.links.most
                     and sender not in missing.announcers

@@ -59,7 +59,7 @@ from weft.protocol.delivery import (
     note_parasite,
     trace_event,
 )
-from weft.protocol.kademlia.rpc import Calls
+from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due
@@ -67,7 +67,6 @@ from weft.protocol.seam import Outcome
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
-    Config,
     Forget,
     Forwarder,
     Role,
@@ -76,7 +75,7 @@ from weft.protocol.topic_dht.roles import (
     location,
     position,
 )
-from weft.protocol.topic_dht.search import FEW, Lookup
+from weft.protocol.topic_dht.search import FEW, Layer, Lookup
 from weft.protocol.topic_dht.upkeep import Samples
 from weft.protocol.wire import HOPS_MAX, Counter, Event, Hops, Message, Payload, Span, Spans
 from weft.rules import treecast
@@ -195,26 +194,21 @@ class Membership(TopicPart):
         return {one.peer: one for level in self.links.values() for one in level.values()}
 
 
-class Events:
+class Events(Layer):
     """The memberships of one peer, and the events of its topics."""
 
     def __init__(
         self,
         ctx: Context,
         delivery: Delivery,
+        dht: Kademlia,
         roles: Roles,
         lookup: Lookup,
         samples: Samples,
-        calls: Calls,
-        config: Config,
     ) -> None:
-        self._ctx = ctx
+        super().__init__(ctx, dht, roles, lookup)
         self._delivery = delivery
-        self._roles = roles
-        self._lookup = lookup
         self._samples = samples
-        self._calls = calls
-        self._config = config
         served_max = ctx.config.dissemination.recent_events_max
         self.members = Subscriptions(
             ctx, lambda topic, recent, scheme: Membership(topic, recent, served_max)
@@ -297,7 +291,7 @@ class Events:
         member = self.members.get(topic)
         if member is None or not member.subscribed:
             return False
-        if member.recent.admit(event, 0, None, self._ctx.now):
+        if member.recent.admit(event, 0, self._ctx.now):
             if not delivered:
                 self._delivery.deliver(topic, event, 0, None)
             self._spread(member, event, 0, None)
@@ -436,7 +430,7 @@ class Events:
             self._begin(member, first)
 
         request = partial(SeenRequest, topic=member.topic)
-        self._calls.ask(first, request, SeenReply, answered)
+        self._dht.calls.ask(first, request, SeenReply, answered)
 
     def _begin(self, member: Membership, contact: Contact | None) -> None:
         """The subscription stands; without a contact there seems to be no other member."""

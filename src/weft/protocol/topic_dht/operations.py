@@ -69,7 +69,6 @@ from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
     TOPICS,
     Appeared,
-    Config,
     Forget,
     Forwarder,
     Invite,
@@ -82,7 +81,7 @@ from weft.protocol.topic_dht.roles import (
     Vanished,
     location,
 )
-from weft.protocol.topic_dht.search import FEW, Answered, Exchange, Lookup, after_all
+from weft.protocol.topic_dht.search import FEW, Answered, Layer, Lookup, after_all
 from weft.rules import roles as rules
 from weft.rules.draw import below, stream_of
 
@@ -99,29 +98,21 @@ _SLOWER_MAX = 3
 _HINTS_MAX = 8
 """guess: times a joining peer is sent on before it looks for itself again."""
 
+_PROMOTIONS: dict[rules.Choice, int] = {"split": SPLIT, "replace": REPLACE}
+
 Accepted = Callable[[RoleReply, int], None]
 Ended = Callable[[Role], None]
 Then = Callable[[], None]
 
 
-class Initiator:
+class Initiator(Layer):
     """The own operations of one peer. `ended` is told when one has ended, and when a role is given
     up."""
 
     def __init__(
-        self,
-        ctx: Context,
-        roles: Roles,
-        lookup: Lookup,
-        exchange: Exchange,
-        config: Config,
-        ended: Ended,
+        self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup, ended: Ended
     ) -> None:
-        self._ctx = ctx
-        self._roles = roles
-        self._lookup = lookup
-        self._exchange = exchange
-        self._config = config
+        super().__init__(ctx, dht, roles, lookup)
         self._ended = ended
 
     # --- what the user, the clock and others ask for ----------------------------------------------
@@ -160,7 +151,7 @@ class Initiator:
             role.operation or (role.child is not None and role.child.parent.peer == sender.peer)
         )
         if role is None or role.forwarder is not None or not mine:
-            self._exchange.send(sender, RoleReply(message.request, ACCEPTED))
+            self._send(sender, RoleReply(message.request, ACCEPTED))
             return
         role.owe(sender, message.request)
         if not role.operation:
@@ -179,7 +170,7 @@ class Initiator:
         parent = role.child.parent.peer if role.child is not None else None
         for asker, request in acks:
             verdict = ABORTED if asker.peer == parent else ACCEPTED
-            self._exchange.send(asker, RoleReply(request, verdict))
+            self._send(asker, RoleReply(request, verdict))
         self.settle_down(role)
         self._follow_invitation(role)
         self._ended(role)
@@ -200,7 +191,7 @@ class Initiator:
                 self._leave(role)
         else:
             if role.child is not None:
-                self._exchange.send(role.child.parent, Forget(role.topic))
+                self._send(role.child.parent, Forget(role.topic))
             self._roles.drop(role)
             self._ended(role)
 
@@ -219,7 +210,7 @@ class Initiator:
             self._later(role)
             if not role.is_busy(self._ctx.now):
                 chosen = forwarder.pick_child(rules.split_target)
-                self._exchange.send(chosen.contact, Invite(role.topic, SPLIT))
+                self._send(chosen.contact, Invite(role.topic, SPLIT))
 
     def _follow_invitation(self, role: Role) -> None:
         """Initiate what this peer was asked for, now or as soon as nothing else is under way."""
@@ -233,10 +224,8 @@ class Initiator:
             return
         sender, operation = invitation.sender, invitation.operation
         child = role.child is not None and role.child.parent.peer == sender.peer
-        if operation == SPLIT and child:
-            self.split(role, sender)
-        elif operation == REPLACE and child:
-            self.replace(role, sender)
+        if operation in (SPLIT, REPLACE) and child:
+            self._promote(role, sender, self._begin(role), operation)
         elif operation == MAKECHILD and role.forwarder is not None:
             self.makechild(role, sender)
 
@@ -257,7 +246,7 @@ class Initiator:
                 heard()
                 return
             gates[topic] = entries[0].contact
-            self._exchange.ask(
+            self._ask(
                 gates[topic],
                 lambda number: RoleRequest(number, topic, LOOK),
                 partial(looked, topic),
@@ -294,10 +283,8 @@ class Initiator:
             elif choice == "forward":
                 known = [gates[role.topic]] if role.topic in gates else []
                 self.become_forwarder(role, known, partial(self.end, role, serial))
-            elif choice == "split":
-                self._promote(role, gates[role.topic], serial, SPLIT)
-            elif choice == "replace":
-                self._promote(role, gates[role.topic], serial, REPLACE)
+            elif choice in _PROMOTIONS:
+                self._promote(role, gates[role.topic], serial, _PROMOTIONS[choice])
             else:
                 self._join_at(role, serial, gates[role.topic])
 
@@ -336,7 +323,7 @@ class Initiator:
             self.become_child(role, at, reply.forwarders)
             self.end(role, serial)
 
-        self._exchange.ask(at, lambda number: self._request(number, role, JOIN), answered)
+        self._ask(at, lambda number: self._request(number, role, JOIN), answered)
 
     def become_child(self, role: Role, parent: Contact, forwarders: Sequence[Contact]) -> None:
         named = (parent.peer, self._roles.me.peer)
@@ -344,27 +331,25 @@ class Initiator:
         most = self._config.alternatives_max
         left = role.become_child(parent, others, most, self._ctx.now)
         if left is not None:
-            self._exchange.send(left, Forget(role.topic))
+            self._send(left, Forget(role.topic))
 
     # --- split, replace, makechild ----------------------------------------------------------------
-
-    def split(self, role: Role, at: Contact) -> None:
-        """split(p, q, t): become a forwarder beside the closest one."""
-        self._promote(role, at, self._begin(role), SPLIT)
 
     def replace(self, role: Role, at: Contact) -> None:
         """replace(p, q, t): become a forwarder instead of q."""
         self._promote(role, at, self._begin(role), REPLACE)
 
     def _promote(self, role: Role, at: Contact, serial: int, operation: int) -> None:
+        """split(p, q, t) or replace(p, q, t): become a forwarder beside q, or instead of it."""
+
         def accepted(reply: RoleReply, request: int) -> None:
             def settled() -> None:
-                self._exchange.send(at, RoleDone(role.topic, request, True))
+                self._send(at, RoleDone(role.topic, request, True))
                 self.end(role, serial)
 
             self.become_forwarder(role, [at, *reply.forwarders], settled)
 
-        self._ask(role, serial, at, operation, accepted)
+        self._propose(role, serial, at, operation, accepted)
 
     def makechild(self, role: Role, at: Contact) -> None:
         """makechild(p, q, t): stop forwarding, and become a child of q."""
@@ -374,9 +359,9 @@ class Initiator:
             self.become_child(role, at, reply.forwarders)
             self.step_down(role, [at], partial(self.end, role, serial))
 
-        self._ask(role, serial, at, MAKECHILD, accepted)
+        self._propose(role, serial, at, MAKECHILD, accepted)
 
-    def _ask(
+    def _propose(
         self, role: Role, serial: int, at: Contact, operation: int, accepted: Accepted
     ) -> None:
         numbers: list[int] = []
@@ -392,10 +377,10 @@ class Initiator:
                     return
                 self._ctx.counters["topic_dht_aborted"] += 1
             # The operation is given up; if the other side accepted it, it shall not wait for it.
-            self._exchange.send(at, RoleDone(role.topic, numbers[0], False))
+            self._send(at, RoleDone(role.topic, numbers[0], False))
             self.end(role, serial)
 
-        self._exchange.ask(at, make, answered)
+        self._ask(at, make, answered)
 
     def _request(self, number: int, role: Role, operation: int) -> RoleRequest:
         load = self._roles.load()
@@ -420,7 +405,7 @@ class Initiator:
                 return
             heir = forwarder.pick_child(rules.heir)
             role.pass_on()
-            self._exchange.send(heir.contact, Invite(role.topic, REPLACE))
+            self._send(heir.contact, Invite(role.topic, REPLACE))
             self._later(role)
 
         self._lookup.find(role.topic, self._roles.own(role.topic), found)
@@ -447,10 +432,10 @@ class Initiator:
             near = rules.affected(own, [entry.key for entry in entries], TOPICS.bits)
             told = [entry.contact for entry in entries if entry.key in near]
             if old is not None and all(old.parent.peer != one.peer for one in told):
-                self._exchange.send(old.parent, Forget(role.topic))
+                self._send(old.parent, Forget(role.topic))
             answered = after_all(len(told), then)
             for one in told:
-                self._exchange.ask(one, lambda number: Appeared(number, role.topic), answered)
+                self._ask(one, lambda number: Appeared(number, role.topic), answered)
 
         if gates:
             self._lookup.find(role.topic, own, found, self._ctx.config.dht.k, gates)
@@ -469,7 +454,7 @@ class Initiator:
             near.setdefault(entry.contact.peer, entry.contact)
         gates = list(near.values())
         for one in gates[:TOLD_MAX]:
-            self._exchange.send(one, Vanished(role.topic))
+            self._send(one, Vanished(role.topic))
         children = list(forwarder.children.values())
         answered = after_all(len(children), then)
         for child in children:
@@ -480,7 +465,7 @@ class Initiator:
     ) -> None:
         """Tell a child to join its closest forwarder, which may be one of the gates."""
         near = _closest_first(role.topic, child.peer, gates)[:FEW]
-        self._exchange.ask(child, lambda number: Rejoin(number, role.topic, near), answered)
+        self._ask(child, lambda number: Rejoin(number, role.topic, near), answered)
 
 
 def _closest_first(topic: Topic, peer: PeerId, forwarders: Sequence[Contact]) -> list[Contact]:
@@ -492,25 +477,15 @@ def _closest_first(topic: Topic, peer: PeerId, forwarders: Sequence[Contact]) ->
 # --- the other side -------------------------------------------------------------------------------
 
 
-class Responder:
+class Responder(Layer):
     """One peer's answers to others' operations. Afterwards its own initiator does the rest that
     a changed role needs."""
 
     def __init__(
-        self,
-        ctx: Context,
-        dht: Kademlia,
-        roles: Roles,
-        exchange: Exchange,
-        initiator: Initiator,
-        config: Config,
+        self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup, initiator: Initiator
     ) -> None:
-        self._ctx = ctx
-        self._dht = dht
-        self._roles = roles
-        self._exchange = exchange
+        super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
-        self._config = config
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -548,7 +523,7 @@ class Responder:
         role = self._roles.by_topic.get(message.topic)
         forwarder = role.forwarder if role is not None else None
         verdict = ACCEPTED if forwarder is not None else ABSENT
-        self._exchange.send(sender, RoleReply(message.request, verdict))
+        self._send(sender, RoleReply(message.request, verdict))
         if role is not None and forwarder is not None:
             key = location(role.topic, sender.peer)
             self._dht.meet(TOPICS, forwarder.place.table, key, role.topic, sender)
@@ -621,7 +596,7 @@ class Responder:
             load.topics,
             member,
         )
-        self._exchange.send(to, reply)
+        self._send(to, reply)
 
     def _make_room(self, role: Role, forwarder: Forwarder, newcomer: Contact) -> None:
         """Send those children to a new forwarder that are closer to it."""

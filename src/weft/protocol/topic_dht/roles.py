@@ -42,6 +42,7 @@ from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import require
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry, Place, Space
 from weft.protocol.seam import Millis
@@ -179,21 +180,17 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name not in _SWITCHES and value < 1:
-                raise ValueError(f"topic_dht.{name} must be at least 1")
+            require(name in _SWITCHES or value >= 1, f"topic_dht.{name} must be at least 1")
         for name, known in (("scheme", SCHEMES), ("gossip_mode", get_args(Mode))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"topic_dht.{name}: one of {', '.join(known)}")
-        if self.roots > ROOTS_MAX:
-            raise ValueError(f"topic_dht.roots must be at most {ROOTS_MAX}")
-        if self.links_per_level > CONTACTS_MAX:
-            raise ValueError(f"topic_dht.links_per_level must be at most {CONTACTS_MAX}")
-        if self.children_max >= CHILDREN_MAX:
-            raise ValueError(f"topic_dht.children_max must be less than {CHILDREN_MAX}")
-        if self.alternatives_max > CONTACTS_MAX:
-            raise ValueError(f"topic_dht.alternatives_max must be at most {CONTACTS_MAX}")
-        if not 0 <= self.view_percent <= 100:
-            raise ValueError("topic_dht.view_percent must be 0 to 100")
+            named = getattr(self, name) in known
+            require(named, f"topic_dht.{name}: one of {', '.join(known)}")
+        require(self.roots <= ROOTS_MAX, f"topic_dht.roots must be at most {ROOTS_MAX}")
+        for name in ("links_per_level", "alternatives_max"):
+            few = getattr(self, name) <= CONTACTS_MAX
+            require(few, f"topic_dht.{name} must be at most {CONTACTS_MAX}")
+        few = self.children_max < CHILDREN_MAX
+        require(few, f"topic_dht.children_max must be less than {CHILDREN_MAX}")
+        require(0 <= self.view_percent <= 100, "topic_dht.view_percent must be 0 to 100")
 
     @property
     def everybody_forwards(self) -> bool:

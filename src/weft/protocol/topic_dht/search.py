@@ -9,7 +9,7 @@ topic are asked, by lookups `within` its prefix (`find`): no parasite messages (
 forwards: at first, when there are new neighbours, and every few periods, less often while its
 tables stay as they are (`Pace`).
 
-*Speaking.* `Exchange` counts and sends the messages about roles. A request waits for its answer
+*Speaking.* The layers about roles count what they say (`Layer`). A request waits for its answer
 among the DHT's own calls, so it is repeated, and ends exactly once.
 """
 
@@ -21,13 +21,12 @@ from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.lookup import Outcome, Question, Search
-from weft.protocol.kademlia.rpc import Calls, FindReply, Neighbour
+from weft.protocol.kademlia.rpc import FindReply, Neighbour
 from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.topic_dht.roles import (
     LOBBY,
     TOPIC_BITS,
     TOPICS,
-    Config,
     Pace,
     Role,
     RoleReply,
@@ -54,11 +53,11 @@ Answered = Callable[[RoleReply | None], None]
 class Lookup:
     """Lookups of one peer for forwarders."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, config: Config) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles) -> None:
         self._ctx = ctx
         self._dht = dht
         self._roles = roles
-        self._config = config
+        self._config = ctx.config.topic_dht
         self._lobby = dht.settle(TOPICS, LOBBY, refreshed=False)
         self._lobby_pace = Pace()
 
@@ -178,22 +177,25 @@ def _ranges(place: Place) -> range:
 # --- speaking -------------------------------------------------------------------------------------
 
 
-class Exchange:
-    """What one peer says about roles, and the answers that it waits for."""
+class Layer:
+    """What the layers above share: roles, how forwarders are found, and how they are spoken to."""
 
-    def __init__(self, ctx: Context, calls: Calls) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
         self._ctx = ctx
-        self._calls = calls
+        self._dht = dht
+        self._roles = roles
+        self._lookup = lookup
+        self._config = ctx.config.topic_dht
 
-    def send(self, to: Contact, message: Message) -> None:
+    def _send(self, to: Contact, message: Message) -> None:
         self._ctx.counters["topic_dht_messages"] += 1
         self._ctx.send(to, message)
 
-    def ask(self, to: Contact, make: Callable[[int], Message], then: Answered) -> None:
+    def _ask(self, to: Contact, make: Callable[[int], Message], then: Answered) -> None:
         """Send the message that `make` makes for a request's number; it is repeated while it is
         not answered, so the receiver may get it twice."""
         self._ctx.counters["topic_dht_messages"] += 1
-        self._calls.ask(to, make, RoleReply, then)
+        self._dht.calls.ask(to, make, RoleReply, then)
 
 
 def after_all(count: int, then: Callable[[], None]) -> Callable[..., None]:

@@ -38,7 +38,6 @@ from weft.protocol.topic_dht.operations import RETRY, Ended, Initiator, Responde
 from weft.protocol.topic_dht.roles import (
     ABSENT,
     Appeared,
-    Config,
     Forget,
     Invite,
     Rejoin,
@@ -49,7 +48,7 @@ from weft.protocol.topic_dht.roles import (
     Roles,
     Vanished,
 )
-from weft.protocol.topic_dht.search import Exchange, Lookup
+from weft.protocol.topic_dht.search import Lookup
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent, Samples, Stabilisation
 from weft.protocol.wire import Event, Payload
 from weft.rules.draw import below, stream_of
@@ -87,19 +86,15 @@ _FIND_TIMES = 2
 class TopicDht:
     """The topic-aware DHT of one peer by itself. `ended` is told when an operation has ended."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, config: Config, ended: Ended) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, ended: Ended) -> None:
         self._ctx = ctx
-        self._dht = dht
-        self.config = config
-        self.roles = Roles(ctx.me, dht, config)
-        exchange = Exchange(ctx, dht.calls)
-        self.lookup = Lookup(ctx, dht, self.roles, config)
-        self.initiator = Initiator(ctx, self.roles, self.lookup, exchange, config, ended)
-        self._responder = Responder(ctx, dht, self.roles, exchange, self.initiator, config)
-        self._stabilisation = Stabilisation(
-            ctx, self.roles, self.lookup, exchange, self.initiator, config
-        )
-        self.samples = Samples(ctx, self.roles, self.lookup, exchange, config)
+        self.roles = roles = Roles(ctx.me, dht, ctx.config.topic_dht)
+        self.lookup = lookup = Lookup(ctx, dht, roles)
+        self.initiator = Initiator(ctx, dht, roles, lookup, ended)
+        self._responder = Responder(ctx, dht, roles, lookup, self.initiator)
+        self._stabilisation = Stabilisation(ctx, dht, roles, lookup, self.initiator)
+        self.samples = Samples(ctx, dht, roles, lookup)
+        self._period_ms = ctx.config.topic_dht.period_ms
         self._periods = 0
 
     def handlers(self) -> Handlers:
@@ -125,7 +120,7 @@ class TopicDht:
         }
 
     def start(self) -> None:
-        phase = below(self._ctx.bits(_PHASE), self.config.period_ms) + 1
+        phase = below(self._ctx.bits(_PHASE), self._period_ms) + 1
         self._ctx.set_timer(phase, PERIOD, GENERAL)
         self._ctx.set_timer(below(self._ctx.bits(_PHASE), _ENTER_MS) + 1, LOOK_AROUND, GENERAL)
 
@@ -133,7 +128,7 @@ class TopicDht:
         self._stabilisation.on_peer_lost(peer)
 
     def _on_period(self, timer: Timer) -> None:
-        self._ctx.set_timer(self.config.period_ms, PERIOD, GENERAL)
+        self._ctx.set_timer(self._period_ms, PERIOD, GENERAL)
         self._periods += 1
         for role in list(self.roles.by_topic.values()):
             self._stabilisation.on_period(role)
@@ -163,13 +158,10 @@ class TopicRouting(Routing):
         super().__init__(ctx, delivery)
         self._dht = dht
         self.config = ctx.config.topic_dht
-        self.topics = TopicDht(ctx, dht, self.config, self._on_role)
-        self._role_handlers = self.topics.handlers()
-        self._roles = self.topics.roles
-        topics = self.topics
-        self.events = Events(
-            ctx, delivery, self._roles, topics.lookup, topics.samples, dht.calls, self.config
-        )
+        self.topics = topics = TopicDht(ctx, dht, self._on_role)
+        self._role_handlers = topics.handlers()
+        self._roles = topics.roles
+        self.events = Events(ctx, delivery, dht, self._roles, topics.lookup, topics.samples)
         self._members = self.events.members
 
     def handlers(self) -> Handlers:

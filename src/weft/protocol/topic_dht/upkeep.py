@@ -39,6 +39,7 @@ from collections.abc import Callable
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
+from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.topic_dht.operations import Initiator
 from weft.protocol.topic_dht.roles import (
@@ -47,7 +48,6 @@ from weft.protocol.topic_dht.roles import (
     TOPIC_BITS,
     TOPICS,
     Child,
-    Config,
     Contacts,
     Count,
     Forget,
@@ -57,7 +57,7 @@ from weft.protocol.topic_dht.roles import (
     Roles,
     location,
 )
-from weft.protocol.topic_dht.search import Exchange, Lookup
+from weft.protocol.topic_dht.search import Layer, Lookup
 from weft.protocol.wire import Message
 from weft.rules import roles as rules
 from weft.rules.draw import absorb, below, chance, stream_of
@@ -94,24 +94,14 @@ class IsChild(Message, frozen=True, tag=90):
 _ROUTER = stream_of("topic_dht.router")
 
 
-class Stabilisation:
+class Stabilisation(Layer):
     """Algorithm 1 of one peer, as a child and as a forwarder; it has no state of its own."""
 
     def __init__(
-        self,
-        ctx: Context,
-        roles: Roles,
-        lookup: Lookup,
-        exchange: Exchange,
-        initiator: Initiator,
-        config: Config,
+        self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup, initiator: Initiator
     ) -> None:
-        self._ctx = ctx
-        self._roles = roles
-        self._lookup = lookup
-        self._exchange = exchange
+        super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
-        self._config = config
 
     # --- every period, and when a parent is lost --------------------------------------------------
 
@@ -128,7 +118,7 @@ class Stabilisation:
             self._initiator.settle_down(role)
         elif child.next_round():
             router = self._ctx.pick(_ROUTER, child.known())
-            self._exchange.send(router, RouteParent(role.topic))
+            self._send(router, RouteParent(role.topic))
         else:
             self._seek_parent(role, child)
 
@@ -152,7 +142,7 @@ class Stabilisation:
         def found(entries: list[Entry]) -> None:
             told = IsParent(message.topic, sender)
             if entries and rules.is_closer(target, entries[0].key, own):
-                self._exchange.send(entries[0].contact, told)
+                self._send(entries[0].contact, told)
             else:
                 self._adopt(told)
 
@@ -166,12 +156,12 @@ class Stabilisation:
         child = role.child if role is not None else None
         if role is None or child is None or not role.wanted:
             if role is None or not role.operation:
-                self._exchange.send(sender, Forget(message.topic))
+                self._send(sender, Forget(message.topic))
             return
         child.answered()
         fresh = self._ctx.now - child.confirmed_ms < self._config.period_ms
         if fresh and self._roles.is_closer(message.topic, child.parent.peer, sender.peer):
-            self._exchange.send(sender, Forget(message.topic))
+            self._send(sender, Forget(message.topic))
         else:
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
@@ -181,7 +171,7 @@ class Stabilisation:
     def _seek_parent(self, role: Role, child: Child) -> None:
         def found(entries: list[Entry]) -> None:
             if entries:
-                self._exchange.send(entries[0].contact, IsParent(role.topic, self._roles.me))
+                self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
             elif role.child is child and self._is_lost(child):
                 role.orphan()
                 self._initiator.settle_down(role)
@@ -203,7 +193,7 @@ class Stabilisation:
         gates = forwarder.gates(self._config.alternatives_max)
         load = self._roles.load(message.topic)
         told = IsChild(message.topic, gates, load.topics, load.children, load.work)
-        self._exchange.send(child, told)
+        self._send(child, told)
         self._initiator.settle_down(role)
 
     def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
@@ -230,17 +220,11 @@ _ANEW_EVERY = 64
 Drawn = Callable[[Contact | None], None]
 
 
-class Samples:
+class Samples(Layer):
     """Random members of one peer's topics."""
 
-    def __init__(
-        self, ctx: Context, roles: Roles, lookup: Lookup, exchange: Exchange, config: Config
-    ) -> None:
-        self._ctx = ctx
-        self._roles = roles
-        self._lookup = lookup
-        self._exchange = exchange
-        self._config = config
+    def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
+        super().__init__(ctx, dht, roles, lookup)
         self._rounds = 0
 
     # --- what other layers and the clock ask for --------------------------------------------------
@@ -345,7 +329,7 @@ class Samples:
         elif chosen.peer == self._roles.me.peer:
             seated(self._roles.seat(role.topic, seat))
         else:
-            self._exchange.ask(
+            self._ask(
                 chosen,
                 lambda number: RoleRequest(number, role.topic, SEAT, seat=seat),
                 answered,
