@@ -30,3 +30,11 @@ def test_a_default_counts_as_an_entry() -> None:
     assert bounded.setdefault("a", 2) == 1
     assert bounded.setdefault("b", 3) == 3
     assert list(bounded) == ["b"]
+
+
+def test_what_gives_way_is_handed_back() -> None:
+    bounded: BoundedDict[str, int] = BoundedDict(1)
+    assert bounded.put("a", 1) is None
+    assert bounded.put("a", 2) is None
+    assert bounded.put("b", 3) == 2
+    assert list(bounded.items()) == [("b", 3)]

@@ -6,7 +6,8 @@ from protocol_kit import T, answers, contact, event
 from weft.ids import Topic
 from weft.protocol.config import Config
 from weft.protocol.context import Context
-from weft.protocol.seam import Effect
+from weft.protocol.recent import Recent
+from weft.protocol.seam import Effect, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 
 OTHER = Topic("/other")
@@ -32,6 +33,27 @@ def test_further_subscriptions_wait_for_the_same_answer() -> None:
     assert said(ctx) == [(1, "joined"), (2, "joined")]
     assert topics.subscribe(3, T) is None
     assert said(ctx) == [(3, "already")]
+
+
+def test_a_routing_may_let_further_subscriptions_wait_without_one_before_them() -> None:
+    class Seeking(Subscriptions[TopicPart]):
+        def is_entering(self, part: TopicPart) -> bool:
+            return True
+
+    ctx = Context(contact(1), 7, Config())
+    chosen: list[Scheme | None] = []
+
+    def make(topic: Topic, recent: Recent, scheme: Scheme | None) -> TopicPart:
+        chosen.append(scheme)
+        return TopicPart(topic, recent)
+
+    topics = Seeking(ctx, make)
+    part = topics.subscribe(1, T, "gossip")
+    assert part is not None and chosen == ["gossip"]
+    topics.answer(part, "joined")
+    assert topics.subscribe(2, T) is None
+    topics.answer(part, "instantiated")
+    assert said(ctx) == [(1, "joined"), (2, "instantiated")]
 
 
 def test_who_leaves_answers_what_waits() -> None:

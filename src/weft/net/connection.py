@@ -84,30 +84,6 @@ class Owner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One connection, from either side. `contact` is known once the other side has greeted."""
 
-    __slots__ = (
-        "_buffer",
-        "_channel",
-        "_credentials",
-        "_deadline",
-        "_frame_bytes_max",
-        "_hello",
-        "_owner",
-        "_pauses",
-        "_reader",
-        "_settings",
-        "_transport",
-        "bytes_received",
-        "bytes_sent",
-        "contact",
-        "dialled",
-        "expected",
-        "frame_since",
-        "last_ms",
-        "remote_ip",
-        "state",
-        "writable",
-    )
-
     def __init__(
         self,
         owner: Owner,

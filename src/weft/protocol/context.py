@@ -92,24 +92,6 @@ class Arrived(Signal, frozen=True, gc=False):
 class Context:
     """One per peer, shared by all its layers."""
 
-    __slots__ = (
-        "_bases",
-        "_quiet",
-        "_ticks",
-        "config",
-        "counters",
-        "incarnation",
-        "me",
-        "now",
-        "number",
-        "out",
-        "seed",
-        "serial",
-        "signals",
-        "tracing",
-        "wall_offset_ms",
-    )
-
     def __init__(self, me: Contact, seed: int, config: Config) -> None:
         self.me = me
         self.number = peer_number(me.peer)
