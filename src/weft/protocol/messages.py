@@ -32,18 +32,7 @@ from weft.protocol.multi_topic import Again
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.pulsar import PulsarMessage
 from weft.protocol.recent import IHave, Offer, Repair, Want
-from weft.protocol.tera.access_points import (
-    Advertisement,
-    Hint,
-    LookupHit,
-    LookupMiss,
-    LookupWalk,
-    TableCopy,
-)
-from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
-from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.stan import StanMessage
-from weft.protocol.tera.tree import Graft, Prune
+from weft.protocol.tera.tera import TeraMessage
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.topic_dht import TopicDhtMessage
 from weft.protocol.wire import Event, Message, Payload
@@ -56,34 +45,20 @@ AnyMessage: TypeAlias = Union[
     JoinWalk,
     JoinGift,
     LeaveNotice,
-    SampleWalk,
-    SampleReply,
-    Advertisement,
-    LookupWalk,
-    LookupHit,
-    LookupMiss,
     RouteEvent,
     RouteResult,
-    LinkRequest,
-    LinkReply,
-    Unlink,
-    LinkRelease,
     Ping,
     Pong,
     LinkList,
     Payload,
     IHave,
-    Graft,
-    Prune,
     Offer,
     Want,
     Repair,
-    Hint,
-    TableCopy,
     Again,
     FloodMember,
     DhtMessage,
-    StanMessage,
+    TeraMessage,
     Heads,
     BlocksRequest,
     BlocksReply,

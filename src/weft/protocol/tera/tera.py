@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Union
 
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp
@@ -52,10 +52,18 @@ from weft.protocol.tera.access_points import (
 from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink
+from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
 from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
 from weft.protocol.wire import LIST_MAX, Event, OfTopic, Payload, Span
+
+AccessPointMessage: TypeAlias = Union[
+    Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss
+]
+LinkMessage: TypeAlias = Union[LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune]
+TeraMessage: TypeAlias = Union[
+    AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
+]
 
 _FEW_TOPICS = 64
 """guess: up to so many topics are looked through when a peer is lost."""
