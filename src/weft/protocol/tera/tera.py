@@ -122,7 +122,7 @@ class Tera(Routing):
         self._cycle = 0
 
     def handlers(self) -> Handlers:
-        table, lookup, refusals = self.table, self._lookup, self._refusals
+        table, lookup, refusals = self.table, self._lookup, self._refusals.handlers()
         to_members: dict[type, TopicHandler] = {
             **_TO_MEMBERS,
             Payload: self._on_payload,
@@ -131,16 +131,8 @@ class Tera(Routing):
             ShuffleReply: TopicState.on_shuffle_reply,
             JoinRequest: TopicState.on_join_request,
         }
-        otherwise: Handlers = {
-            ShuffleRequest: refusals.on_shuffle_request,
-            ShuffleReply: lambda sender, message: None,
-            JoinRequest: refusals.on_join_request,
-        }
         return {
-            **{
-                kind: self._to_members(on, otherwise.get(kind, refusals.refuse))
-                for kind, on in to_members.items()
-            },
+            **{kind: self._to_members(on, refusals[kind]) for kind, on in to_members.items()},
             RouteEvent: self._on_route_event,
             JoinReply: self._joins.on_join_reply,
             LeaveNotice: self._on_leave_notice,
@@ -472,8 +464,8 @@ class Refusals:
         return {
             **dict.fromkeys(ignored, lambda sender, message: None),
             **dict.fromkeys((Payload, Again, *_TO_MEMBERS), self.refuse),
-            ShuffleRequest: self.on_shuffle_request,
-            JoinRequest: self.on_join_request,
+            ShuffleRequest: self._on_shuffle_request,
+            JoinRequest: self._on_join_request,
             LookupWalk: self._on_lookup_walk,
             RouteEvent: self._on_route_event,
             LinkList: self._on_link_list,
@@ -488,11 +480,11 @@ class Refusals:
         if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
             ctx.send(sender, LeaveNotice(message.topic))
 
-    def on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+    def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self._ctx.counters["not_subscribed"] += 1
         self._ctx.send(sender, ShuffleReply(message.topic, message.tick, [], NO_NEWS, False))
 
-    def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
+    def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
         self._ctx.counters["not_subscribed"] += 1
         self._ctx.send(sender, JoinReply(message.topic, False))
 
