@@ -42,7 +42,7 @@ from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
-from weft.protocol.seam import Scheme
+from weft.protocol.seam import Collect, Scheme
 from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
@@ -256,7 +256,7 @@ class Peer:
 
     def collect_links(self) -> None:
         """Look for links that topics can share now, instead of when the time comes (StaN)."""
-        self._runtime.collect()
+        self._runtime.feed(Collect())
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""

@@ -65,15 +65,13 @@ class Dht:
 
     async def find_peer(self, peer: str | PeerId) -> Contact | None:
         """Where a peer listens, or None."""
-        return await self._find_peer(_peer(peer), local=False)
+        wanted = _peer(peer)
+        return (await self._ask(lambda token: seam.DhtFindPeer(token, wanted))).contact
 
     async def find_peer_local(self, peer: str | PeerId) -> Contact | None:
         """The same, only if it is among those this peer knows; no peer is asked."""
-        return await self._find_peer(_peer(peer), local=True)
-
-    async def _find_peer(self, peer: PeerId, local: bool) -> Contact | None:
-        answer = await self._ask(lambda token: seam.DhtFindPeer(token, peer, local))
-        return answer.contact
+        wanted = _peer(peer)
+        return (await self._ask(lambda token: seam.DhtFindPeer(token, wanted, True))).contact
 
     async def closest_peers(self, key: bytes) -> list[Contact]:
         """The k peers closest to a key, closest first; this one too where it belongs."""

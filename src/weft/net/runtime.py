@@ -158,9 +158,6 @@ class Runtime:
         if self._tracer is not None:
             self._tracer.about_peer(REMOVE_PEER, peer)
 
-    def fired(self, timer: seam.Timer) -> None:
-        self.feed(seam.TimerFired(timer))
-
     def tick(self) -> None:
         """Once a second."""
         self._timers.after(_TICK_MS, self._gate.tick, None)
@@ -337,10 +334,6 @@ class Runtime:
     def _climbed(self, token: int, answer: asyncio.Future[seam.Answer]) -> None:
         self._climbing.pop(token, None)
 
-    def collect(self) -> None:
-        """Look for better links now, in all topics."""
-        self.feed(seam.Collect())
-
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
         self._check_open()
@@ -502,7 +495,7 @@ class _Gate:
 
     def fire(self, timer: seam.Timer) -> None:
         if self._runtime is not None:
-            self._runtime.fired(timer)
+            self._runtime.feed(seam.TimerFired(timer))
 
     def tick(self, _: None) -> None:
         if self._runtime is not None:
