@@ -61,7 +61,7 @@ class _Joining:
 
     attempts: int = 0
     contact: Contact | None = None  # the one being waited for
-    asked: dict[PeerId, None] = field(default_factory=dict)  # it and those before it
+    asked: dict[PeerId, None] = field(default_factory=dict)  # it, and others that may answer late
     serial: int = 0
 
 
@@ -126,6 +126,7 @@ class Joins(Subscriptions[TopicState]):
             self._look_up(state.topic)
 
     def leave(self, token: int, topic: Topic) -> None:
+        """Say goodbye to the members; then the user is answered, after those that wait."""
         state = self.get(topic)
         if state is not None:
             state.leave()
