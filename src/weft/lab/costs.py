@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings
 from weft.lab.figures import Table, colour, look, marker, table
-from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.lab.measures import typed
+from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
@@ -26,29 +27,16 @@ KINDS = {
     "tera_route": "events to access points",
     "tera_dissemination": "events in topics",
 }
-COLUMNS = columns(
-    peers=WHOLE,
-    topics=WHOLE,
-    subscriptions=WHOLE,
-    table_size=WHOLE,
-    tables=TEXT,
-    rate=NUMBER,
-    rate_shown=NUMBER,
-    simulated=TEXT,
-    tera=NUMBER,
-    flooding=NUMBER,
-    **dict.fromkeys(KINDS, NUMBER),
-    tera_formula=NUMBER,
-    flooding_formula=NUMBER,
-    size_estimation=NUMBER,
-    flood_per_event=NUMBER,
-    flood_reached=NUMBER,
-    visits=WHOLE,
-    events=WHOLE,
-    events_lost=WHOLE,
-    lookups=WHOLE,
-    missed=WHOLE,
-    notified=WHOLE,
+COLUMNS = joined(
+    typed(WHOLE, "peers", "topics", "subscriptions", "table_size"),
+    typed(TEXT, "tables"),
+    typed(NUMBER, "rate", "rate_shown"),
+    typed(TEXT, "simulated"),
+    typed(NUMBER, "tera", "flooding"),
+    typed(NUMBER, *KINDS),
+    typed(NUMBER, "tera_formula", "flooding_formula", "size_estimation", "flood_per_event"),
+    typed(NUMBER, "flood_reached"),
+    typed(WHOLE, "visits", "events", "events_lost", "lookups", "missed", "notified"),
 )
 EXACT = "flooding, counted against N·view, largest relative gap"
 MISSED = "notifications missed by events that found their topic"
@@ -139,8 +127,7 @@ def by_kind(panel: Axes, points: Table, x: str, *, legend: bool = True) -> None:
 
 
 def log_log(panel: Axes) -> None:
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log")
 
 
 def formula_in_legend(panel: Axes) -> None:

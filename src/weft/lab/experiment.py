@@ -2,8 +2,10 @@
 
 An entry ties a claim to the function that simulates it, the points it is simulated at in each
 size, the shape of the rows that come back, the numbers that are measured from them, and the
-picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. There are two
-kinds.
+picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. Its parts have
+the same names and the same order in every file, so that an entry needs to say only its words and
+what differs (`Experiment.of`): `points`, the simulation `run`, `seconds`, COLUMNS, `measure`,
+`figure`. There are two kinds.
 
 An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and
 a seed, and returns columns: arrays of one length, or single values that hold for every row. It is
@@ -18,9 +20,10 @@ small sets of memberships, each of which fits a task.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +71,13 @@ def _any_number(params: Params) -> int:
     return 1_000_000
 
 
+PARTS = {
+    **{name: name for name in ("points", "measure", "figure", "seconds", "gigabytes")},
+    **{"most_seeds": "most_seeds", "micros": "micros", "seeds": "SEEDS", "columns": "COLUMNS"},
+}
+"""What an entry takes from its file, and the name that it has there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What both kinds of entry have."""
@@ -87,6 +97,16 @@ class Experiment:
     most_seeds: Callable[[Params], int] = field(default=_any_number)  # where a point is dear
     version: int = 1  # raise it when the same parameters no longer mean the same simulation
     simulation: str  # "module:function"
+
+    @classmethod
+    def of(cls, module: str, **own: Any) -> Self:
+        """The entry of a file by the usual names of its parts (`PARTS`; its simulation is `run`, a
+        job's is `job`), and its own words. The id, unless given, is the file's name."""
+        found = vars(sys.modules[module])
+        parts = {part: found[name] for part, name in PARTS.items() if name in found}
+        simulation = f"{module}:{'job' if 'job' in found else 'run'}"
+        name = module.rpartition(".")[2].replace("_", "-")
+        return cls(**{"id": name, "simulation": simulation, **parts, **own})
 
 
 @dataclass(frozen=True, kw_only=True)

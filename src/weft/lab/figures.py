@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    import matplotlib.axes
+    import matplotlib.figure
     from pyspark.sql import DataFrame
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -24,6 +24,9 @@ GREY = "#9a9a9a"
 BLACK = "#1a1a1a"
 PANEL_INCHES = (5.0, 3.6)
 
+Figure: TypeAlias = "matplotlib.figure.Figure"
+Axes: TypeAlias = "matplotlib.axes.Axes"
+"""Named here, so that a worker that imports an experiment needs no matplotlib."""
 Table: TypeAlias = Any
 """A table of pandas', which comes without types."""
 
@@ -67,10 +70,10 @@ def styled() -> Iterator[None]:
 
 def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels, left to right, then down."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib import figure as drawn  # noqa: PLC0415
 
     width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = drawn.Figure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from weft.lab.figures import colour, marker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 
 NAMES = {
     ("full-gossip", "push"): "FullGossip",

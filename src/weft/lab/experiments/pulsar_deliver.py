@@ -8,15 +8,17 @@ the last one. In the end every live peer must hold what any live peer holds, in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import GREY, panels, table
+from weft.lab.figures import GREY, Axes, Figure, panels, table
+from weft.lab.measures import reasons, typed
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
 from weft.pipeline.schemas import (
     AT_LEAST,
@@ -26,19 +28,11 @@ from weft.pipeline.schemas import (
     TEXT,
     TRUTH,
     WHOLE,
-    columns,
+    joined,
 )
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History
 from weft.sim.network import Conditions, Latency
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2)}
 CRASHES = (0.0, 0.3)
@@ -68,8 +62,6 @@ def points(size: Size) -> list[Params]:
 def seconds(params: Params) -> float:
     return float(params["peers"] * params["events"]) / (1_500 if params["history"] else 4_000)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 CONTACTS = 1
 """The least: a newcomer knows one peer, which may not be in itself yet."""
@@ -164,31 +156,23 @@ def _cost(net: Net, alive: list[int], last_ms: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    routing=TEXT,
-    history=TRUTH,
-    peers=SMALL,
-    subscribers=SMALL,
-    loss=NUMBER,
-    crash=NUMBER,
-    latency_ms=SMALL,
-    published=WHOLE,
-    live=WHOLE,
-    kept=WHOLE,
-    different=WHOLE,
-    lacking=WHOLE,
-    misplaced=WHOLE,
-    coverage=NUMBER,
-    settled_s=NUMBER,
-    messages=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "routing"),
+    typed(TRUTH, "history"),
+    typed(SMALL, "peers", "subscribers"),
+    typed(NUMBER, "loss", "crash"),
+    typed(SMALL, "latency_ms"),
+    typed(WHOLE, "published", "live", "kept", "different", "lacking", "misplaced"),
+    typed(NUMBER, "coverage", "settled_s"),
+    typed(WHOLE, "messages"),
 )
-DIFFERENT = "live subscribers whose stream is not that of all"
-LACKING = "events that a live subscriber lacks and a live peer has"
-MISPLACED = "events handed to an application twice or before a parent"
-VANISHED = "events that nobody has, without a crash"
-COVERED = "share of events and subscribers covered, 500 ± 300 ms"
+TITLES = {
+    "different": "live subscribers whose stream is not that of all",
+    "lacking": "events that a live subscriber lacks and a live peer has",
+    "misplaced": "events handed to an application twice or before a parent",
+    "vanished": "events that nobody has, without a crash",
+    "covered": "share of events and subscribers covered, 500 ± 300 ms",
+}
 
 
 def agreement(rows: DataFrame) -> DataFrame:
@@ -209,15 +193,8 @@ def agreement(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "different": DIFFERENT,
-        "lacking": LACKING,
-        "misplaced": MISPLACED,
-        "vanished": VANISHED,
-        "covered": COVERED,
-    }
     none: Bound = (AT_MOST, 0.0)
-    asked: dict[str, Bound] = dict.fromkeys(titles, none) | {"covered": (AT_LEAST, 1.0)}
+    asked: dict[str, Bound] = dict.fromkeys(TITLES, none) | {"covered": (AT_LEAST, 1.0)}
     told = {
         "coverage": "covered",
         "settled_s": "seconds after the last event until all is there",
@@ -240,12 +217,10 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         }
     )
     return together(
-        rows.transform(agreement).transform(numbers(titles, asked)),
+        rows.transform(agreement).transform(numbers(TITLES, asked)),
         wide.transform(numbers(told, by=groups, prefix=who)),
     )
 
-
-# --- figure -----------------------------------------------------------------------------------
 
 JAVASCRIPT = 0.52
 """paper: what the JavaScript implementation covered among a hundred peers with SLOW links."""
@@ -270,8 +245,7 @@ def figure(rows: DataFrame) -> Figure:
             if len(alone):
                 covered.plot(100 * alone["loss"], 100 * alone["coverage"], **style)
             settled.plot(100 * kept["loss"], kept["settled"], **style)
-    covered.set_title("routing alone, without history")
-    covered.set_ylabel("covered, %")
+    covered.set(title="routing alone, without history", ylabel="covered, %")
     settled.set_title("with history: all streams alike (dotted: 30 % crashed)")
     settled.set_ylabel("seconds after the last event")
     settled.set_yscale("symlog", linthresh=1)
@@ -300,37 +274,28 @@ def _draw_slow(panel: Axes, means: Any) -> None:
     panel.set_xticks(
         list(places), [pulsar.NAMES[routing].replace(" ", "\n") for routing in pulsar.ROUTINGS]
     )
-    panel.set_ylabel("covered, %")
-    panel.set_ylim(0, 118)
-    panel.set_title("every message takes 500 ± 300 ms")
+    panel.set(ylabel="covered, %", ylim=(0, 118), title="every message takes 500 ± 300 ms")
     panel.legend(loc="upper left", ncols=2)
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="pulsar-deliver",
+    Entry.of(
+        __name__,
         title="Every subscriber ends with the same stream",
         claim="With history, over every routing, at 0 to 20 % loss and with 30 % of the peers "
         "crashed in the midst of it, every live subscriber ends with the same stream, and it holds "
         "every event that any live peer has; applications get each event once and after its "
         "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
         "JavaScript implementation covered 52 %. What routing alone would cover is told.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            DIFFERENT: "A stream is a set of events with one order.",
-            LACKING: "Members tell each other where their streams end, so whatever anybody alive "
+        tolerances=reasons(
+            TITLES,
+            different="A stream is a set of events with one order.",
+            lacking="Members tell each other where their streams end, so whatever anybody alive "
             "has is found.",
-            MISPLACED: "An event waits until its parents were handed over.",
-            VANISHED: "A publish is answered when the event is stored, and its publisher stays.",
-            COVERED: "Latency delays and reorders; it loses nothing.",
-        },
-        figure=figure,
-        seconds=seconds,
+            misplaced="An event waits until its parents were handed over.",
+            vanished="A publish is answered when the event is stored, and its publisher stays.",
+            covered="Latency delays and reorders; it loses nothing.",
+        ),
     )
 ]

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, table
+from weft.lab.figures import Figure, look, panels, table
+from weft.lab.measures import reasons, typed
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.net import codec
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
@@ -32,13 +33,6 @@ from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.wire import Message, Payload
 from weft.sim.node import Node
 from weft.sim.world import Observer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SHARES = {"quick": (0.1, 1.0), "full": (0.05, 0.1, 0.25, 1.0)}
 SIZES = {"quick": (25,), "full": (25, 50, 100)}
@@ -58,8 +52,6 @@ def seconds(params: Params) -> float:
     peers, share = float(params["peers"]), float(params["share"])
     return peers / 40 + (peers * peers * share / 1_000 if params["routing"] == "flood" else 0)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 SETTLE_CYCLES = 20
 """guess: tables of the DHT are young and looked after often before."""
@@ -132,32 +124,23 @@ def _sum(counts: Mapping[type, int], kinds: tuple[type, ...]) -> int:
     return sum(counts[kind] for kind in kinds)
 
 
-# --- measures ---------------------------------------------------------------------------------
-
 MINORITY = 0.25
-COLUMNS = columns(
-    routing=TEXT,
-    peers=SMALL,
-    share=NUMBER,
-    events=SMALL,
-    subscribed=SMALL,
-    in_tree=SMALL,
-    outside=SMALL,
-    notifications=WHOLE,
-    owed=WHOLE,
-    payload_messages=WHOLE,
-    payload_bytes=WHOLE,
-    upkeep_messages=WHOLE,
-    upkeep_bytes=WHOLE,
-    dht_messages=WHOLE,
-    dht_bytes=WHOLE,
-    cycles=SMALL,
+COLUMNS = joined(
+    typed(TEXT, "routing"),
+    typed(SMALL, "peers"),
+    typed(NUMBER, "share"),
+    typed(SMALL, "events", "subscribed", "in_tree", "outside"),
+    typed(WHOLE, "notifications", "owed", "payload_messages", "payload_bytes", "upkeep_messages"),
+    typed(WHOLE, "upkeep_bytes", "dht_messages", "dht_bytes"),
+    typed(SMALL, "cycles"),
 )
-MISSED = "notifications that are missing"
-EXACT = "messages of the tree less those of its links, the most"
-PAYLOAD = "messages per notification, tree over flood, the most"
-MINORITY_MESSAGES = "the same with upkeep, at most a quarter subscribed, an event per cycle"
-MINORITY_BYTES = "bytes so, tree over flood"
+TITLES = {
+    "missed": "notifications that are missing",
+    "exact": "messages of the tree less those of its links, the most",
+    "ratio": "messages per notification, tree over flood, the most",
+    "minority_messages": "the same with upkeep, at most a quarter subscribed, an event per cycle",
+    "minority_bytes": "bytes so, tree over flood",
+}
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -221,14 +204,7 @@ def worst(pairs: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "missed": MISSED,
-        "exact": EXACT,
-        "ratio": PAYLOAD,
-        "minority_messages": MINORITY_MESSAGES,
-        "minority_bytes": MINORITY_BYTES,
-    }
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
+    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 1.0))
     asked |= {"missed": (AT_MOST, 0.0), "exact": (AT_MOST, 0.0)}
     told = {
         "tree_each": "messages per notification, tree",
@@ -250,12 +226,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
     who = F.format_string("%d peers, %.0f %% subscribed; ", F.col("peers"), F.col("share") * 100)
     return together(
-        pairs.transform(worst).transform(numbers(titles, asked)),
+        pairs.transform(worst).transform(numbers(TITLES, asked)),
         wide.transform(numbers(told, by=("peers", "share"), prefix=who)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -285,8 +258,7 @@ def figure(rows: DataFrame) -> Figure:
     crossings.set_ylabel("events per cycle (10 s)")
     crossings.set_title("from where on the tree with its upkeep is cheaper")
     for panel in (messages, weights, crossings):
-        panel.set_xlabel("subscribed, %")
-        panel.set_xscale("log")
+        panel.set(xlabel="subscribed, %", xscale="log")
         ticks = sorted(set(100 * means["share"]))
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
@@ -298,31 +270,24 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="pulsar-flood",
+    Entry.of(
+        __name__,
         title="A tree against the naive flood",
         claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
         "its links, one per member, so it sends fewer messages per notification everywhere; and "
         "where at most a quarter of the peers is subscribed, also with everything that keeps the "
         "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
         "holds is told.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            MISSED: "Nothing is lost on the way here.",
-            EXACT: "Members and rendezvous, less one, for each event; and a question and an answer "
+        tolerances=reasons(
+            TITLES,
+            missed="Nothing is lost on the way here.",
+            exact="Members and rendezvous, less one, for each event; and a question and an answer "
             "where the publisher is outside.",
-            PAYLOAD: "Cheaper means: fewer.",
-            MINORITY_MESSAGES: "Cheaper means: fewer.",
-            MINORITY_BYTES: "Cheaper means: fewer.",
-        },
-        figure=figure,
-        seconds=seconds,
+            ratio="Cheaper means: fewer.",
+            minority_messages="Cheaper means: fewer.",
+            minority_bytes="Cheaper means: fewer.",
+        ),
     )
 ]

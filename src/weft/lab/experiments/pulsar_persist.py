@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, look, panels, table
+from weft.lab.figures import Figure, colour, look, panels, table
+from weft.lab.measures import reasons, typed
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History
 from weft.protocol.history.fetch import PROVIDERS_WANTED, block_key_of
@@ -31,13 +33,6 @@ from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
 from weft.sim.node import Node
 from weft.store.interface import Store
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 CHANCES = {"quick": (0.0, 0.1, 0.5), "full": (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)}
 CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
@@ -53,8 +48,6 @@ def seconds(params: Params) -> float:
     events = float(params["peers"] * params["events"])
     return events * (1 + 4 * float(params["p"])) / 3_000
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 EVERY_MS = 100
 PROVIDED_CYCLES = 2
@@ -138,27 +131,22 @@ def _has(blocks: Mapping[PeerId, Store | None], up: set[PeerId], peer: PeerId, c
     return peer in up and store is not None and store.get(cid) is not None
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    p=NUMBER,
-    crash=NUMBER,
-    peers=SMALL,
-    subscribers=SMALL,
-    event=SMALL,
-    own_copy=TRUTH,
-    copies=SMALL,
-    copies_expected=NUMBER,
-    survived=TRUTH,
-    expected=NUMBER,
-    held=TRUTH,
-    named=TRUTH,
-    found=TRUTH,
+COLUMNS = joined(
+    typed(NUMBER, "p", "crash"),
+    typed(SMALL, "peers", "subscribers", "event"),
+    typed(TRUTH, "own_copy"),
+    typed(SMALL, "copies"),
+    typed(NUMBER, "copies_expected"),
+    typed(TRUTH, "survived"),
+    typed(NUMBER, "expected"),
+    typed(TRUTH, "held", "named", "found"),
 )
-OWN = "events that their publisher provides"
-COPIES = "copies less those expected, over the noise allowed, the most"
-SURVIVAL = "survival less that expected, over the noise allowed, the most"
-FOUND = "found, of the events that a live provider is on record for"
+TITLES = {
+    "own": "events that their publisher provides",
+    "copies": "copies less those expected, over the noise allowed, the most",
+    "survival": "survival less that expected, over the noise allowed, the most",
+    "found": "found, of the events that a live provider is on record for",
+}
 RIGHT = 0.99
 """With this chance all points keep to the noise allowed if draws are fair."""
 
@@ -203,7 +191,6 @@ def _off(name: str, expected: Column) -> Column:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"own": OWN, "copies": COPIES, "survival": SURVIVAL, "found": FOUND}
     asked: dict[str, Bound] = {
         "own": (AT_LEAST, 1.0),
         "copies": (AT_MOST, 1.0),
@@ -220,12 +207,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     who = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
     whole = rows.withColumns({name: F.col(name).cast("double") for name in told})
     return together(
-        rows.transform(agreement(size)).transform(numbers(titles, asked)),
+        rows.transform(agreement(size)).transform(numbers(TITLES, asked)),
         whole.transform(numbers(told, by=("p", "crash"), prefix=who)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -239,8 +223,7 @@ def figure(rows: DataFrame) -> Figure:
     chances = means.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
     copies.plot(chances["p"], chances["copies"], ls="none", marker="o", color=colour(0))
     copies.plot(chances["p"], chances["copies_expected"], ls="--", color=colour(0))
-    copies.set_xlabel("p")
-    copies.set_ylabel("copies of an event at other peers")
+    copies.set(xlabel="p", ylabel="copies of an event at other peers")
     copies.set_title("dots: counted; dashes: p times the others")
     for number, (p, some) in enumerate(means.groupby("p")):
         style: Any = {**look(number), "label": f"p = {p:g}"}
@@ -261,31 +244,24 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="pulsar-persist",
+    Entry.of(
+        __name__,
         title="Events outlive their publishers",
         claim="A publisher provides its events. Where each other peer on the way does so, too, "
         "with probability p, an event has p "
         "copies for each of them, and one of these survives a crash with the chance "
         "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
         "is found.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            OWN: "That is the rule where events travel by trees.",
-            COPIES: "A binomial number; so many standard deviations that all points keep to them "
+        tolerances=reasons(
+            TITLES,
+            own="That is the rule where events travel by trees.",
+            copies="A binomial number; so many standard deviations that all points keep to them "
             "with a chance of 0.99, and one copy more, because numbers are whole.",
-            SURVIVAL: "The same, of independent draws with the chances expected.",
-            FOUND: "A lookup asks all of the closest peers that are left; one in a hundred may "
+            survival="The same, of independent draws with the chances expected.",
+            found="A lookup asks all of the closest peers that are left; one in a hundred may "
             "fail on tables that name mostly the dead.",
-        },
-        figure=figure,
-        seconds=seconds,
+        ),
     )
 ]

@@ -14,25 +14,18 @@ each of the dead first, and is sent down by full members, level by level.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, panels, table
+from weft.lab.figures import BLACK, Figure, colour, panels, table
+from weft.lab.measures import reasons, typed
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
 from weft.sim.record import Delivery
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 CRASHES = ("parent", "rendezvous", "half", "all but one")
 
@@ -52,8 +45,6 @@ def points(size: Size) -> list[Params]:
 def seconds(params: Params) -> float:
     return (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 RENDEZVOUS = 4
 """So that half of them are fewer than all but one."""
@@ -158,26 +149,18 @@ def _followed(net: Net, members: list[int], crash_ms: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    crash=TEXT,
-    silent=TRUTH,
-    history=TRUTH,
-    peers=SMALL,
-    subscribers=SMALL,
-    crashed=SMALL,
-    live=SMALL,
-    affected=SMALL,
-    owed=WHOLE,
-    late=WHOLE,
-    never=WHOLE,
-    repair_ms=NUMBER,
-    repair_ms_allowed=NUMBER,
+COLUMNS = joined(
+    typed(TEXT, "crash"),
+    typed(TRUTH, "silent", "history"),
+    typed(SMALL, "peers", "subscribers", "crashed", "live", "affected"),
+    typed(WHOLE, "owed", "late", "never"),
+    typed(NUMBER, "repair_ms", "repair_ms_allowed"),
 )
-NOTICED = "crash noticed: repair time over the time allowed, the most"
-SILENT = "silent crash: repair time over the time allowed, the most"
-LOST = "events that never came, with history"
+TITLES = {
+    "noticed": "crash noticed: repair time over the time allowed, the most",
+    "silent": "silent crash: repair time over the time allowed, the most",
+    "lost": "events that never came, with history",
+}
 
 
 def healing(rows: DataFrame) -> DataFrame:
@@ -192,8 +175,7 @@ def healing(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"noticed": NOTICED, "silent": SILENT, "lost": LOST}
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
+    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 1.0))
     asked["lost"] = (AT_MOST, 0.0)
     told = {
         "repair_s": "seconds until everybody gets events again",
@@ -215,12 +197,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         }
     )
     return together(
-        rows.transform(healing).transform(numbers(titles, asked)),
+        rows.transform(healing).transform(numbers(TITLES, asked)),
         wide.transform(numbers(told, by=groups, prefix=who)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -258,31 +237,24 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="pulsar-tree",
+    Entry.of(
+        __name__,
         title="Trees heal",
         claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
         "but one, every subscriber gets events again within the time that the settings give: "
         "until the loss is noticed, and until the peers above it, which know each other, have been "
         "asked. With history, what was missed meanwhile comes after all.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            NOTICED: "A second until a failed connection is told, another for each of the dead "
+        tolerances=reasons(
+            TITLES,
+            noticed="A second until a failed connection is told, another for each of the dead "
             "that is asked for a place, eight round trips down the tree, and the time between two "
             "events.",
-            SILENT: "15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
+            silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
             "for each of the dead that is asked for a place, eight round trips down the tree, and "
             "the time between two events.",
-            LOST: "Others have what was missed.",
-        },
-        figure=figure,
-        seconds=seconds,
+            lost="Others have what was missed.",
+        ),
     )
 ]

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import panels
+from weft.lab.figures import Figure, panels
 from weft.lab.profiles import draw_heat
+from weft.lab.sources import Source
 from weft.lab.workload import WHOLE, points, sources_in, workload_of
 from weft.pipeline.profile import correlation_summary, correlations
 from weft.pipeline.schemas import AT_LEAST, CORRELATION, NUMBER, TEXT, columns, joined
 from weft.pipeline.schemas import WHOLE as NUMBERS
 from weft.pipeline.transforms import numbers, together
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from weft.lab.sources import Source
-
 
 SUMMARY = ("topics", "mean", "median", "percentile_99", "largest")
 COLUMNS = joined(
@@ -112,23 +105,19 @@ def figure(rows: DataFrame) -> Figure:
 
 
 ENTRIES = [
-    JobEntry(
-        id="stan-5",
+    JobEntry.of(
+        __name__,
+        points=points,
         title="Interests are correlated",
         claim="Subscriptions are correlated with a non-negligible probability: Pearson's "
         "correlation between the columns of the matrix of subscribers and topics, as a heat map. "
         "We compare with shuffles that keep all degrees, among the 1000 most popular topics: the "
         "mean hardly differs, so the upper end is asked for.",
-        simulation=f"{__name__}:job",
-        points=points,
         seeds={"quick": 2, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{WHOLE}, {ABOVE}": "1 is what interests independent of each other give; what "
             "shuffles differ by from each other is in the interval."
         },
-        figure=figure,
         seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
     )
 ]

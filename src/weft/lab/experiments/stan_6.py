@@ -15,11 +15,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
@@ -27,17 +26,13 @@ from weft.engine.data.workload import Memberships, topic_name
 from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, table
+from weft.lab.figures import Figure, look, panels, table
 from weft.lab.processes import Json, Status, Swarm
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol import config as c
 from weft.protocol.peer import Peer
 from weft.sim.builder import SimNet
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
 
 ROUNDS = 8  # paper
 IDEAL = -1
@@ -49,18 +44,12 @@ MIX_CYCLES = 8  # measured: Cyclon's views are random by then
 SETTLE_S = 300.0  # guess: real peers that have not found each other by then never will
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(size: Size) -> list[Params]:
     same = {"topics": 16, "ttl": 6, "rounds": ROUNDS}
     if size == "full":
         return [{"how": how, "nodes": 100, **same} for how in WAYS]
     few = [("engine", 100), ("machines", 100), ("engine", 40), ("machines", 40), ("network", 40)]
     return [{"how": how, "nodes": nodes, **same} for how, nodes in few]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def settings(ttl: int) -> c.Config:
@@ -212,9 +201,6 @@ def seconds(params: Params) -> float:
     return {"engine": 1.0, "machines": 5.0, "network": 120.0}[params["how"]]
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 COLUMNS = columns(
     how=TEXT, nodes=SMALL, rounds=SMALL, round=SMALL, node=SMALL, lvs=WHOLE, pvs=WHOLE
 )
@@ -312,9 +298,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     largest = F.max("nodes").over(Window.partitionBy("how"))
     shown = rows.where("round >= 0").withColumn("largest", largest).where("nodes = largest")
@@ -330,29 +313,20 @@ def figure(rows: DataFrame) -> Figure:
             label = f"{how} ({some['nodes'].iloc[0]} nodes)"
             panel.plot(some["round"], some["lvs"], ls="--", **look(number))
             panel.plot(some["round"], some["pvs"], label=label, **look(number))
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("round")
-    panel.set_ylabel("links of a peer: logical (dashed), physical")
+    panel.set(ylim=(0, None), xlabel="round", ylabel="links of a peer: logical (dashed), physical")
     panel.legend()
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 ENTRIES = [
-    Entry(
-        id="stan-6",
+    Entry.of(
+        __name__,
         title="Topics come to share links",
         claim="On a synthetic grid of 100 nodes and 16 topics the logical links of a node stay as "
         "many as they were, while its physical links fall from about 25 to about 15 within eight "
         "rounds; a real deployment behaves as the simulation does. Here: the engine's kernel, the "
         "state machines under the simulator, and real peers on loopback with TLS.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 5},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             CONSTANT: "A view is never resized while the rounds run; a peer that is lost for a "
             "moment leaves a gap in a few views at the most.",
@@ -367,7 +341,5 @@ ENTRIES = [
             "deviation of 1.5 % is 1.13 times that; three standard errors of it over the seeds; "
             "and 2 % for topic sizes that peers have to estimate.",
         },
-        figure=figure,
-        seconds=seconds,
     )
 ]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import GREY, Table, colour, table
+from weft.lab.figures import GREY, Axes, Figure, Table, colour, table
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import OVERHEARD, PLAIN, SHARING
@@ -18,12 +16,6 @@ from weft.lab.universes import WHOLE_TRACE
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NODE_SIZES, TEXT, columns, joined
 from weft.pipeline.stan import MANY_TOPICS
 from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
 
 COLUMNS = joined(columns(source=TEXT, universe=TEXT, variant=TEXT), NODE_SIZES)
 PAPERS_GRID: Params = {"universe": "100 nodes", "seeds": 0, "nodes": 100}  # paper (Section 3.4)
@@ -157,19 +149,15 @@ def figure(rows: DataFrame) -> Figure:
 
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-7",
+    UniverseEntry.of(
+        __name__,
         title="Physical links before and after StaN",
         claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
         "StaN's own ideal has, in which every node holds the lightest members of each of its "
         "topics, and never more than it beyond noise. The paper's own words are that most nodes "
         "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
         "eight rounds reach where walks that pass are read (Section 2.4).",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 3, "full": 10},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{universe}, {who}, {what}": why
             for universe in (WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS)
@@ -177,8 +165,6 @@ ENTRIES = [
             for what, why in REASONS.items()
         },
         tables={"nodes": nodes},
-        figure=figure,
         micros=stan.micros,
-        most_seeds=most_seeds,
     )
 ]

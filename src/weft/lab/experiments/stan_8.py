@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, table
+from weft.lab.figures import Figure, colour, table
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.pipeline.schemas import (
@@ -23,11 +22,6 @@ from weft.pipeline.schemas import (
     joined,
 )
 from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 COLUMNS = joined(
     columns(source=TEXT, universe=TEXT, seeds=SMALL, nodes=SMALL),
@@ -103,33 +97,26 @@ def figure(rows: DataFrame) -> Figure:
     for panel, _, _, part in places:
         for number, (name, label, style) in enumerate(lines):
             panel.plot(part["topics"], part[name], style, color=colour(number), label=label)
-        panel.set_xlabel("topics")
-        panel.set_ylabel("physical links per user")
-        panel.set_xlim(left=0)
+        panel.set(xlabel="topics", ylabel="physical links per user", xlim=(0, None))
         panel.set_ylim(0, 1.08 * max(part[name].max() for name, _, _ in lines))
         panel.legend()
     return drawing
 
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-8",
+    UniverseEntry.of(
+        __name__,
         title="Physical links grow more slowly with topics",
         claim="Over universes of growing size, physical links per user grow with the number of "
         "topics, and with StaN more slowly (the paper says: by a factor of about two). Both slopes "
         "and their ratio are told, and how the ratio compares with that of StaN's own ideal; we "
         "ask that links grow no faster than before.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 2, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{universe}, {what}": why
             for universe in ("grid", *READINGS)
             for what, why in ((SLOWER, "Slower growth is what StaN is for."),)
         },
-        figure=figure,
         micros=stan.micros,
     )
 ]

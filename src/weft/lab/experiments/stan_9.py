@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import PLAIN
@@ -19,11 +17,6 @@ from weft.lab.universes import LARGE, WHOLE_TRACE
 from weft.pipeline.schemas import AT_LEAST, FITNESS, TEXT, columns, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.stan import PATIENCE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 MENDED = "mended"
 VARIANTS = {PLAIN: Config(), MENDED: Config(overheard=True, patience=PATIENCE)}
@@ -124,9 +117,7 @@ def figure(rows: DataFrame) -> Figure:
                 values = sorted(part[part["line"] == label][name])
                 shares = [(place + 1) / len(values) for place in range(len(values))]
                 panel.step(values, shares, style, where="post", color=colour(which), label=label)
-            panel.set_title(f"{source}, {universe}")
-            panel.set_xlabel(title)
-            panel.set_ylabel("share of overlays")
+            panel.set(title=f"{source}, {universe}", xlabel=title, ylabel="share of overlays")
             panel.set_ylim(0, 1.02)
             panel.locator_params("x", integer=name == "diameter")
     axes[1].legend(loc="lower right")
@@ -141,19 +132,15 @@ _REASONS = {
 }
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-9",
+    UniverseEntry.of(
+        __name__,
         title="Overlays stay as fit as they were",
         claim="No overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, "
         "so that overlays stay weakly and not strongly connected; with overheard walks and "
         "adoption at least 99.9 % of the overlays are strongly connected. The paper says that "
         "clustering coefficients and diameters do not change: how far their distributions move is "
         "told, by the distance of Kolmogorov and Smirnov.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 2, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{universe}, {variant}, {what}": why
             for universe in (WHOLE_TRACE, LARGE, *READINGS)
@@ -161,7 +148,6 @@ ENTRIES = [
             for what, why in _REASONS.items()
             if (variant, what) != (PLAIN, STRONG)
         },
-        figure=figure,
         micros=lambda params: 70.0,
     )
 ]

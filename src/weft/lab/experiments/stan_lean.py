@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import GRID, Source
 from weft.lab.stan import LEAST, PLAIN
@@ -20,30 +20,20 @@ from weft.pipeline.schemas import (
     NUMBER,
     TEXT,
     WHOLE,
-    columns,
+    joined,
 )
 from weft.pipeline.transforms import Bound, chosen, numbers, together
 from weft.rules.stan import PATIENCE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 LEAN = "lean"
 VARIANTS = {PLAIN: Config(patience=PATIENCE), LEAN: Config(patience=PATIENCE, lean=True)}
 """Without overheard walks: those bring views nearer to the ideal of lean weights, which saves less
 than what walks find at first, because walks find members of many topics first."""
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    variant=TEXT,
-    reduction_all=NUMBER,
-    reduction_many=NUMBER,
-    overlays=WHOLE,
-    strong=NUMBER,
-    clustering_before=NUMBER,
-    clustering_after=NUMBER,
+COLUMNS = joined(
+    typed(TEXT, "source", "universe", "variant"),
+    typed(NUMBER, "reduction_all", "reduction_many"),
+    typed(WHOLE, "overlays"),
+    typed(NUMBER, "strong", "clustering_before", "clustering_after"),
 )
 SAVED = "reduction of physical links, users in ten topics or more"
 STRONG = "overlays that are strongly connected"
@@ -129,8 +119,7 @@ def figure(rows: DataFrame) -> Figure:
             panel.bar(places, part[name], 0.36, color=colour(number), label=variant)
         sources = sorted(set(bars["source"]))
         panel.set_xticks([place + 0.19 for place in range(len(sources))], sources, fontsize=8)
-        panel.set_title(title)
-        panel.set_xlim(-0.5, max(3, len(sources)))
+        panel.set(title=title, xlim=(-0.5, max(3, len(sources))))
         panel.grid(visible=False, axis="x")
         panel.set_ylim(0, 1.3 * bars[name].max())
     axes[0].legend(loc="upper left")
@@ -139,19 +128,15 @@ def figure(rows: DataFrame) -> Figure:
 
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-lean",
+    UniverseEntry.of(
+        __name__,
         title="Weights that lean to common interests",
         claim="Weights −ln(1−u)/(shared topics) save at least 40 % of the physical links of users "
         "in ten topics or more on youtube_groups and gowalla and 30 % on wikipedia_edits, about "
         "twice what plain weights do, while at least 99.9 % of the overlays are strongly connected "
         "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
         "Both kinds run with adoption.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 2, "full": 11},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{LEAN}, {what}": why
             for what, why in (
@@ -160,8 +145,6 @@ ENTRIES = [
                 (CLUSTERED, "Common interests come in clusters; more would cost dissemination."),
             )
         },
-        figure=figure,
         micros=lambda params: 90.0,
-        most_seeds=most_seeds,
     )
 ]

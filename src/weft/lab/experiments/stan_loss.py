@@ -6,16 +6,16 @@ The paper measures both in a supplement that was not printed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
-from pyspark.sql import Column, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import look, panels, table
+from weft.lab.figures import Figure, look, panels, table
+from weft.lab.measures import typed
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
@@ -27,15 +27,10 @@ from weft.pipeline.schemas import (
     TEXT,
     TRUTH,
     WHOLE,
-    columns,
+    joined,
 )
 from weft.pipeline.transforms import Bound, numbers
 from weft.rules.stan import TTL, visits
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2, 0.3)}
 CHURNS = {"quick": (0.0, 0.01), "full": (0.0, 0.01, 0.03, 0.1)}
@@ -59,16 +54,12 @@ STEPS = (
     *(256, 320, 384, 512),
 )
 """The rounds that are looked at: all at first, then ever fewer."""
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    loss=NUMBER,
-    churn=NUMBER,
-    overheard=TRUTH,
-    round=SMALL,
-    pvs=WHOLE,
-    ipvs=WHOLE,
-    ideal=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "source", "universe"),
+    typed(NUMBER, "loss", "churn"),
+    typed(TRUTH, "overheard"),
+    typed(SMALL, "round"),
+    typed(WHOLE, "pvs", "ipvs", "ideal"),
 )
 
 
@@ -252,8 +243,7 @@ def _figure(rows: DataFrame, name: str) -> Figure:
             ticks = [tick for tick in looks_at if tick <= part["round"].max()]
             panel.set_xticks([tick + 1 for tick in ticks], [str(tick) for tick in ticks])
             panel.minorticks_off()
-            panel.set_ylim(min(0.0, some["share"].min()), 1.08)
-            panel.set_xlabel("round")
+            panel.set(ylim=(min(0.0, some["share"].min()), 1.08), xlabel="round")
             panel.set_ylabel("share of the ideal's improvement")
             panel.set_title(f"{source}, {'overheard walks' if overheard else 'plain'}")
             panel.legend(loc="lower right")
@@ -271,17 +261,15 @@ def figure_churn(rows: DataFrame) -> Figure:
 _HOW = ("plain", "overheard walks")
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-loss",
+    UniverseEntry.of(
+        __name__,
         title="StaN where messages get lost",
         claim="Loss only slows StaN down. A walk of plain Algorithm 2 that loses one of its eight "
         "messages brings nothing, so 95 % of the ideal's improvement is there when 95 % of the "
         "members have got back as many walks as they need without loss, each with a chance of "
         "(1 − loss)⁸. A member that overhears walks needs no more rounds either.",
-        simulation=f"{__name__}:run",
         points=loss_points,
         seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
         measure=measure_loss,
         tolerances={
             f"{loss * 100:.0f} % loss, {how}, {ROUNDS}": "The 95th percentile of how many rounds "
@@ -291,19 +279,16 @@ ENTRIES = [
             for how in _HOW
         },
         figure=figure_loss,
-        micros=micros,
-        most_seeds=most_seeds,
     ),
-    UniverseEntry(
+    UniverseEntry.of(
+        __name__,
         id="stan-churn",
         title="StaN where nodes come and go",
         claim="Where 1 % of the nodes are replaced per round, StaN has nine tenths of the "
         "improvement that it has without churn after as many rounds, from the first ones on. The "
         "rounds to 95 % of the ideal's improvement, and what 3 % and 10 % do, are told.",
-        simulation=f"{__name__}:run",
         points=churn_points,
         seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
         measure=measure_churn,
         tolerances={
             f"1 % churn, {how}, {what}": why
@@ -318,7 +303,5 @@ ENTRIES = [
             )
         },
         figure=figure_churn,
-        micros=micros,
-        most_seeds=most_seeds,
     ),
 ]

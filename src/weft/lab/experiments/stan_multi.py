@@ -9,17 +9,18 @@ connection that they cross.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.stan_6 import interests_of, populate
-from weft.lab.figures import colour, panels, table
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, WHOLE, columns
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import reasons, typed
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -29,17 +30,9 @@ from weft.sim.builder import SimNet
 from weft.sim.node import Node
 from weft.sim.world import Observer, World
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
 SETTLE_MS = 300_000  # measured: links have found their places by then
 WARM_EVENTS = 200  # guess: enough to shape every topic's tree
 GAP_MS = 500  # guess: an event has reached everyone before the next one
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(size: Size) -> list[Params]:
@@ -50,9 +43,6 @@ def points(size: Size) -> list[Params]:
         for stan in (True, False)
         for shared in (True, False)
     ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 class Crossings(Observer):
@@ -136,29 +126,21 @@ def _counted(world: World, crossings: Crossings, before: int, events: list[int])
     }
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
-COLUMNS = columns(
-    nodes=SMALL,
-    stan=TRUTH,
-    together=TRUTH,
-    parts=SMALL,
-    published=WHOLE,
-    topics_per_event=NUMBER,
-    crossings=WHOLE,
-    connections=WHOLE,
-    crossings_most=WHOLE,
-    crossed_again=WHOLE,
-    references=WHOLE,
-    deliveries=WHOLE,
-    owed=WHOLE,
-    delivered_twice=WHOLE,
+COLUMNS = joined(
+    typed(SMALL, "nodes"),
+    typed(TRUTH, "stan", "together"),
+    typed(SMALL, "parts"),
+    typed(WHOLE, "published"),
+    typed(NUMBER, "topics_per_event"),
+    typed(WHOLE, "crossings", "connections", "crossings_most", "crossed_again", "references"),
+    typed(WHOLE, "deliveries", "owed", "delivered_twice"),
 )
-ONCE = "shared: copies of an event per connection it crosses"
-MISSED = "notifications missing or doubled"
-SAVED = "copies saved by sharing, with StaN's links"
-MORE = "copies with StaN's links over copies with random links, both shared"
+TITLES = {
+    "once": "shared: copies of an event per connection it crosses",
+    "missed": "notifications missing or doubled",
+    "saved": "copies saved by sharing, with StaN's links",
+    "more": "copies with StaN's links over copies with random links, both shared",
+}
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -178,7 +160,6 @@ def compared(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"once": ONCE, "missed": MISSED, "saved": SAVED, "more": MORE}
     asked: dict[str, Bound] = {
         "once": (AT_MOST, 1.001),
         "missed": (AT_MOST, 0.0),
@@ -201,12 +182,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         (F.col("references") / F.col("deliveries")).alias("references"),
     )
     return together(
-        rows.transform(compared).transform(numbers(titles, asked)),
+        rows.transform(compared).transform(numbers(TITLES, asked)),
         wide.transform(numbers(told, by=("stan", "together"), prefix=F.concat(links, how))),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -225,37 +203,29 @@ def figure(rows: DataFrame) -> Figure:
             label = "one event in all topics" if shared else "one event for each topic"
             panel.bar(places, some[name], width=0.33, color=colour(number), label=label)
         panel.set_xticks([0.17, 1.17], ["random links", "StaN's links"])
-        panel.set_title(title)
-        panel.set_ylim(0, 1.3)
+        panel.set(title=title, ylim=(0, 1.3))
         panel.grid(visible=False, axis="x")
     axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 ENTRIES = [
-    Entry(
-        id="stan-multi",
+    Entry.of(
+        __name__,
         title="An event in several topics crosses a connection once",
         claim="Logical links of different topics that share a physical one let an event that is "
         "published in several topics cross it once, and every subscription still gets it once. "
         "The paper gives no figures; we count copies with and without sharing.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 1, "full": 5},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            ONCE: "A payload that two peers send each other at the same moment crosses twice; "
+        tolerances=reasons(
+            TITLES,
+            once="A payload that two peers send each other at the same moment crosses twice; "
             "with an order of topics this needs a tree that is just healing, below one in 1,000.",
-            MISSED: "Nothing is lost in a network without faults.",
-            SAVED: "Of three topics of a peer its neighbour shares a good part; at least one copy "
+            missed="Nothing is lost in a network without faults.",
+            saved="Of three topics of a peer its neighbour shares a good part; at least one copy "
             "in ten must go.",
-            MORE: "Links on the same peers in all topics can only help.",
-        },
-        figure=figure,
+            more="Links on the same peers in all topics can only help.",
+        ),
         seconds=lambda params: 0.2 * params["nodes"],
     )
 ]

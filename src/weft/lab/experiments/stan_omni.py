@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import LEAST
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 KINDS = {
     "ipvs": "independent random overlays",
@@ -29,13 +24,11 @@ KINDS = {
     "ideal": "StaN's own ideal",
     "omni": "greedy omniscient",
 }
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    least=SMALL,
-    users=WHOLE,
-    lvs=WHOLE,
-    **dict.fromkeys(KINDS, WHOLE),
+COLUMNS = joined(
+    typed(TEXT, "source", "universe"),
+    typed(SMALL, "least"),
+    typed(WHOLE, "users", "lvs"),
+    typed(WHOLE, *KINDS),
 )
 FEWER = "links with StaN over those of independent overlays"
 MORE = "omniscient links over those with StaN"
@@ -104,9 +97,7 @@ def figure(rows: DataFrame) -> Figure:
             for source, universe in zip(part["source"], part["universe"], strict=True)
         ]
         panel.set_xticks([place + 0.3 for place in range(len(part))], names, fontsize=8)
-        panel.set_title(who)
-        panel.set_ylabel("physical links per user")
-        panel.set_xlim(-0.5, max(3, len(part)))
+        panel.set(title=who, ylabel="physical links per user", xlim=(-0.5, max(3, len(part))))
         panel.grid(visible=False, axis="x")
     axes[0].legend(loc="upper left")
     top = max(1.0, float(bars[bars["least"] == 1][list(KINDS)].to_numpy().max()))
@@ -115,17 +106,13 @@ def figure(rows: DataFrame) -> Figure:
 
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-omni",
+    UniverseEntry.of(
+        __name__,
         title="StaN against the omniscient",
         claim="StaN, which asks nobody for its interests, needs fewer physical links than "
         "independent random overlays and more than a greedy assignment that knows everybody's. How "
         "much of the way StaN goes is told.",
-        simulation=f"{__name__}:run",
-        points=points,
         seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             f"{universe}, {who}, {what}": why
             for universe in (WHOLE_TRACE, *READINGS)
@@ -135,7 +122,6 @@ ENTRIES = [
                 (MORE, "Members that know everything need no more links than others."),
             )
         },
-        figure=figure,
         micros=lambda params: 70.0,
     )
 ]

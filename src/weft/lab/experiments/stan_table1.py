@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import colour, look, panels, table
+from weft.lab.figures import Figure, colour, look, panels, table
+from weft.lab.measures import typed
+from weft.lab.sources import Source
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
 from weft.pipeline.schemas import (
@@ -18,29 +19,17 @@ from weft.pipeline.schemas import (
     TRUTH,
     WHOLE,
     columns,
+    joined,
 )
 from weft.pipeline.transforms import numbers, together
 from weft.pipeline.universe import medians
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
-
-    from weft.lab.sources import Source
-
-
 ALL = 0  # seeds of the rows that are no draws: the whole table, and all of it pruned
-COLUMNS = columns(
-    source=TEXT,
-    reading=TEXT,
-    seeds=WHOLE,
-    draw=WHOLE,
-    topics=WHOLE,
-    nodes=WHOLE,
-    memberships=WHOLE,
-    median=TRUTH,
-    least=WHOLE,
-    wrong=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "source", "reading"),
+    typed(WHOLE, "seeds", "draw", "topics", "nodes", "memberships"),
+    typed(TRUTH, "median"),
+    typed(WHOLE, "least", "wrong"),
 )
 FULL = 0.99
 """A universe with so much of all nodes cannot grow, and which draw is the median is chance."""
@@ -189,28 +178,23 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(middle.index, middle, line, label=label, **look(number // 2))
             low, high = by_seeds.quantile(0.05), by_seeds.quantile(0.95)
             panel.fill_between(low.index, low, high, color=colour(number // 2), alpha=0.15, lw=0)
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_xlabel("topics drawn as seeds")
+        panel.set(xscale="log", yscale="log", xlabel="topics drawn as seeds")
         panel.set_ylabel(f"{name} of the universe")
     axes[0].legend()
     return drawing
 
 
 ENTRIES = [
-    JobEntry(
-        id="stan-table1",
+    JobEntry.of(
+        __name__,
+        points=points,
         title="Universes: topics and nodes per number of seeds",
         claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
         "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
         "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
         "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
         "that the universes are as large as the draws said.",
-        simulation=f"{__name__}:job",
-        points=points,
         seeds={"quick": 2, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             LEAST: "The paper's bound, in the universes that were made, closed and open.",
             MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
@@ -219,7 +203,6 @@ ENTRIES = [
             MORE_NODES: "As for topics.",
             WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
         },
-        figure=figure,
         seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
         most_seeds=seeds_once,
     )

@@ -19,8 +19,8 @@ forwarder's children lack, so that f crashed roots may cost k·f children.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.crash import Crash, survivors
@@ -28,20 +28,14 @@ from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, marker, panels, table
+from weft.lab.figures import BLACK, Figure, colour, marker, panels, table
+from weft.lab.measures import typed
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, settled_net
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.checkers.dht import check_topic, seats_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 2}
 STABILISE, ROOTS = "stabilise", "roots"
@@ -102,8 +96,6 @@ def seconds(params: Params) -> float:
         return 2.0 + float(params["subscriptions"]) * 1e-5
     return float(params["subscriptions"]) * 0.1
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 PERIODS_MAX = 10
 
@@ -201,23 +193,12 @@ def roots_arrays(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    kind=TEXT,
-    peers=WHOLE,
-    percent=WHOLE,
-    loss_percent=WHOLE,
-    scheme=TEXT,
-    roots=WHOLE,
-    events=WHOLE,
-    k=WHOLE,
-    crashed=WHOLE,
-    lost=WHOLE,
-    periods=WHOLE,
-    missed_by_trees=WHOLE,
-    missed=WHOLE,
-    parasites=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "kind"),
+    typed(WHOLE, "peers", "percent", "loss_percent"),
+    typed(TEXT, "scheme"),
+    typed(WHOLE, "roots", "events", "k", "crashed", "lost", "periods", "missed_by_trees", "missed"),
+    typed(WHOLE, "parasites"),
 )
 PERIODS = "most periods until every child is at its closest forwarder"
 LOST = "children lost, over k for each crashed forwarder"
@@ -280,9 +261,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     drawing, (left, right) = panels(columns=2)
     crashes = table(rows.where(F.col("kind").startswith(STABILISE)))
@@ -311,21 +289,14 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="tadht-fail",
+    Entry.of(
+        __name__,
         title="Crashed forwarders and crashed roots",
         claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
         "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
         "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
         "peers; there nothing serves a dead root's own children, which k for each bounds.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             **{
                 f"{kind}: {name}": why
@@ -341,7 +312,5 @@ ENTRIES = [
                 for kind in (ROOTS, ROOTS_ARRAYS)
             },
         },
-        figure=figure,
-        seconds=seconds,
     )
 ]

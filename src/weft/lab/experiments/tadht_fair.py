@@ -7,9 +7,8 @@ sent, and events received, over all of its topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.roles import settled
@@ -18,18 +17,12 @@ from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers
 from weft.rules.fairness import jain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 3}
 SIZES: dict[str, Params] = {
@@ -58,9 +51,6 @@ def seconds(params: Params) -> float:
     return 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6
 
 
-# --- simulation -------------------------------------------------------------------------------
-
-
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
@@ -83,18 +73,9 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    links=WHOLE,
-    peer=WHOLE,
-    topics_held=WHOLE,
-    locations=WHOLE,
-    sent=WHOLE,
-    received=WHOLE,
-    missed=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "scheme", "mode"),
+    typed(WHOLE, "links", "peer", "topics_held", "locations", "sent", "received", "missed"),
 )
 JAIN = "Jain's index of forwarded over received"
 ONE_LINK = ", one link per level"
@@ -146,9 +127,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     shares = rows.where(F.col("links") == LINKS).select(
         tadht.named().alias("way"), (F.col("sent") / F.col("received")).alias("share")
@@ -162,32 +140,22 @@ def figure(rows: DataFrame) -> Figure:
             index = values.sum() ** 2 / (len(values) * (values**2).sum())
             above = np.arange(1, len(values) + 1) / len(values)
             panel.plot(scaled, above, color=colour(number), label=f"{name}: {index:.3f}")
-    panel.set_xlim(0, 3)
-    panel.set_xlabel("forwarded over received, relative to the scheme's mean")
+    panel.set(xlim=(0, 3), xlabel="forwarded over received, relative to the scheme's mean")
     panel.set_ylabel("share of peers with at most so much")
     panel.legend(title="Jain's index")
     return drawing
 
-
-# --- entry ------------------------------------------------------------------------------------
 
 _WHY = (
     "With a random root for each event every member does the same work in the long run; 0.95 "
     "leaves room for the noise of so many events and for unlike places."
 )
 ENTRIES = [
-    Entry(
-        id="tadht-fair",
+    Entry.of(
+        __name__,
         title="Work is shared fairly",
         claim="What a peer forwards is in proportion to what it receives: Jain's index of "
         "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances={f"{name}: {JAIN}": _WHY for name in tadht.TREES},
-        figure=figure,
-        seconds=seconds,
     )
 ]

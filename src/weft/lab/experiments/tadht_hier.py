@@ -9,29 +9,23 @@ counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule u
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.tadht import SUBSCRIBE_MS, Net
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.rules.hierarchy import above
 from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 1}
 
@@ -51,8 +45,6 @@ def points(size: Size) -> list[Params]:
 def seconds(params: Params) -> float:
     return float(params["peers"]) * 0.4
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 ROOT = "/a"
 TOPICS = tuple(
@@ -113,21 +105,11 @@ def _judged(net: Net, topic: Topic, payload: bytes) -> dict[str, int]:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    loss_percent=WHOLE,
-    peers=WHOLE,
-    event=WHOLE,
-    topic=TEXT,
-    expected=WHOLE,
-    missing=WHOLE,
-    extra=WHOLE,
-    twice=WHOLE,
-    misnamed=WHOLE,
-    parasites=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "scheme", "mode"),
+    typed(WHOLE, "loss_percent", "peers", "event"),
+    typed(TEXT, "topic"),
+    typed(WHOLE, "expected", "missing", "extra", "twice", "misnamed", "parasites"),
 )
 JUDGED = {
     "missing": "subscribers of the topic and those above it that lack an event",
@@ -162,9 +144,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     """Deliveries per topic of publication: those that were due, and what differs."""
     drawn = table(
@@ -182,27 +161,17 @@ def figure(rows: DataFrame) -> Figure:
         panel.barh(drawn["topic"], drawn[name], left=left, color=colour(number), label=name)
         left = left + drawn[name]
     panel.invert_yaxis()
-    panel.set_xlabel("deliveries per event, in its topic and those above it")
-    panel.set_ylabel("published in")
+    panel.set(xlabel="deliveries per event, in its topic and those above it", ylabel="published in")
     panel.legend()
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="tadht-hier",
+    Entry.of(
+        __name__,
         title="Events reach the topics above theirs, and nobody else",
         claim="In a hierarchy an event reaches exactly the subscribers of its topic and of the "
         "topics above it, once per subscription, in all four schemes.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances=dict.fromkeys(JUDGED.values(), "None: exactly these."),
-        figure=figure,
-        seconds=seconds,
     )
 ]

@@ -8,9 +8,9 @@ topics; a topic's events are counted one by one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import memberships
@@ -19,17 +19,11 @@ from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
-from weft.lab.figures import BLACK, panels, table
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
+from weft.lab.figures import BLACK, Figure, panels, table
+from weft.lab.measures import typed
+from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.treecast import Mode
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 5}
 K = 8
@@ -56,8 +50,6 @@ def seconds(params: Params) -> float:
     return 0.2 + float(work) * (4e-8 if params["scheme"].endswith("treecast") else 6e-8)
 
 
-# --- simulation -------------------------------------------------------------------------------
-
 _TOPICS = 10
 
 
@@ -83,20 +75,10 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    members=WHOLE,
-    scheme=TEXT,
-    mode=TEXT,
-    k=WHOLE,
-    event=WHOLE,
-    forwarders=WHOLE,
-    payloads=WHOLE,
-    handovers=WHOLE,
-    calls=WHOLE,
-    rounds=WHOLE,
-    missed=WHOLE,
+COLUMNS = joined(
+    typed(WHOLE, "members"),
+    typed(TEXT, "scheme", "mode"),
+    typed(WHOLE, "k", "event", "forwarders", "payloads", "handovers", "calls", "rounds", "missed"),
 )
 EXCESS = "largest difference from N_t − 1 copies"
 LOGARITHM = "most copies per member, over ln n + 4"
@@ -165,9 +147,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(costs).groupBy("way", "members").agg(F.avg("per_member").alias("each"))
     drawn = table(found.orderBy("members"))
@@ -177,14 +156,9 @@ def figure(rows: DataFrame) -> Figure:
         panel.plot(some["members"], some["each"], **tadht.style(name))
     panel.axhline(1.0, color=BLACK, ls=":", lw=0.9, label="one copy per member")
     panel.set_xscale("log", base=2)
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("members of the topic")
-    panel.set_ylabel("copies of an event per member")
+    panel.set(ylim=(0, None), xlabel="members of the topic", ylabel="copies of an event per member")
     panel.legend()
     return drawing
-
-
-# --- entry ------------------------------------------------------------------------------------
 
 
 def _reasons() -> dict[str, str]:
@@ -201,18 +175,11 @@ def _reasons() -> dict[str, str]:
 
 
 ENTRIES = [
-    Entry(
-        id="tadht-messages",
+    Entry.of(
+        __name__,
         title="Trees send one copy per member, gossip O(log n)",
         claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
         "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances=_reasons(),
-        figure=figure,
-        seconds=seconds,
     )
 ]

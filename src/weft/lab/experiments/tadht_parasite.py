@@ -8,26 +8,19 @@ a word halfway through the events. *churn*: peers unsubscribe and others subscri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
-from weft.lab.figures import panels, table
+from weft.lab.figures import Figure, panels, table
+from weft.lab.measures import reasons, typed
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, Spread, topic_of
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.network import Conditions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 1}
 WAYS = (
@@ -58,8 +51,6 @@ def seconds(params: Params) -> float:
     gossip = 3.0 if params["scheme"] == "full-gossip" else 1.0
     return float(params["subscriptions"]) * 0.08 * gossip
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 _LOSS_PERCENT, _CRASH_PERCENT = 5, 30
 _BETWEEN_MS = 2_000
@@ -136,31 +127,25 @@ def _outcome(net: Net, publication: int, members: list[int], number: int, _: boo
     return Spread(len(members), spread.copies, spread.rounds, spread.missed)
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    condition=TEXT,
-    peers=WHOLE,
-    event=WHOLE,
-    outside=TRUTH,
-    members=WHOLE,
-    copies=WHOLE,
-    rounds=WHOLE,
-    missed=WHOLE,
-    settled_periods=SMALL,
-    lookups=WHOLE,
-    lookups_parasite=WHOLE,
-    copies_all=WHOLE,
-    copies_parasite=WHOLE,
+COLUMNS = joined(
+    typed(TEXT, "scheme", "mode", "condition"),
+    typed(WHOLE, "peers", "event"),
+    typed(TRUTH, "outside"),
+    typed(WHOLE, "members", "copies", "rounds", "missed"),
+    typed(SMALL, "settled_periods"),
+    typed(WHOLE, "lookups", "lookups_parasite", "copies_all", "copies_parasite"),
 )
-COPIES = "copies of events to peers that are not subscribed"
-LOOKUPS = "requests inside a topic to peers that are not subscribed"
-EXACT = "largest difference from N_t − 1 copies, nothing failing, a handover from outside taken off"
-MISSED = "live subscribers that an event never reached"
-STALE = "churn: copies to peers that had unsubscribed, per thousand copies"
-STALE_LOOKUPS = "churn: requests to peers that had unsubscribed, per thousand requests"
+TITLES = {
+    "copies_parasite": "copies of events to peers that are not subscribed",
+    "lookups_parasite": "requests inside a topic to peers that are not subscribed",
+    "difference": "largest difference from N_t − 1 copies, nothing failing, a handover from "
+    "outside taken off",
+    "missed": "live subscribers that an event never reached",
+    "stale": "churn: copies to peers that had unsubscribed, per thousand copies",
+    "stale_lookups": "churn: requests to peers that had unsubscribed, per thousand requests",
+    "copies_all": "copies of events sent",
+    "lookups": "requests inside topics",
+}
 
 
 def sent(rows: DataFrame) -> DataFrame:
@@ -206,28 +191,15 @@ def totals(found: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(sent)
-    titles = {
-        "copies_parasite": COPIES,
-        "lookups_parasite": LOOKUPS,
-        "difference": EXACT,
-        "missed": MISSED,
-        "stale": STALE,
-        "stale_lookups": STALE_LOOKUPS,
-        "copies_all": "copies of events sent",
-        "lookups": "requests inside topics",
-    }
     asked: dict[str, Bound] = dict.fromkeys(
         ("copies_parasite", "lookups_parasite", "difference", "missed"), (AT_MOST, 0.0)
     )
     prefix = F.concat("way", F.lit(", "), "condition", F.lit(": "))
     told = {"copies_parasite": "parasite copies", "missed": "missed", "rounds": "most rounds"}
     return together(
-        found.transform(totals).transform(numbers(titles, asked)),
+        found.transform(totals).transform(numbers(TITLES, asked)),
         found.transform(numbers(told, by=("way", "condition"), prefix=prefix)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -248,28 +220,20 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="tadht-parasite",
+    Entry.of(
+        __name__,
         title="No parasite messages, with the real machines",
         claim="No event and no lookup inside a topic reaches a peer that is not subscribed, in any "
         "of the four schemes, whether messages are lost or peers crash. Trees send exactly "
         "N_t − 1 copies where nothing fails, one more for a publisher outside. Where peers "
         "unsubscribe, others know them as forwarders for a while; that is reported.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            COPIES: "None: it is what the scheme is for.",
-            LOOKUPS: "None, by Lemma 4.1.",
-            EXACT: "None: each member is sent the event once.",
-            MISSED: "None: what trees and gossip miss is repaired within some periods.",
-        },
-        figure=figure,
-        seconds=seconds,
+        tolerances=reasons(
+            TITLES,
+            copies_parasite="None: it is what the scheme is for.",
+            lookups_parasite="None, by Lemma 4.1.",
+            difference="None: each member is sent the event once.",
+            missed="None: what trees and gossip miss is repaired within some periods.",
+        ),
     )
 ]

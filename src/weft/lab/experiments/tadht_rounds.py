@@ -5,24 +5,16 @@ The simulation is that of tadht-messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import Entry, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments import tadht_messages
-from weft.lab.figures import BLACK, panels, table
+from weft.lab.figures import BLACK, Figure, panels, table
 from weft.pipeline.schemas import AT_MOST
 from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- measures ---------------------------------------------------------------------------------
 
 SLOPE, SPARE = 1.5, 3.0
 OVER = "most rounds, over 1.5·log₂ N_t + 3"
@@ -77,9 +69,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(longest).groupBy("way", "members")
     drawn = table(
@@ -101,11 +90,9 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
 ENTRIES = [
-    Entry(
-        id="tadht-rounds",
+    Entry.of(
+        __name__,
         title="Events reach everybody in O(log N_t) rounds",
         claim="In a topic of N_t members an event is with everybody after at most a·log₂ N_t + b "
         "rounds, by trees and by push gossip; asked for is 1.5·log₂ N_t + 3. Lines are fitted to "
@@ -115,12 +102,10 @@ ENTRIES = [
         points=tadht_messages.points,
         seeds=tadht_messages.SEEDS,
         columns=tadht_messages.COLUMNS,
-        measure=measure,
         tolerances={
             f"{name}: {OVER}": "The bound that is asked for, for every event of every size."
             for name in JUDGED
         },
-        figure=figure,
         seconds=tadht_messages.seconds,
     )
 ]

@@ -11,28 +11,21 @@ the logarithm of the number N of all locations, those in the lobby included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
 from weft.engine.topic_dht.roles import FORWARDS, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, marker, panels, table
+from weft.lab.figures import BLACK, Figure, colour, marker, panels, table
+from weft.lab.measures import typed
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, WHOLE, columns
+from weft.pipeline.schemas import AT_MOST, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 5}
 CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
@@ -60,8 +53,6 @@ def points(size: Size) -> list[Params]:
 def seconds(params: Params) -> float:
     return 0.5 + float(params["subscriptions"]) * 5e-6
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 BUCKET = 20
 """paper (Kademlia's k)."""
@@ -92,20 +83,9 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    peers=WHOLE,
-    k=WHOLE,
-    per_peer=WHOLE,
-    topics=WHOLE,
-    peer=WHOLE,
-    topics_held=WHOLE,
-    locations=WHOLE,
-    children_most=WHOLE,
-    entries=WHOLE,
-    entries_lobby=WHOLE,
-    network=WHOLE,
+COLUMNS = joined(
+    typed(WHOLE, "peers", "k", "per_peer", "topics", "peer", "topics_held", "locations"),
+    typed(WHOLE, "children_most", "entries", "entries_lobby", "network"),
 )
 RATIO = "mean |L_p| over its bound 1 + |T_p|/(k+1)"
 TABLES = "entries per table in topics, over 20·(log₂ N + 2.67)"
@@ -184,9 +164,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     found = rows.transform(space)
     drawn = table(
@@ -212,9 +189,7 @@ def figure(rows: DataFrame) -> Figure:
         bound = [location_view_bound(each, int(k)) for each in topics]
         left.plot(topics, bound, "--", color=colour(number), lw=0.9)
     left.plot([], [], "--", color=BLACK, lw=0.9, label="1 + |T_p|/(k+1)")
-    left.set_ylim(bottom=0)
-    left.set_xlabel("topics per peer |T_p|")
-    left.set_ylabel("mean of |L_p|")
+    left.set(ylim=(0, None), xlabel="topics per peer |T_p|", ylabel="mean of |L_p|")
     left.legend()
     same = drawn[(drawn["k"] == 8) & (drawn["per_peer"] == 10)].sort_values("doublings")
     steps = np.linspace(0, same["doublings"].max())
@@ -225,32 +200,23 @@ def figure(rows: DataFrame) -> Figure:
         allowed = BUCKET * (forks * steps + _MORE)
         right.plot(steps, allowed, "--", color=own, lw=0.9)
     right.plot([], [], "--", color=BLACK, lw=0.9, label="20 for each fork expected")
-    right.set_ylim(bottom=0)
-    right.set_xlabel("log₂ of all locations N")
-    right.set_ylabel("entries per table")
+    right.set(ylim=(0, None), xlabel="log₂ of all locations N", ylabel="entries per table")
     right.legend()
     return drawing
 
-
-# --- entry ------------------------------------------------------------------------------------
 
 _DENSE = (
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
     "and that one location more may be needed per peer."
 )
 ENTRIES = [
-    Entry(
-        id="tadht-space",
+    Entry.of(
+        __name__,
         title="Few locations per peer, short tables",
         claim="Where topics have more than k subscribers, a peer of |T_p| topics has at most "
         "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
         "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
         "prefixes of all N locations.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             **{
                 f"k = {k}, {held} topics each: {RATIO}": _DENSE
@@ -261,7 +227,5 @@ ENTRIES = [
             LOBBY: "The same; all peers are in the lobby, so it has up to twice as many forks.",
             CHILDREN: "The bound k itself.",
         },
-        figure=figure,
-        seconds=seconds,
     )
 ]

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array, Numbers
@@ -37,16 +37,11 @@ from weft.engine.data.workload import Memberships
 from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, GREY, Table, colour, panels, table
+from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 SEEDS = {"quick": 3, "full": 10}
 KINDS = ("true", "counted", "unscaled", "likely", "textbook")
@@ -58,18 +53,12 @@ _WALK_STEPS = 8
 _REFRESH_CYCLES = 100  # each member estimates anew once in so many cycles
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(letter: str, size: Size) -> list[Params]:
     shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 5_000}
     if size == "quick":
         shape = {"peers": 2_000, "topics": 1_000 if letter == "c" else 200, "subscriptions": 1_000}
     kinds = ("true", "counted", "unscaled", "textbook") if size == "quick" else KINDS
     return [{**shape, "zipf": _ZIPF[letter], "table_size": 10, "kind": kind} for kind in kinds]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def lifetime(peers: int, active: int, table_size: int, settings: WorldSettings) -> float:
@@ -177,9 +166,6 @@ def seconds(params: Params) -> float:
     )
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 JUDGED = ("true", "counted")
 """The popularity that tables admit by: the true one, and the one that weft's peers estimate."""
 NAMES = {
@@ -190,18 +176,13 @@ NAMES = {
     "textbook": "C²/2l",
 }
 PAPER_SPREAD = 0.05
-COLUMNS = columns(
-    kind=TEXT,
-    topic=WHOLE,
-    popularity=WHOLE,
-    held=WHOLE,
-    held_average=NUMBER,
-    active=WHOLE,
-    cycles=WHOLE,
-    mean_expected=NUMBER,
-    spread_floor=NUMBER,
-    spread_average_floor=NUMBER,
-    rank_correlation_noise=NUMBER,
+COLUMNS = joined(
+    typed(TEXT, "kind"),
+    typed(WHOLE, "topic", "popularity", "held"),
+    typed(NUMBER, "held_average"),
+    typed(WHOLE, "active", "cycles"),
+    typed(NUMBER, "mean_expected", "spread_floor", "spread_average_floor"),
+    typed(NUMBER, "rank_correlation_noise"),
 )
 
 
@@ -274,9 +255,6 @@ def tolerances(letter: str) -> dict[str, str]:
     return {f"{kind}: {name}": why for kind in JUDGED for name, why in reasons.items()}
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     """Dots as in the paper, for the true popularity, weft's estimate and the textbook's."""
     kinds = ("true", "counted", "textbook")
@@ -309,11 +287,9 @@ def _panel(panel: Axes, topics: Table) -> None:
     panel.set_xlabel("topic")
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 def _entry(letter: str, workload: str) -> Entry:
-    return Entry(
+    return Entry.of(
+        __name__,
         id=f"tera-3{letter}",
         title=f"Topics are spread evenly over tables, {workload}",
         claim="Whatever the popularity of topics, each active topic is in about the same number of "
@@ -321,15 +297,9 @@ def _entry(letter: str, workload: str) -> Entry:
         "popularity. The paper saw a standard deviation below 5 %: a snapshot can show that for "
         "Zipf 2.0, an average of snapshots for the others. It must hold for the popularity that "
         "peers estimate, too.",
-        simulation=f"{__name__}:run",
         points=partial(points, letter),
-        seeds=SEEDS,
-        columns=COLUMNS,
         measure=partial(measure, letter),
         tolerances=tolerances(letter),
-        figure=figure,
-        seconds=seconds,
-        most_seeds=most_seeds,
         version=2,
     )
 

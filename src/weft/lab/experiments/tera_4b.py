@@ -15,31 +15,23 @@ a little sooner.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import spread
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, plain_log, table
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
+from weft.lab.figures import Figure, look, panels, plain_log, table
+from weft.lab.measures import typed
+from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, joined
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import merged_within
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 SEEDS = {"quick": 3, "full": 10}
 _VIEW = 20
 _WARM_UP = 100  # cycles before the first advertisement
 _SHUFFLES = (3, 8, 20)
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(size: Size) -> list[Params]:
@@ -56,9 +48,6 @@ def points(size: Size) -> list[Params]:
         for members, cycles in horizons.items()
         for shuffle in _SHUFFLES
     ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -105,20 +94,12 @@ def seconds(params: Params) -> float:
     return 0.5 + float(params["cycles"] * params["trials"] * params["members"]) * 2e-6
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 FRESH_VIEW = 20  # a shuffle of the whole view is nearest to the formula's fresh one
 GAP = "largest gap, shuffle 20"
-COLUMNS = columns(
-    members=SMALL,
-    shuffle_length=SMALL,
-    trials=SMALL,
-    horizon=SMALL,
-    merged=NUMBER,
-    predicted=NUMBER,
-    one_overlay=NUMBER,
-    forced_exchanges=SMALL,
+COLUMNS = joined(
+    typed(SMALL, "members", "shuffle_length", "trials", "horizon"),
+    typed(NUMBER, "merged", "predicted", "one_overlay"),
+    typed(SMALL, "forced_exchanges"),
 )
 
 
@@ -155,9 +136,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     found = rows.groupBy("shuffle_length", "members", "horizon").agg(
         F.avg("merged").alias("merged"), F.avg("predicted").alias("predicted")
@@ -173,35 +151,23 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(line["horizon"], line["predicted"], "--", color="black", lw=0.9)
         panel.plot([], [], "--", color="black", lw=0.9, label="formula")
         plain_log(panel, (1, 2, 5, 10, 20, 50))
-        panel.set_ylim(0, 1.02)
-        panel.set_title(f"shuffle {length} of 20")
-        panel.set_xlabel("cycles H")
+        panel.set(ylim=(0, 1.02), title=f"shuffle {length} of 20", xlabel="cycles H")
     axes[0].set_ylabel("met within H cycles")
     axes[0].legend(loc="lower right")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 ENTRIES = [
-    Entry(
-        id="tera-4b",
+    Entry.of(
+        __name__,
         title="Parts of a topic meet as soon as the formula says",
         claim="G subscribers of a topic and one more in an overlay of its own meet within H cycles "
         "with the probability of the closed form, which takes every view to be fresh in each "
         "cycle. That is near the truth when the whole view is shuffled; with shorter shuffles a "
         "view is mostly the same in the next cycle, and meeting takes longer.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             GAP: "0.03 for what the form leaves out at a shuffle of the whole view; in the quick "
             "size, three standard errors of the share among its fewer trials more."
         },
-        figure=figure,
-        seconds=seconds,
     )
 ]

@@ -14,30 +14,23 @@ message of its own, under which peers with more subscriptions send more, in the 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, GREY, colour, panels, table
+from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
+from weft.lab.measures import typed
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, columns
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, ranked
 from weft.rules.deployment import visits_for
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
 _SUCCESS = 0.999  # of lookups, from which K follows
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(zipf: float, size: Size) -> list[Params]:
@@ -47,9 +40,6 @@ def points(zipf: float, size: Size) -> list[Params]:
     if size == "quick":
         shape = {"peers": 1_000, "subscriptions": 20_000, "table_size": 100, "cycles": 600}
     return [{**shape, "topics": 1_000, "zipf": zipf}]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -86,18 +76,12 @@ def seconds(params: Params) -> float:
     return float(params["cycles"] * params["subscriptions"] * 4e-7)
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 FLAT = "general load, max/mean"
 FAIR = "rank correlation of global load with subscriptions"
-COLUMNS = columns(
-    peer=SMALL,
-    subscriptions_held=SMALL,
-    general=WHOLE,
-    general_single=WHOLE,
-    topic=WHOLE,
-    events_lost=SMALL,
+COLUMNS = joined(
+    typed(SMALL, "peer", "subscriptions_held"),
+    typed(WHOLE, "general", "general_single", "topic"),
+    typed(SMALL, "events_lost"),
 )
 
 
@@ -138,9 +122,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     return rows.transform(fairness).transform(numbers(titles, asked))
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
     """Left: general overlay. Right: all messages, peers by falling number of subscriptions."""
     peers = table(rows.where(F.col("seed") == 1).transform(loads).orderBy("peer"))
@@ -148,9 +129,7 @@ def figure(rows: DataFrame) -> Figure:
     share = peers["general"] / peers["general"].sum()
     left.plot(peers["peer"], share, ".", color=BLACK, ms=1.5, rasterized=True)
     left.axhline(1 / len(peers), color=colour(1), ls="--", label="equal shares, 1/N")
-    left.set_ylim(0, 1.6 * share.mean())
-    left.set_xlabel("peer")
-    left.set_ylabel("share of messages")
+    left.set(ylim=(0, 1.6 * share.mean()), xlabel="peer", ylabel="share of messages")
     left.set_title("general overlay")
     left.legend(loc="upper right")
     ordered = peers.sort_values("subscriptions_held", ascending=False, kind="stable")
@@ -162,28 +141,21 @@ def figure(rows: DataFrame) -> Figure:
     grey.set_ylabel("subscriptions (grey)", color="#666666")
     grey.grid(visible=False)
     right.plot(place, share, ".", color=BLACK, ms=1.5, rasterized=True)
-    right.set_ylim(0, 1.1 * share.max())
-    right.set_zorder(grey.get_zorder() + 1)
+    right.set(ylim=(0, 1.1 * share.max()), zorder=grey.get_zorder() + 1)
     right.patch.set_visible(False)
-    right.set_xlabel("peer, by falling number of subscriptions")
-    right.set_title("all overlays")
+    right.set(xlabel="peer, by falling number of subscriptions", title="all overlays")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 def _entry(letter: str, zipf: float, workload: str) -> Entry:
-    return Entry(
+    return Entry.of(
+        __name__,
         id=f"tera-5{letter}",
         title=f"Load is shared fairly, {workload}",
         claim="The load of the general overlay is the same for all peers, and all load together "
         "follows a peer's number of subscriptions: a peer that asks for more carries more.",
-        simulation=f"{__name__}:run",
         points=partial(points, zipf),
         seeds={"quick": 2, "full": 10},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={
             FLAT: "Over 300 cycles a peer handles some 1800 messages, of which about 300 "
             "advertisements arrive at random (± 17). The largest of 10⁴ such deviations is four "
@@ -191,8 +163,6 @@ def _entry(letter: str, zipf: float, workload: str) -> Entry:
             FAIR: "Each subscription costs the same view exchanges; only events differ between "
             "topics, and one is published per cycle.",
         },
-        figure=figure,
-        seconds=seconds,
     )
 
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import uniform_sizes
@@ -31,7 +30,7 @@ from weft.engine.tera.topics import Topics
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab import costs
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, look, marker, panels
+from weft.lab.figures import Figure, colour, look, marker, panels
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_LEAST, AT_MOST
 from weft.pipeline.transforms import Bound, numbers, together
@@ -42,11 +41,6 @@ from weft.rules.deployment import (
     tera_costs,
     visits_for,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
 
 SEEDS = {"quick": 2, "full": 10}
 _SUCCESS = 0.999
@@ -64,9 +58,6 @@ _EVENTS_MOST = 200
 """guess: events published in a cycle of a simulation; more are weighted."""
 _SIZE_EVERY = 30
 """weft's default: an estimate of a topic's size is passed on for 30 cycles."""
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points_a(size: Size) -> list[Params]:
@@ -126,9 +117,6 @@ def _point(**given: object) -> Params:
 def _decades(first: int, last: int, half: bool) -> list[int]:
     found = [10**n for n in range(first, last + 1)]
     return sorted(found + [3 * 10**n for n in range(first, last)]) if half else found
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -270,9 +258,6 @@ def seconds(params: Params) -> float:
     walked = _visits(params, params["topics"]) / 4 * (params["peers"] + params["subscriptions"])
     upkeep = params["cycles"] * (params["peers"] * 1.5 + params["subscriptions"])
     return float(1.0 + flooded / params["topics"] * 1e-7 + (walked + upkeep) * 1e-7)
-
-
-# --- what is measured -----------------------------------------------------------------------------
 
 
 # --- 6a: subscriptions grow -----------------------------------------------------------------------
@@ -483,9 +468,6 @@ def figure_d(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 def _entry(
     letter: str,
     title: str,
@@ -495,20 +477,16 @@ def _entry(
     tolerances: dict[str, str],
     figure: Callable[[DataFrame], Figure],
 ) -> Entry:
-    return Entry(
+    return Entry.of(
+        __name__,
         id=f"tera-6{letter}",
         title=f"Messages per notification as {title}",
         claim=claim,
-        simulation=f"{__name__}:run",
         points=points,
-        seeds=SEEDS,
-        columns=costs.COLUMNS,
         measure=measure,
-        tolerances={**costs.TOLERANCES, **tolerances},
         figure=figure,
-        seconds=seconds,
-        gigabytes=gigabytes,
-        most_seeds=most_seeds,
+        columns=costs.COLUMNS,
+        tolerances={**costs.TOLERANCES, **tolerances},
     )
 
 

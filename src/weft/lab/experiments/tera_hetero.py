@@ -19,10 +19,8 @@ capacity of the weakest tenth against the mean. And deliveries: none should be m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array
@@ -31,18 +29,14 @@ from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, plain_log, table
+from weft.lab.figures import Figure, look, panels, plain_log, table
+from weft.lab.measures import reasons, typed
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, joined
 from weft.pipeline.transforms import Bound, numbers, ranked, together
 from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
 from weft.rules.fairness import jain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
 
 SEEDS = {"quick": 2, "full": 10}
 _VIEW = 20
@@ -50,9 +44,6 @@ _FANOUT = 10  # mean, of `flat` and `aware`
 _FANOUT_LEAST = 4  # so that an event still spreads from a weak peer
 _EXPONENT = 2.0  # of the power law's tail: P(capacity > c) = c^-exponent, for c ≥ 1
 _CAPACITY_MOST = 100.0
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(size: Size) -> list[Params]:
@@ -70,9 +61,6 @@ def points(size: Size) -> list[Params]:
         }
         for choice in ("paper", "flat", "aware")
     ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def capacities(peers: int, seed: int) -> Array:
@@ -155,30 +143,24 @@ def seconds(params: Params) -> float:
     return float(params["cycles"] * params["subscriptions"] * 8e-7)
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 CHOICES = {
     "paper": "to the whole view",
     "flat": "to half of the view",
     "aware": "by capacity, half on average",
 }
-FORWARDED = "rank correlation of events forwarded and capacity, capacity-aware"
-GAIN = "rank correlation of load and capacity, gained by the capacity-aware choice"
-WEAK = "load per capacity of the weakest tenth, capacity-aware over flat"
-DELIVERY = "deliveries with the capacity-aware choice"
-COLUMNS = columns(
-    choice=TEXT,
-    peer=WHOLE,
-    capacity=NUMBER,
-    subscriptions_held=WHOLE,
-    general=WHOLE,
-    topic=WHOLE,
-    forwarded=WHOLE,
-    access_point_for=WHOLE,
-    delivery=NUMBER,
-    events_lost=WHOLE,
-    messages=WHOLE,
+TITLES = {
+    "gain": "rank correlation of load and capacity, gained by the capacity-aware choice",
+    "sent": "rank correlation of events forwarded and capacity, capacity-aware",
+    "weakest": "load per capacity of the weakest tenth, capacity-aware over flat",
+    "delivery": "deliveries with the capacity-aware choice",
+}
+COLUMNS = joined(
+    typed(TEXT, "choice"),
+    typed(WHOLE, "peer"),
+    typed(NUMBER, "capacity"),
+    typed(WHOLE, "subscriptions_held", "general", "topic", "forwarded", "access_point_for"),
+    typed(NUMBER, "delivery"),
+    typed(WHOLE, "events_lost", "messages"),
 )
 
 
@@ -236,7 +218,6 @@ TOLD = {
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(fairness)
-    titles = {"gain": GAIN, "sent": FORWARDED, "weakest": WEAK, "delivery": DELIVERY}
     asked: dict[str, Bound] = {
         "gain": (AT_LEAST, 3 * F.col("noise") / F.sqrt("seeds")),
         "sent": (AT_LEAST, 0.5),
@@ -244,12 +225,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         "delivery": (AT_LEAST, 0.999),
     }
     return together(
-        found.transform(gains).transform(numbers(titles, asked, keep=("noise",))),
+        found.transform(gains).transform(numbers(TITLES, asked, keep=("noise",))),
         found.transform(numbers(TOLD, by=("choice",), prefix=F.concat("choice", F.lit(": ")))),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -275,38 +253,27 @@ def figure(rows: DataFrame) -> Figure:
             some = drawn[drawn["choice"] == choice]
             panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **look(number))
         plain_log(panel, (1, 2, 3, 4, 6))
-        panel.set_ylim(bottom=0)
-        panel.set_xlabel("capacity, means of tenths of the peers")
-        panel.set_ylabel(label)
+        panel.set(ylim=(0, None), xlabel="capacity, means of tenths of the peers", ylabel=label)
     axes[1].legend(loc="upper right")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 ENTRIES = [
-    Entry(
-        id="tera-hetero",
+    Entry.of(
+        __name__,
         title="Load against capacity",
         claim="The paper leaves peers of different capacity to future work: all carry the same "
         "load for the same subscriptions. With a capacity-aware choice (strong peers advertise and "
         "forward more, and so serve as access points more often) load moves from weak peers to "
         "strong ones, and events still arrive.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            GAIN: "Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
+        tolerances=reasons(
+            TITLES,
+            gain="Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
             "by √(2/(N−1)/S); more than three of them.",
-            FORWARDED: "What a peer forwards is its own choice and must follow capacity; half the "
+            sent="What a peer forwards is its own choice and must follow capacity; half the "
             "way to a perfect order, as subscriptions differ too.",
-            WEAK: "Moved away from the weak means: less than before, per capacity.",
-            DELIVERY: "A fan-out of ten on average and at least four reaches all but a thousandth.",
-        },
-        figure=figure,
-        seconds=seconds,
+            weakest="Moved away from the weak means: less than before, per capacity.",
+            delivery="A fan-out of ten on average and at least four reaches all but a thousandth.",
+        ),
     )
 ]
