@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings
 from weft.lab.figures import Table, colour, look, marker, table
-from weft.lab.measures import typed
-from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, joined
+from weft.lab.measures import reals, texts, wholes
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ KINDS = {
     "tera_dissemination": "events in topics",
 }
 COLUMNS = joined(
-    typed(WHOLE, "peers", "topics", "subscriptions", "table_size"),
-    typed(TEXT, "tables"),
-    typed(NUMBER, "rate", "rate_shown"),
-    typed(TEXT, "simulated"),
-    typed(NUMBER, "tera", "flooding"),
-    typed(NUMBER, *KINDS),
-    typed(NUMBER, "tera_formula", "flooding_formula", "size_estimation", "flood_per_event"),
-    typed(NUMBER, "flood_reached"),
-    typed(WHOLE, "visits", "events", "events_lost", "lookups", "missed", "notified"),
+    wholes("peers", "topics", "subscriptions", "table_size"),
+    texts("tables"),
+    reals("rate", "rate_shown"),
+    texts("simulated"),
+    reals("tera", "flooding"),
+    reals(*KINDS),
+    reals("tera_formula", "flooding_formula", "size_estimation", "flood_per_event"),
+    reals("flood_reached"),
+    wholes("visits", "events", "events_lost", "lookups", "missed", "notified"),
 )
 EXACT = "flooding, counted against N·view, largest relative gap"
 MISSED = "notifications missed by events that found their topic"

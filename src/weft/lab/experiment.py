@@ -2,9 +2,9 @@
 
 An entry ties a claim to the function that simulates it, the points it is simulated at in each
 size, the shape of the rows that come back, the numbers that are measured from them, and the
-picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. Its parts have
-the same names and the same order in every file, so that an entry needs to say only its words and
-what differs (`Experiment.of`): `points`, the simulation `run`, `seconds`, COLUMNS, `measure`,
+picture. To add one, write a file in `weft/lab/experiments` that defines ENTRY, or several ENTRIES.
+Its parts have the same names and the same order in every file, so that an entry needs to say only
+its words and what differs (`Experiment.of`): `points`, the simulation `run`, COLUMNS, `measure`,
 `figure`. There are two kinds.
 
 An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and

@@ -10,15 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, columns
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound
 
 
-def typed(kind: DataType, *names: str) -> StructType:
-    """Columns of one type, in this order."""
-    return columns(**dict.fromkeys(names, kind))
+def texts(*names: str) -> StructType:
+    """Columns of texts, in this order; so the functions that follow."""
+    return columns(**dict.fromkeys(names, TEXT))
+
+
+def truths(*names: str) -> StructType:
+    return columns(**dict.fromkeys(names, TRUTH))
+
+
+def smalls(*names: str) -> StructType:
+    return columns(**dict.fromkeys(names, SMALL))
+
+
+def wholes(*names: str) -> StructType:
+    return columns(**dict.fromkeys(names, WHOLE))
+
+
+def reals(*names: str) -> StructType:
+    return columns(**dict.fromkeys(names, NUMBER))
 
 
 def at_most(bound: float | Column, *names: str) -> dict[str, Bound]:

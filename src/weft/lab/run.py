@@ -64,7 +64,8 @@ def all_entries() -> Mapping[str, AnyEntry]:
     for module in sorted(each.name for each in pkgutil.iter_modules(experiments.__path__)):
         if module.startswith("_"):
             continue
-        for entry in import_module(f"{experiments.__name__}.{module}").ENTRIES:
+        file = vars(import_module(f"{experiments.__name__}.{module}"))
+        for entry in file["ENTRIES"] if "ENTRIES" in file else [file["ENTRY"]]:
             if entry.id in found:
                 raise ValueError(f"two experiments have the id {entry.id}")
             found[entry.id] = entry

@@ -18,16 +18,11 @@ from weft.ids import Cid
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Axes, Figure, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
-    NUMBER,
-    SMALL,
-    TEXT,
-    TRUTH,
-    WHOLE,
     joined,
 )
 from weft.pipeline.transforms import Bound, numbers, together
@@ -157,14 +152,14 @@ def _cost(net: Net, alive: list[int], last_ms: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(TEXT, "routing"),
-    typed(TRUTH, "history"),
-    typed(SMALL, "peers", "subscribers"),
-    typed(NUMBER, "loss", "crash"),
-    typed(SMALL, "latency_ms"),
-    typed(WHOLE, "published", "live", "kept", "different", "lacking", "misplaced"),
-    typed(NUMBER, "coverage", "settled_s"),
-    typed(WHOLE, "messages"),
+    texts("routing"),
+    truths("history"),
+    smalls("peers", "subscribers"),
+    reals("loss", "crash"),
+    smalls("latency_ms"),
+    wholes("published", "live", "kept", "different", "lacking", "misplaced"),
+    reals("coverage", "settled_s"),
+    wholes("messages"),
 )
 TITLES = {
     "different": "live subscribers whose stream is not that of all",
@@ -278,24 +273,22 @@ def _draw_slow(panel: Axes, means: Any) -> None:
     panel.legend(loc="upper left", ncols=2)
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Every subscriber ends with the same stream",
-        claim="With history, over every routing, at 0 to 20 % loss and with 30 % of the peers "
-        "crashed in the midst of it, every live subscriber ends with the same stream, and it holds "
-        "every event that any live peer has; applications get each event once and after its "
-        "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
-        "JavaScript implementation covered 52 %. What routing alone would cover is told.",
-        seeds={"quick": 1, "full": 2},
-        tolerances=reasons(
-            TITLES,
-            different="A stream is a set of events with one order.",
-            lacking="Members tell each other where their streams end, so whatever anybody alive "
-            "has is found.",
-            misplaced="An event waits until its parents were handed over.",
-            vanished="A publish is answered when the event is stored, and its publisher stays.",
-            covered="Latency delays and reorders; it loses nothing.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Every subscriber ends with the same stream",
+    claim="With history, over every routing, at 0 to 20 % loss and with 30 % of the peers "
+    "crashed in the midst of it, every live subscriber ends with the same stream, and it holds "
+    "every event that any live peer has; applications get each event once and after its "
+    "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
+    "JavaScript implementation covered 52 %. What routing alone would cover is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        different="A stream is a set of events with one order.",
+        lacking="Members tell each other where their streams end, so whatever anybody alive "
+        "has is found.",
+        misplaced="An event waits until its parents were handed over.",
+        vanished="A publish is answered when the event is stored, and its publisher stays.",
+        covered="Latency delays and reorders; it loses nothing.",
+    ),
+)

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from weft.ids import Contact
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, texts, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.net import codec
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
@@ -126,13 +126,13 @@ def _sum(counts: Mapping[type, int], kinds: tuple[type, ...]) -> int:
 
 MINORITY = 0.25
 COLUMNS = joined(
-    typed(TEXT, "routing"),
-    typed(SMALL, "peers"),
-    typed(NUMBER, "share"),
-    typed(SMALL, "events", "subscribed", "in_tree", "outside"),
-    typed(WHOLE, "notifications", "owed", "payload_messages", "payload_bytes", "upkeep_messages"),
-    typed(WHOLE, "upkeep_bytes", "dht_messages", "dht_bytes"),
-    typed(SMALL, "cycles"),
+    texts("routing"),
+    smalls("peers"),
+    reals("share"),
+    smalls("events", "subscribed", "in_tree", "outside"),
+    wholes("notifications", "owed", "payload_messages", "payload_bytes", "upkeep_messages"),
+    wholes("upkeep_bytes", "dht_messages", "dht_bytes"),
+    smalls("cycles"),
 )
 TITLES = {
     "missed": "notifications that are missing",
@@ -270,24 +270,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="A tree against the naive flood",
-        claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
-        "its links, one per member, so it sends fewer messages per notification everywhere; and "
-        "where at most a quarter of the peers is subscribed, also with everything that keeps the "
-        "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
-        "holds is told.",
-        seeds={"quick": 1, "full": 2},
-        tolerances=reasons(
-            TITLES,
-            missed="Nothing is lost on the way here.",
-            exact="Members and rendezvous, less one, for each event; and a question and an answer "
-            "where the publisher is outside.",
-            ratio="Cheaper means: fewer.",
-            minority_messages="Cheaper means: fewer.",
-            minority_bytes="Cheaper means: fewer.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A tree against the naive flood",
+    claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
+    "its links, one per member, so it sends fewer messages per notification everywhere; and "
+    "where at most a quarter of the peers is subscribed, also with everything that keeps the "
+    "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
+    "holds is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        missed="Nothing is lost on the way here.",
+        exact="Members and rendezvous, less one, for each event; and a question and an answer "
+        "where the publisher is outside.",
+        ratio="Cheaper means: fewer.",
+        minority_messages="Cheaper means: fewer.",
+        minority_bytes="Cheaper means: fewer.",
+    ),
+)

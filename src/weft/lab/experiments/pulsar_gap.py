@@ -28,9 +28,9 @@ from weft.ids import Contact
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, texts, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Routing
 from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
@@ -189,12 +189,12 @@ def _nothing_allowed() -> Columns:
 
 
 COLUMNS = joined(
-    typed(TEXT, "how", "routing"),
-    typed(SMALL, "publishers"),
-    typed(NUMBER, "loss"),
-    typed(SMALL, "gap", "heights"),
-    typed(WHOLE, "missing"),
-    typed(NUMBER, "repair_ms", "messages", "messages_allowed", "ms_allowed"),
+    texts("how", "routing"),
+    smalls("publishers"),
+    reals("loss"),
+    smalls("gap", "heights"),
+    wholes("missing"),
+    reals("repair_ms", "messages", "messages_allowed", "ms_allowed"),
 )
 TITLES = {
     "missing": "events that stayed missing",
@@ -279,24 +279,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="A gap is repaired",
-        claim="A gap of 1 to 1000 events is found when the next event comes, and repaired. A short "
-        "one is walked back: at most a question and an answer per missing event, a round trip per "
-        "height. A longer one is read: a question and an answer per page of 256 events. So a gap "
-        "of a thousand takes a fifth of a second where a round trip takes 40 ms.",
-        seeds={"quick": 1, "full": 2},
-        tolerances=reasons(
-            TITLES,
-            missing="Others have what is missing, and go on having it.",
-            messages="A question and an answer per missing event up to 16 heights; beyond, per "
-            "page of 256 events, and one more for what was published meanwhile.",
-            messages_loss="As without losses, each repeated until question and answer come "
-            "through (0.81 of them do), with three standard deviations.",
-            time="Ten hops for the event that shows the gap; the patience of half a second where "
-            "it is walked; and a round trip per height or page.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A gap is repaired",
+    claim="A gap of 1 to 1000 events is found when the next event comes, and repaired. A short "
+    "one is walked back: at most a question and an answer per missing event, a round trip per "
+    "height. A longer one is read: a question and an answer per page of 256 events. So a gap "
+    "of a thousand takes a fifth of a second where a round trip takes 40 ms.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        missing="Others have what is missing, and go on having it.",
+        messages="A question and an answer per missing event up to 16 heights; beyond, per "
+        "page of 256 events, and one more for what was published meanwhile.",
+        messages_loss="As without losses, each repeated until question and answer come "
+        "through (0.81 of them do), with three standard deviations.",
+        time="Ten hops for the event that shows the gap; the patience of half a second where "
+        "it is walked; and a round trip per height or page.",
+    ),
+)

@@ -17,9 +17,9 @@ from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.figures import BLACK, Figure, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.history.fetch import BLOCKS_MAX
 from weft.sim.network import Conditions, Latency
@@ -91,11 +91,11 @@ def run(params: Params, seed: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(TEXT, "how", "routing"),
-    typed(SMALL, "events"),
-    typed(WHOLE, "lacking", "misplaced"),
-    typed(TRUTH, "same"),
-    typed(NUMBER, "waited_s", "read_s", "read_s_allowed", "cpu_s", "messages", "messages_allowed"),
+    texts("how", "routing"),
+    smalls("events"),
+    wholes("lacking", "misplaced"),
+    truths("same"),
+    reals("waited_s", "read_s", "read_s_allowed", "cpu_s", "messages", "messages_allowed"),
 )
 TITLES = {
     "lacking": "events that the latecomer lacks",
@@ -176,23 +176,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="A late subscriber reads the whole history",
-        claim="A peer that subscribes since the beginning gets every past event and every live "
-        "one, once each, parents first, and ends with the same stream as everybody else, at a "
-        "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
-        "signature and CID checked, stores on disk) is told.",
-        seeds={"quick": 1, "full": 2},
-        tolerances=reasons(
-            TITLES,
-            lacking="All members have everything.",
-            misplaced="Pages come in the stream's order, and what is live waits for its parents.",
-            different="A stream is a set of events with one order.",
-            time="From the first event to the last of the past: a round trip per page, and two "
-            "more for pages that are cut short by live events or empty.",
-            messages="A question and an answer per page, and for two more pages.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A late subscriber reads the whole history",
+    claim="A peer that subscribes since the beginning gets every past event and every live "
+    "one, once each, parents first, and ends with the same stream as everybody else, at a "
+    "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
+    "signature and CID checked, stores on disk) is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        lacking="All members have everything.",
+        misplaced="Pages come in the stream's order, and what is live waits for its parents.",
+        different="A stream is a set of events with one order.",
+        time="From the first event to the last of the past: a round trip per page, and two "
+        "more for pages that are cut short by live events or empty.",
+        messages="A question and an answer per page, and for two more pages.",
+    ),
+)

@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, look, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, truths
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, joined
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History
 from weft.protocol.history.fetch import PROVIDERS_WANTED, block_key_of
@@ -132,14 +132,14 @@ def _has(blocks: Mapping[PeerId, Store | None], up: set[PeerId], peer: PeerId, c
 
 
 COLUMNS = joined(
-    typed(NUMBER, "p", "crash"),
-    typed(SMALL, "peers", "subscribers", "event"),
-    typed(TRUTH, "own_copy"),
-    typed(SMALL, "copies"),
-    typed(NUMBER, "copies_expected"),
-    typed(TRUTH, "survived"),
-    typed(NUMBER, "expected"),
-    typed(TRUTH, "held", "named", "found"),
+    reals("p", "crash"),
+    smalls("peers", "subscribers", "event"),
+    truths("own_copy"),
+    smalls("copies"),
+    reals("copies_expected"),
+    truths("survived"),
+    reals("expected"),
+    truths("held", "named", "found"),
 )
 TITLES = {
     "own": "events that their publisher provides",
@@ -244,24 +244,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Events outlive their publishers",
-        claim="A publisher provides its events. Where each other peer on the way does so, too, "
-        "with probability p, an event has p "
-        "copies for each of them, and one of these survives a crash with the chance "
-        "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
-        "is found.",
-        seeds={"quick": 1, "full": 2},
-        tolerances=reasons(
-            TITLES,
-            own="That is the rule where events travel by trees.",
-            copies="A binomial number; so many standard deviations that all points keep to them "
-            "with a chance of 0.99, and one copy more, because numbers are whole.",
-            survival="The same, of independent draws with the chances expected.",
-            found="A lookup asks all of the closest peers that are left; one in a hundred may "
-            "fail on tables that name mostly the dead.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Events outlive their publishers",
+    claim="A publisher provides its events. Where each other peer on the way does so, too, "
+    "with probability p, an event has p "
+    "copies for each of them, and one of these survives a crash with the chance "
+    "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
+    "is found.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        own="That is the rule where events travel by trees.",
+        copies="A binomial number; so many standard deviations that all points keep to them "
+        "with a chance of 0.99, and one copy more, because numbers are whole.",
+        survival="The same, of independent draws with the chances expected.",
+        found="A lookup asks all of the closest peers that are left; one in a hundred may "
+        "fail on tables that name mostly the dead.",
+    ),
+)

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
@@ -40,10 +40,6 @@ def points(size: Size) -> list[Params]:
         for silent, history in ways
         if size == "full" or not (history and not silent)
     ]
-
-
-def seconds(params: Params) -> float:
-    return (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1)
 
 
 RENDEZVOUS = 4
@@ -150,11 +146,11 @@ def _followed(net: Net, members: list[int], crash_ms: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(TEXT, "crash"),
-    typed(TRUTH, "silent", "history"),
-    typed(SMALL, "peers", "subscribers", "crashed", "live", "affected"),
-    typed(WHOLE, "owed", "late", "never"),
-    typed(NUMBER, "repair_ms", "repair_ms_allowed"),
+    texts("crash"),
+    truths("silent", "history"),
+    smalls("peers", "subscribers", "crashed", "live", "affected"),
+    wholes("owed", "late", "never"),
+    reals("repair_ms", "repair_ms_allowed"),
 )
 TITLES = {
     "noticed": "crash noticed: repair time over the time allowed, the most",
@@ -237,24 +233,23 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Trees heal",
-        claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
-        "but one, every subscriber gets events again within the time that the settings give: "
-        "until the loss is noticed, and until the peers above it, which know each other, have been "
-        "asked. With history, what was missed meanwhile comes after all.",
-        seeds={"quick": 1, "full": 3},
-        tolerances=reasons(
-            TITLES,
-            noticed="A second until a failed connection is told, another for each of the dead "
-            "that is asked for a place, eight round trips down the tree, and the time between two "
-            "events.",
-            silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
-            "for each of the dead that is asked for a place, eight round trips down the tree, and "
-            "the time between two events.",
-            lost="Others have what was missed.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Trees heal",
+    claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
+    "but one, every subscriber gets events again within the time that the settings give: "
+    "until the loss is noticed, and until the peers above it, which know each other, have been "
+    "asked. With history, what was missed meanwhile comes after all.",
+    seeds={"quick": 1, "full": 3},
+    tolerances=reasons(
+        TITLES,
+        noticed="A second until a failed connection is told, another for each of the dead "
+        "that is asked for a place, eight round trips down the tree, and the time between two "
+        "events.",
+        silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
+        "for each of the dead that is asked for a place, eight round trips down the tree, and "
+        "the time between two events.",
+        lost="Others have what was missed.",
+    ),
+    seconds=lambda params: (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1),
+)

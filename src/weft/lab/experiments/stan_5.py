@@ -104,20 +104,18 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    JobEntry.of(
-        __name__,
-        points=points,
-        title="Interests are correlated",
-        claim="Subscriptions are correlated with a non-negligible probability: Pearson's "
-        "correlation between the columns of the matrix of subscribers and topics, as a heat map. "
-        "We compare with shuffles that keep all degrees, among the 1000 most popular topics: the "
-        "mean hardly differs, so the upper end is asked for.",
-        seeds={"quick": 2, "full": 3},
-        tolerances={
-            f"{WHOLE}, {ABOVE}": "1 is what interests independent of each other give; what "
-            "shuffles differ by from each other is in the interval."
-        },
-        seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
-    )
-]
+ENTRY = JobEntry.of(
+    __name__,
+    points=points,
+    title="Interests are correlated",
+    claim="Subscriptions are correlated with a non-negligible probability: Pearson's "
+    "correlation between the columns of the matrix of subscribers and topics, as a heat map. "
+    "We compare with shuffles that keep all degrees, among the 1000 most popular topics: the "
+    "mean hardly differs, so the upper end is asked for.",
+    seeds={"quick": 2, "full": 3},
+    tolerances={
+        f"{WHOLE}, {ABOVE}": "1 is what interests independent of each other give; what "
+        "shuffles differ by from each other is in the interval."
+    },
+    seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
+)

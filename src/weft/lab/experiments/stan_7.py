@@ -148,23 +148,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry.of(
-        __name__,
-        title="Physical links before and after StaN",
-        claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
-        "StaN's own ideal has, in which every node holds the lightest members of each of its "
-        "topics, and never more than it beyond noise. The paper's own words are that most nodes "
-        "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
-        "eight rounds reach where walks that pass are read (Section 2.4).",
-        seeds={"quick": 3, "full": 10},
-        tolerances={
-            f"{universe}, {who}, {what}": why
-            for universe in (WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS)
-            for who in stan.WHO
-            for what, why in REASONS.items()
-        },
-        tables={"nodes": nodes},
-        micros=stan.micros,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Physical links before and after StaN",
+    claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
+    "StaN's own ideal has, in which every node holds the lightest members of each of its "
+    "topics, and never more than it beyond noise. The paper's own words are that most nodes "
+    "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
+    "eight rounds reach where walks that pass are read (Section 2.4).",
+    seeds={"quick": 3, "full": 10},
+    tolerances={
+        f"{universe}, {who}, {what}": why
+        for universe in (WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS)
+        for who in stan.WHO
+        for what, why in REASONS.items()
+    },
+    tables={"nodes": nodes},
+    micros=stan.micros,
+)

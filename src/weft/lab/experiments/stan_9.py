@@ -131,23 +131,21 @@ _REASONS = {
     "left are small groups that only hold each other.",
 }
 
-ENTRIES = [
-    UniverseEntry.of(
-        __name__,
-        title="Overlays stay as fit as they were",
-        claim="No overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, "
-        "so that overlays stay weakly and not strongly connected; with overheard walks and "
-        "adoption at least 99.9 % of the overlays are strongly connected. The paper says that "
-        "clustering coefficients and diameters do not change: how far their distributions move is "
-        "told, by the distance of Kolmogorov and Smirnov.",
-        seeds={"quick": 2, "full": 3},
-        tolerances={
-            f"{universe}, {variant}, {what}": why
-            for universe in (WHOLE_TRACE, LARGE, *READINGS)
-            for variant in VARIANTS
-            for what, why in _REASONS.items()
-            if (variant, what) != (PLAIN, STRONG)
-        },
-        micros=lambda params: 70.0,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Overlays stay as fit as they were",
+    claim="No overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, "
+    "so that overlays stay weakly and not strongly connected; with overheard walks and "
+    "adoption at least 99.9 % of the overlays are strongly connected. The paper says that "
+    "clustering coefficients and diameters do not change: how far their distributions move is "
+    "told, by the distance of Kolmogorov and Smirnov.",
+    seeds={"quick": 2, "full": 3},
+    tolerances={
+        f"{universe}, {variant}, {what}": why
+        for universe in (WHOLE_TRACE, LARGE, *READINGS)
+        for variant in VARIANTS
+        for what, why in _REASONS.items()
+        if (variant, what) != (PLAIN, STRONG)
+    },
+    micros=lambda params: 70.0,
+)

@@ -10,16 +10,13 @@ from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import reals, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import GRID, Source
 from weft.lab.stan import LEAST, PLAIN
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
-    NUMBER,
-    TEXT,
-    WHOLE,
     joined,
 )
 from weft.pipeline.transforms import Bound, chosen, numbers, together
@@ -30,10 +27,10 @@ VARIANTS = {PLAIN: Config(patience=PATIENCE), LEAN: Config(patience=PATIENCE, le
 """Without overheard walks: those bring views nearer to the ideal of lean weights, which saves less
 than what walks find at first, because walks find members of many topics first."""
 COLUMNS = joined(
-    typed(TEXT, "source", "universe", "variant"),
-    typed(NUMBER, "reduction_all", "reduction_many"),
-    typed(WHOLE, "overlays"),
-    typed(NUMBER, "strong", "clustering_before", "clustering_after"),
+    texts("source", "universe", "variant"),
+    reals("reduction_all", "reduction_many"),
+    wholes("overlays"),
+    reals("strong", "clustering_before", "clustering_after"),
 )
 SAVED = "reduction of physical links, users in ten topics or more"
 STRONG = "overlays that are strongly connected"
@@ -127,24 +124,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry.of(
-        __name__,
-        title="Weights that lean to common interests",
-        claim="Weights −ln(1−u)/(shared topics) save at least 40 % of the physical links of users "
-        "in ten topics or more on youtube_groups and gowalla and 30 % on wikipedia_edits, about "
-        "twice what plain weights do, while at least 99.9 % of the overlays are strongly connected "
-        "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
-        "Both kinds run with adoption.",
-        seeds={"quick": 2, "full": 11},
-        tolerances={
-            f"{LEAN}, {what}": why
-            for what, why in (
-                (SAVED, "What we set out for; another trace is asked for 30 %."),
-                (STRONG, "Events must reach everybody: less than one overlay in a thousand."),
-                (CLUSTERED, "Common interests come in clusters; more would cost dissemination."),
-            )
-        },
-        micros=lambda params: 90.0,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Weights that lean to common interests",
+    claim="Weights −ln(1−u)/(shared topics) save at least 40 % of the physical links of users "
+    "in ten topics or more on youtube_groups and gowalla and 30 % on wikipedia_edits, about "
+    "twice what plain weights do, while at least 99.9 % of the overlays are strongly connected "
+    "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
+    "Both kinds run with adoption.",
+    seeds={"quick": 2, "full": 11},
+    tolerances={
+        f"{LEAN}, {what}": why
+        for what, why in (
+            (SAVED, "What we set out for; another trace is asked for 30 %."),
+            (STRONG, "Events must reach everybody: less than one overlay in a thousand."),
+            (CLUSTERED, "Common interests come in clusters; more would cost dissemination."),
+        )
+    },
+    micros=lambda params: 90.0,
+)

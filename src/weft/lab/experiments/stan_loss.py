@@ -15,18 +15,13 @@ from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure, look, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import reals, smalls, texts, truths, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
 from weft.pipeline.schemas import (
     AT_LEAST,
     AT_MOST,
-    NUMBER,
-    SMALL,
-    TEXT,
-    TRUTH,
-    WHOLE,
     joined,
 )
 from weft.pipeline.transforms import Bound, numbers
@@ -55,11 +50,11 @@ STEPS = (
 )
 """The rounds that are looked at: all at first, then ever fewer."""
 COLUMNS = joined(
-    typed(TEXT, "source", "universe"),
-    typed(NUMBER, "loss", "churn"),
-    typed(TRUTH, "overheard"),
-    typed(SMALL, "round"),
-    typed(WHOLE, "pvs", "ipvs", "ideal"),
+    texts("source", "universe"),
+    reals("loss", "churn"),
+    truths("overheard"),
+    smalls("round"),
+    wholes("pvs", "ipvs", "ideal"),
 )
 
 

@@ -19,8 +19,8 @@ from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.stan_6 import interests_of, populate
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import reasons, typed
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, WHOLE, joined
+from weft.lab.measures import reals, reasons, smalls, truths, wholes
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -127,13 +127,13 @@ def _counted(world: World, crossings: Crossings, before: int, events: list[int])
 
 
 COLUMNS = joined(
-    typed(SMALL, "nodes"),
-    typed(TRUTH, "stan", "together"),
-    typed(SMALL, "parts"),
-    typed(WHOLE, "published"),
-    typed(NUMBER, "topics_per_event"),
-    typed(WHOLE, "crossings", "connections", "crossings_most", "crossed_again", "references"),
-    typed(WHOLE, "deliveries", "owed", "delivered_twice"),
+    smalls("nodes"),
+    truths("stan", "together"),
+    smalls("parts"),
+    wholes("published"),
+    reals("topics_per_event"),
+    wholes("crossings", "connections", "crossings_most", "crossed_again", "references"),
+    wholes("deliveries", "owed", "delivered_twice"),
 )
 TITLES = {
     "once": "shared: copies of an event per connection it crosses",
@@ -209,23 +209,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="An event in several topics crosses a connection once",
-        claim="Logical links of different topics that share a physical one let an event that is "
-        "published in several topics cross it once, and every subscription still gets it once. "
-        "The paper gives no figures; we count copies with and without sharing.",
-        seeds={"quick": 1, "full": 5},
-        tolerances=reasons(
-            TITLES,
-            once="A payload that two peers send each other at the same moment crosses twice; "
-            "with an order of topics this needs a tree that is just healing, below one in 1,000.",
-            missed="Nothing is lost in a network without faults.",
-            saved="Of three topics of a peer its neighbour shares a good part; at least one copy "
-            "in ten must go.",
-            more="Links on the same peers in all topics can only help.",
-        ),
-        seconds=lambda params: 0.2 * params["nodes"],
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="An event in several topics crosses a connection once",
+    claim="Logical links of different topics that share a physical one let an event that is "
+    "published in several topics cross it once, and every subscription still gets it once. "
+    "The paper gives no figures; we count copies with and without sharing.",
+    seeds={"quick": 1, "full": 5},
+    tolerances=reasons(
+        TITLES,
+        once="A payload that two peers send each other at the same moment crosses twice; "
+        "with an order of topics this needs a tree that is just healing, below one in 1,000.",
+        missed="Nothing is lost in a network without faults.",
+        saved="Of three topics of a peer its neighbour shares a good part; at least one copy "
+        "in ten must go.",
+        more="Links on the same peers in all topics can only help.",
+    ),
+    seconds=lambda params: 0.2 * params["nodes"],
+)

@@ -10,12 +10,12 @@ from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import smalls, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import LEAST
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers
 
 KINDS = {
@@ -25,10 +25,10 @@ KINDS = {
     "omni": "greedy omniscient",
 }
 COLUMNS = joined(
-    typed(TEXT, "source", "universe"),
-    typed(SMALL, "least"),
-    typed(WHOLE, "users", "lvs"),
-    typed(WHOLE, *KINDS),
+    texts("source", "universe"),
+    smalls("least"),
+    wholes("users", "lvs"),
+    wholes(*KINDS),
 )
 FEWER = "links with StaN over those of independent overlays"
 MORE = "omniscient links over those with StaN"
@@ -105,23 +105,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry.of(
-        __name__,
-        title="StaN against the omniscient",
-        claim="StaN, which asks nobody for its interests, needs fewer physical links than "
-        "independent random overlays and more than a greedy assignment that knows everybody's. How "
-        "much of the way StaN goes is told.",
-        seeds={"quick": 2, "full": 5},
-        tolerances={
-            f"{universe}, {who}, {what}": why
-            for universe in (WHOLE_TRACE, *READINGS)
-            for who in stan.WHO
-            for what, why in (
-                (FEWER, "StaN must not need more links than no StaN."),
-                (MORE, "Members that know everything need no more links than others."),
-            )
-        },
-        micros=lambda params: 70.0,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="StaN against the omniscient",
+    claim="StaN, which asks nobody for its interests, needs fewer physical links than "
+    "independent random overlays and more than a greedy assignment that knows everybody's. How "
+    "much of the way StaN goes is told.",
+    seeds={"quick": 2, "full": 5},
+    tolerances={
+        f"{universe}, {who}, {what}": why
+        for universe in (WHOLE_TRACE, *READINGS)
+        for who in stan.WHO
+        for what, why in (
+            (FEWER, "StaN must not need more links than no StaN."),
+            (MORE, "Members that know everything need no more links than others."),
+        )
+    },
+    micros=lambda params: 70.0,
+)

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import Figure, colour, look, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import texts, truths, wholes
 from weft.lab.sources import Source
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
@@ -16,7 +16,6 @@ from weft.pipeline.schemas import (
     AT_MOST,
     DRAW,
     TEXT,
-    TRUTH,
     WHOLE,
     columns,
     joined,
@@ -26,10 +25,10 @@ from weft.pipeline.universe import medians
 
 ALL = 0  # seeds of the rows that are no draws: the whole table, and all of it pruned
 COLUMNS = joined(
-    typed(TEXT, "source", "reading"),
-    typed(WHOLE, "seeds", "draw", "topics", "nodes", "memberships"),
-    typed(TRUTH, "median"),
-    typed(WHOLE, "least", "wrong"),
+    texts("source", "reading"),
+    wholes("seeds", "draw", "topics", "nodes", "memberships"),
+    truths("median"),
+    wholes("least", "wrong"),
 )
 FULL = 0.99
 """A universe with so much of all nodes cannot grow, and which draw is the median is chance."""
@@ -184,26 +183,24 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    JobEntry.of(
-        __name__,
-        points=points,
-        title="Universes: topics and nodes per number of seeds",
-        claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
-        "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
-        "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
-        "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
-        "that the universes are as large as the draws said.",
-        seeds={"quick": 2, "full": 2},
-        tolerances={
-            LEAST: "The paper's bound, in the universes that were made, closed and open.",
-            MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
-            "of a size does not fall below that of a smaller one (closed reading), unless that one "
-            "has 99 % of all nodes already.",
-            MORE_NODES: "As for topics.",
-            WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
-        },
-        seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
-        most_seeds=seeds_once,
-    )
-]
+ENTRY = JobEntry.of(
+    __name__,
+    points=points,
+    title="Universes: topics and nodes per number of seeds",
+    claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
+    "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
+    "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
+    "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
+    "that the universes are as large as the draws said.",
+    seeds={"quick": 2, "full": 2},
+    tolerances={
+        LEAST: "The paper's bound, in the universes that were made, closed and open.",
+        MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
+        "of a size does not fall below that of a smaller one (closed reading), unless that one "
+        "has 99 % of all nodes already.",
+        MORE_NODES: "As for topics.",
+        WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
+    },
+    seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
+    most_seeds=seeds_once,
+)

@@ -29,10 +29,10 @@ from weft.engine.topic_dht.schemes import Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, marker, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import texts, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, settled_net
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.checkers.dht import check_topic, seats_of
@@ -194,11 +194,11 @@ def roots_arrays(params: Params, seed: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(TEXT, "kind"),
-    typed(WHOLE, "peers", "percent", "loss_percent"),
-    typed(TEXT, "scheme"),
-    typed(WHOLE, "roots", "events", "k", "crashed", "lost", "periods", "missed_by_trees", "missed"),
-    typed(WHOLE, "parasites"),
+    texts("kind"),
+    wholes("peers", "percent", "loss_percent"),
+    texts("scheme"),
+    wholes("roots", "events", "k", "crashed", "lost", "periods", "missed_by_trees", "missed"),
+    wholes("parasites"),
 )
 PERIODS = "most periods until every child is at its closest forwarder"
 LOST = "children lost, over k for each crashed forwarder"
@@ -289,28 +289,26 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Crashed forwarders and crashed roots",
-        claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
-        "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
-        "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
-        "peers; there nothing serves a dead root's own children, which k for each bounds.",
-        tolerances={
-            **{
-                f"{kind}: {name}": why
-                for kind in (STABILISE, STABILISE_ARRAYS)
-                for name, why in (
-                    (PERIODS, "Ten periods are asked for."),
-                    (LOST, "A forwarder has at most k children."),
-                )
-            },
-            f"{ROOTS}: {MISSED}": "None, three periods after it was published.",
-            **{
-                f"{kind}: {BEYOND}": "A dead root's own children at most, of which it has k."
-                for kind in (ROOTS, ROOTS_ARRAYS)
-            },
+ENTRY = Entry.of(
+    __name__,
+    title="Crashed forwarders and crashed roots",
+    claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
+    "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
+    "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
+    "peers; there nothing serves a dead root's own children, which k for each bounds.",
+    tolerances={
+        **{
+            f"{kind}: {name}": why
+            for kind in (STABILISE, STABILISE_ARRAYS)
+            for name, why in (
+                (PERIODS, "Ten periods are asked for."),
+                (LOST, "A forwarder has at most k children."),
+            )
         },
-    )
-]
+        f"{ROOTS}: {MISSED}": "None, three periods after it was published.",
+        **{
+            f"{kind}: {BEYOND}": "A dead root's own children at most, of which it has k."
+            for kind in (ROOTS, ROOTS_ARRAYS)
+        },
+    },
+)

@@ -20,8 +20,8 @@ from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, Figure, panels, table
-from weft.lab.measures import typed
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, joined
+from weft.lab.measures import texts, wholes
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.treecast import Mode
 
@@ -76,9 +76,9 @@ def run(params: Params, seed: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(WHOLE, "members"),
-    typed(TEXT, "scheme", "mode"),
-    typed(WHOLE, "k", "event", "forwarders", "payloads", "handovers", "calls", "rounds", "missed"),
+    wholes("members"),
+    texts("scheme", "mode"),
+    wholes("k", "event", "forwarders", "payloads", "handovers", "calls", "rounds", "missed"),
 )
 EXCESS = "largest difference from N_t − 1 copies"
 LOGARITHM = "most copies per member, over ln n + 4"
@@ -174,12 +174,10 @@ def _reasons() -> dict[str, str]:
     return {**trees, **gossip, FEWER: "Push-pull is there to need fewer copies."}
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Trees send one copy per member, gossip O(log n)",
-        claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
-        "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
-        tolerances=_reasons(),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Trees send one copy per member, gossip O(log n)",
+    claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
+    "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
+    tolerances=_reasons(),
+)

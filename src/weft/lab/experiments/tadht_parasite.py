@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import Figure, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reasons, smalls, texts, truths, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, Spread, topic_of
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.sim.network import Conditions
@@ -128,12 +128,12 @@ def _outcome(net: Net, publication: int, members: list[int], number: int, _: boo
 
 
 COLUMNS = joined(
-    typed(TEXT, "scheme", "mode", "condition"),
-    typed(WHOLE, "peers", "event"),
-    typed(TRUTH, "outside"),
-    typed(WHOLE, "members", "copies", "rounds", "missed"),
-    typed(SMALL, "settled_periods"),
-    typed(WHOLE, "lookups", "lookups_parasite", "copies_all", "copies_parasite"),
+    texts("scheme", "mode", "condition"),
+    wholes("peers", "event"),
+    truths("outside"),
+    wholes("members", "copies", "rounds", "missed"),
+    smalls("settled_periods"),
+    wholes("lookups", "lookups_parasite", "copies_all", "copies_parasite"),
 )
 TITLES = {
     "copies_parasite": "copies of events to peers that are not subscribed",
@@ -220,20 +220,18 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="No parasite messages, with the real machines",
-        claim="No event and no lookup inside a topic reaches a peer that is not subscribed, in any "
-        "of the four schemes, whether messages are lost or peers crash. Trees send exactly "
-        "N_t − 1 copies where nothing fails, one more for a publisher outside. Where peers "
-        "unsubscribe, others know them as forwarders for a while; that is reported.",
-        tolerances=reasons(
-            TITLES,
-            copies_parasite="None: it is what the scheme is for.",
-            lookups_parasite="None, by Lemma 4.1.",
-            difference="None: each member is sent the event once.",
-            missed="None: what trees and gossip miss is repaired within some periods.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="No parasite messages, with the real machines",
+    claim="No event and no lookup inside a topic reaches a peer that is not subscribed, in any "
+    "of the four schemes, whether messages are lost or peers crash. Trees send exactly "
+    "N_t − 1 copies where nothing fails, one more for a publisher outside. Where peers "
+    "unsubscribe, others know them as forwarders for a while; that is reported.",
+    tolerances=reasons(
+        TITLES,
+        copies_parasite="None: it is what the scheme is for.",
+        lookups_parasite="None, by Lemma 4.1.",
+        difference="None: each member is sent the event once.",
+        missed="None: what trees and gossip miss is repaired within some periods.",
+    ),
+)

@@ -20,9 +20,9 @@ from weft.engine.topic_dht.roles import FORWARDS, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, marker, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, WHOLE, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
@@ -48,10 +48,6 @@ def points(size: Size) -> list[Params]:
         }
         for count, k, held in dict.fromkeys(every)
     ]
-
-
-def seconds(params: Params) -> float:
-    return 0.5 + float(params["subscriptions"]) * 5e-6
 
 
 BUCKET = 20
@@ -84,8 +80,8 @@ def run(params: Params, seed: int) -> Columns:
 
 
 COLUMNS = joined(
-    typed(WHOLE, "peers", "k", "per_peer", "topics", "peer", "topics_held", "locations"),
-    typed(WHOLE, "children_most", "entries", "entries_lobby", "network"),
+    wholes("peers", "k", "per_peer", "topics", "peer", "topics_held", "locations"),
+    wholes("children_most", "entries", "entries_lobby", "network"),
 )
 RATIO = "mean |L_p| over its bound 1 + |T_p|/(k+1)"
 TABLES = "entries per table in topics, over 20·(log₂ N + 2.67)"
@@ -209,23 +205,22 @@ _DENSE = (
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
     "and that one location more may be needed per peer."
 )
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Few locations per peer, short tables",
-        claim="Where topics have more than k subscribers, a peer of |T_p| topics has at most "
-        "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
-        "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
-        "prefixes of all N locations.",
-        tolerances={
-            **{
-                f"k = {k}, {held} topics each: {RATIO}": _DENSE
-                for k in CHILDREN_MAX
-                for held in PER_PEER
-            },
-            TABLES: "A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
-            LOBBY: "The same; all peers are in the lobby, so it has up to twice as many forks.",
-            CHILDREN: "The bound k itself.",
+ENTRY = Entry.of(
+    __name__,
+    title="Few locations per peer, short tables",
+    claim="Where topics have more than k subscribers, a peer of |T_p| topics has at most "
+    "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
+    "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
+    "prefixes of all N locations.",
+    tolerances={
+        **{
+            f"k = {k}, {held} topics each: {RATIO}": _DENSE
+            for k in CHILDREN_MAX
+            for held in PER_PEER
         },
-    )
-]
+        TABLES: "A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
+        LOBBY: "The same; all peers are in the lobby, so it has up to twice as many forks.",
+        CHILDREN: "The bound k itself.",
+    },
+    seconds=lambda params: 0.5 + float(params["subscriptions"]) * 5e-6,
+)

@@ -38,9 +38,9 @@ from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import reals, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, joined
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
 from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
 
 SEEDS = {"quick": 3, "full": 10}
@@ -177,12 +177,12 @@ NAMES = {
 }
 PAPER_SPREAD = 0.05
 COLUMNS = joined(
-    typed(TEXT, "kind"),
-    typed(WHOLE, "topic", "popularity", "held"),
-    typed(NUMBER, "held_average"),
-    typed(WHOLE, "active", "cycles"),
-    typed(NUMBER, "mean_expected", "spread_floor", "spread_average_floor"),
-    typed(NUMBER, "rank_correlation_noise"),
+    texts("kind"),
+    wholes("topic", "popularity", "held"),
+    reals("held_average"),
+    wholes("active", "cycles"),
+    reals("mean_expected", "spread_floor", "spread_average_floor"),
+    reals("rank_correlation_noise"),
 )
 
 

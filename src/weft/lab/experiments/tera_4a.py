@@ -25,9 +25,9 @@ from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, panels, plain_log, table
-from weft.lab.measures import typed
+from weft.lab.measures import reals, smalls
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, joined
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import (
     largest,
     magnitude,
@@ -87,19 +87,15 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-def seconds(params: Params) -> float:
-    return 1.0 + float(params["table_size"]) / 200
-
-
 LARGE_TABLE = 50
 SMALL_TABLE = 10
 LARGE = "largest gap, tables of 50 and more"
 TEN = "largest gap, tables of 10"
 COLUMNS = joined(
-    typed(SMALL, "table_size", "visits"),
-    typed(NUMBER, "success", "predicted"),
-    typed(SMALL, "active"),
-    typed(NUMBER, "entries_mean"),
+    smalls("table_size", "visits"),
+    reals("success", "predicted"),
+    smalls("active"),
+    reals("entries_mean"),
 )
 
 
@@ -148,17 +144,16 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Lookups succeed as often as the formula says",
-        claim="A lookup that visits K peers finds an access point with probability "
-        "1 − (1 − APT/active)^K, with four walks sharing the visits.",
-        tolerances={
-            LARGE: "Tables of 50 and more hold nearly uniform samples and walks are short against "
-            "the network; what is left is the noise of the lookups made.",
-            TEN: "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
-            "walks are long and revisit peers. Both cost success, up to 0.03 together.",
-        },
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Lookups succeed as often as the formula says",
+    claim="A lookup that visits K peers finds an access point with probability "
+    "1 − (1 − APT/active)^K, with four walks sharing the visits.",
+    tolerances={
+        LARGE: "Tables of 50 and more hold nearly uniform samples and walks are short against "
+        "the network; what is left is the noise of the lookups made.",
+        TEN: "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
+        "walks are long and revisit peers. Both cost success, up to 0.03 together.",
+    },
+    seconds=lambda params: 1.0 + float(params["table_size"]) / 200,
+)

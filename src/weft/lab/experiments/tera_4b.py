@@ -23,8 +23,8 @@ from weft.engine.data.workload import spread
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, panels, plain_log, table
-from weft.lab.measures import typed
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, joined
+from weft.lab.measures import reals, smalls
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import merged_within
 
@@ -97,9 +97,9 @@ def seconds(params: Params) -> float:
 FRESH_VIEW = 20  # a shuffle of the whole view is nearest to the formula's fresh one
 GAP = "largest gap, shuffle 20"
 COLUMNS = joined(
-    typed(SMALL, "members", "shuffle_length", "trials", "horizon"),
-    typed(NUMBER, "merged", "predicted", "one_overlay"),
-    typed(SMALL, "forced_exchanges"),
+    smalls("members", "shuffle_length", "trials", "horizon"),
+    reals("merged", "predicted", "one_overlay"),
+    smalls("forced_exchanges"),
 )
 
 
@@ -157,17 +157,15 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="Parts of a topic meet as soon as the formula says",
-        claim="G subscribers of a topic and one more in an overlay of its own meet within H cycles "
-        "with the probability of the closed form, which takes every view to be fresh in each "
-        "cycle. That is near the truth when the whole view is shuffled; with shorter shuffles a "
-        "view is mostly the same in the next cycle, and meeting takes longer.",
-        tolerances={
-            GAP: "0.03 for what the form leaves out at a shuffle of the whole view; in the quick "
-            "size, three standard errors of the share among its fewer trials more."
-        },
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Parts of a topic meet as soon as the formula says",
+    claim="G subscribers of a topic and one more in an overlay of its own meet within H cycles "
+    "with the probability of the closed form, which takes every view to be fresh in each "
+    "cycle. That is near the truth when the whole view is shuffled; with shorter shuffles a "
+    "view is mostly the same in the next cycle, and meeting takes longer.",
+    tolerances={
+        GAP: "0.03 for what the form leaves out at a shuffle of the whole view; in the quick "
+        "size, three standard errors of the share among its fewer trials more."
+    },
+)

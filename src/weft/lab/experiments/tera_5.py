@@ -24,9 +24,9 @@ from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
-from weft.lab.measures import typed
+from weft.lab.measures import smalls, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, joined
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, ranked
 from weft.rules.deployment import visits_for
 
@@ -72,16 +72,12 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-def seconds(params: Params) -> float:
-    return float(params["cycles"] * params["subscriptions"] * 4e-7)
-
-
 FLAT = "general load, max/mean"
 FAIR = "rank correlation of global load with subscriptions"
 COLUMNS = joined(
-    typed(SMALL, "peer", "subscriptions_held"),
-    typed(WHOLE, "general", "general_single", "topic"),
-    typed(SMALL, "events_lost"),
+    smalls("peer", "subscriptions_held"),
+    wholes("general", "general_single", "topic"),
+    smalls("events_lost"),
 )
 
 
@@ -163,6 +159,7 @@ def _entry(letter: str, zipf: float, workload: str) -> Entry:
             FAIR: "Each subscription costs the same view exchanges; only events differ between "
             "topics, and one is published per cycle.",
         },
+        seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 4e-7),
     )
 
 

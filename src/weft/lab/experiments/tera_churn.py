@@ -32,9 +32,9 @@ from weft.engine.tera.flood import Flood
 from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, panels, table
-from weft.lab.measures import reasons, typed
+from weft.lab.measures import reals, reasons, texts, truths, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, TRUTH, WHOLE, joined
+from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.rules.deployment import stale_share, visits_for
 
@@ -191,13 +191,13 @@ TITLES = {
     "fresher": "1 % of both: stale entries, mended over plain",
 }
 COLUMNS = joined(
-    typed(TEXT, "churn"),
-    typed(NUMBER, "rate"),
-    typed(TRUTH, "mended"),
-    typed(WHOLE, "lookups"),
-    typed(NUMBER, "round", "lookup_any"),
-    typed(NUMBER, *NUMBERS),
-    typed(NUMBER, "members", "joins_failed", "messages_per_peer_cycle"),
+    texts("churn"),
+    reals("rate"),
+    truths("mended"),
+    wholes("lookups"),
+    reals("round", "lookup_any"),
+    reals(*NUMBERS),
+    reals("members", "joins_failed", "messages_per_peer_cycle"),
 )
 
 
@@ -266,30 +266,28 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    Entry.of(
-        __name__,
-        title="What coming and going does",
-        claim="The paper leaves churn of peers and subscriptions to future work and expects TERA "
-        "to resist it. We ask: that nothing is lost without churn; that at 0.1 % of both per cycle "
-        "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
-        "members that are merged with the others; and that peers that heed failures (mended: a "
-        "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
-        "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
-        tolerances=reasons(
-            TITLES,
-            quiet_lookups="K is chosen for a success of 0.999; three standard errors of the "
-            "lookups made.",
-            quiet_delivery="A flood over a connected overlay reaches everyone.",
-            slow_lookups="An entry is stale when its access point left since it was heard, below "
-            "a tenth at this rate; four of them in a row, below one in ten thousand.",
-            slow_delivery="Missing are members that have just joined and whose lookup failed; at "
-            "this rate fewer than one in a hundred.",
-            joined="A member has twenty neighbours of which a tenth is gone; that none of those "
-            "that know it forwards is rarer than one in a hundred.",
-            mended_lookups="With a third of the entries stale, four in a row are one in a hundred.",
-            mended_delivery="Joins hardly fail any more, so fewer than one in a hundred is apart.",
-            fresher="Fresher means: fewer stale entries.",
-        ),
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="What coming and going does",
+    claim="The paper leaves churn of peers and subscriptions to future work and expects TERA "
+    "to resist it. We ask: that nothing is lost without churn; that at 0.1 % of both per cycle "
+    "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
+    "members that are merged with the others; and that peers that heed failures (mended: a "
+    "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
+    "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
+    tolerances=reasons(
+        TITLES,
+        quiet_lookups="K is chosen for a success of 0.999; three standard errors of the "
+        "lookups made.",
+        quiet_delivery="A flood over a connected overlay reaches everyone.",
+        slow_lookups="An entry is stale when its access point left since it was heard, below "
+        "a tenth at this rate; four of them in a row, below one in ten thousand.",
+        slow_delivery="Missing are members that have just joined and whose lookup failed; at "
+        "this rate fewer than one in a hundred.",
+        joined="A member has twenty neighbours of which a tenth is gone; that none of those "
+        "that know it forwards is rarer than one in a hundred.",
+        mended_lookups="With a third of the entries stale, four in a row are one in a hundred.",
+        mended_delivery="Joins hardly fail any more, so fewer than one in a hundred is apart.",
+        fresher="Fresher means: fewer stale entries.",
+    ),
+)
