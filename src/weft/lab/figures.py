@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
-    from pyspark.sql import DataFrame
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -81,6 +83,14 @@ def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
 def table(frame: DataFrame) -> Table:
     """A small table of Spark's as one of pandas', for drawing."""
     return frame.toPandas()
+
+
+def means(rows: DataFrame, by: Sequence[str], *names: str, **others: Column) -> Table:
+    """The means of these columns (and of others that are computed) in each group, in the groups'
+    order, for drawing."""
+    wanted = {name: F.col(name).cast("double") for name in names} | others
+    found = rows.groupBy(*by).agg(*(F.avg(column).alias(name) for name, column in wanted.items()))
+    return table(found.orderBy(*by))
 
 
 def plain_log(panel: Axes, ticks: Sequence[float]) -> None:

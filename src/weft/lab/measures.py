@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound
+from weft.pipeline.transforms import Bound, Transform, numbers
 
 
 def texts(*names: str) -> StructType:
@@ -45,6 +45,19 @@ def at_most(bound: float | Column, *names: str) -> dict[str, Bound]:
 def at_least(bound: float | Column, *names: str) -> dict[str, Bound]:
     """Each of these measures is asked to be at least so much."""
     return dict.fromkeys(names, (AT_LEAST, bound))
+
+
+def told(
+    titles: Mapping[str, Column], by: tuple[str, ...] = (), prefix: Column | None = None
+) -> Transform:
+    """Measures of which nothing is asked: what each title is worked out from, in every group."""
+    names = {f"told_{place}": title for place, title in enumerate(titles)}
+    wide = [column.alias(name) for name, column in zip(names, titles.values(), strict=True)]
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.select(*by, "seed", *wide).transform(numbers(names, by=by, prefix=prefix))
+
+    return transform
 
 
 def reasons(

@@ -17,15 +17,13 @@ from pyspark.sql import functions as F
 from weft.ids import Cid
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import GREY, Axes, Figure, panels, table
-from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
+from weft.lab.figures import GREY, Axes, Figure, Table, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
 from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
     joined,
 )
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History
 from weft.sim.network import Conditions, Latency
 
@@ -161,6 +159,7 @@ COLUMNS = joined(
     reals("coverage", "settled_s"),
     wholes("messages"),
 )
+GROUPS = ("routing", "history", "loss", "crash", "latency_ms")
 TITLES = {
     "different": "live subscribers whose stream is not that of all",
     "lacking": "events that a live subscriber lacks and a live peer has",
@@ -188,16 +187,8 @@ def agreement(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    none: Bound = (AT_MOST, 0.0)
-    asked: dict[str, Bound] = dict.fromkeys(TITLES, none) | {"covered": (AT_LEAST, 1.0)}
-    told = {
-        "coverage": "covered",
-        "settled_s": "seconds after the last event until all is there",
-        "gone": "events that nobody alive has",
-        "per_delivery": "messages sent per event and live subscriber",
-    }
-    groups = ("routing", "history", "loss", "crash", "latency_ms")
-    who = F.format_string(
+    asked = at_most(0.0, *TITLES) | at_least(1.0, "covered")
+    point = F.format_string(
         "%s%s, %.0f %% lost, %.0f %% crashed, %d ms; ",
         F.col("routing"),
         F.when(F.col("history"), "").otherwise(" alone"),
@@ -205,15 +196,16 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.col("crash") * 100,
         F.col("latency_ms"),
     )
-    wide = rows.withColumns(
-        {
-            "gone": F.col("published") - F.col("kept"),
-            "per_delivery": F.col("messages") / (F.col("published") * F.col("live")),
-        }
-    )
+    owed = F.col("published") * F.col("live")
+    others = {
+        "covered": F.col("coverage"),
+        "seconds after the last event until all is there": F.col("settled_s"),
+        "events that nobody alive has": F.col("published") - F.col("kept"),
+        "messages sent per event and live subscriber": F.col("messages") / owed,
+    }
     return together(
         rows.transform(agreement).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(told(others, GROUPS, point)),
     )
 
 
@@ -222,14 +214,9 @@ JAVASCRIPT = 0.52
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("routing", "history", "loss", "crash", "latency_ms")
-    means = table(
-        rows.groupBy(*groups)
-        .agg(F.avg("coverage").alias("coverage"), F.avg("settled_s").alias("settled"))
-        .orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "coverage", "settled_s")
     drawing, [covered, settled, slow] = panels(columns=3)
-    near = means[means["latency_ms"] == NEAR["latency_ms"]]
+    near = found[found["latency_ms"] == NEAR["latency_ms"]]
     for routing in pulsar.ROUTINGS:
         for crash, line in ((CRASHES[0], "-"), (CRASHES[1], ":")):
             some = near[(near["routing"] == routing) & (near["crash"] == crash)]
@@ -239,7 +226,7 @@ def figure(rows: DataFrame) -> Figure:
             style = {**pulsar.style(routing), "ls": line, "label": label}
             if len(alone):
                 covered.plot(100 * alone["loss"], 100 * alone["coverage"], **style)
-            settled.plot(100 * kept["loss"], kept["settled"], **style)
+            settled.plot(100 * kept["loss"], kept["settled_s"], **style)
     covered.set(title="routing alone, without history", ylabel="covered, %")
     settled.set_title("with history: all streams alike (dotted: 30 % crashed)")
     settled.set_ylabel("seconds after the last event")
@@ -251,14 +238,14 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xticks(100 * np.unique(near["loss"]))
     covered.set_ylim(0, 104)
     covered.legend(loc="lower left")
-    _draw_slow(slow, means[means["latency_ms"] == SLOW["latency_ms"]])
+    _draw_slow(slow, found[found["latency_ms"] == SLOW["latency_ms"]])
     return drawing
 
 
-def _draw_slow(panel: Axes, means: Any) -> None:
+def _draw_slow(panel: Axes, points: Table) -> None:
     places = range(len(pulsar.ROUTINGS))
     for shift, history, label in ((-0.2, False, "routing alone"), (0.2, True, "with history")):
-        some = means[means["history"] == history].set_index("routing")["coverage"]
+        some = points[points["history"] == history].set_index("routing")["coverage"]
         heights = [100 * some[routing] for routing in pulsar.ROUTINGS]
         shade = "#56B4E9" if history else GREY
         panel.bar([place + shift for place in places], heights, 0.38, label=label, color=shade)

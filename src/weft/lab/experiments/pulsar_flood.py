@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, look, panels, table
-from weft.lab.measures import reals, reasons, smalls, texts, wholes
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.net import codec
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
 from weft.protocol.liveness import LinkList, Ping, Pong
@@ -204,43 +204,30 @@ def worst(pairs: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 1.0))
-    asked |= {"missed": (AT_MOST, 0.0), "exact": (AT_MOST, 0.0)}
-    told = {
-        "tree_each": "messages per notification, tree",
-        "flood_each": "messages per notification, flood",
-        "tree_weight": "bytes per notification, tree",
-        "flood_weight": "bytes per notification, flood",
-        "kept_messages": "messages per cycle that keep the tree and the DHT up",
-        "crossing_messages": "events per cycle from which on the tree sends fewer messages",
-        "crossing_bytes": "events per cycle from which on the tree sends fewer bytes",
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "missed", "exact")
+    others = {
+        f"{kind} per notification, {routing}": F.col(f"{routing}_{kind}") / F.col("subscribed")
+        for kind in ("messages", "bytes")
+        for routing in ("tree", "flood")
     }
+    others["messages per cycle that keep the tree and the DHT up"] = F.col("kept_messages")
+    for kind in ("messages", "bytes"):
+        title = f"events per cycle from which on the tree sends fewer {kind}"
+        others[title] = F.col(f"crossing_{kind}")
     pairs = rows.transform(compared)
-    wide = pairs.withColumns(
-        {
-            "tree_each": F.col("tree_messages") / F.col("subscribed"),
-            "flood_each": F.col("flood_messages") / F.col("subscribed"),
-            "tree_weight": F.col("tree_bytes") / F.col("subscribed"),
-            "flood_weight": F.col("flood_bytes") / F.col("subscribed"),
-        }
-    )
-    who = F.format_string("%d peers, %.0f %% subscribed; ", F.col("peers"), F.col("share") * 100)
+    point = F.format_string("%d peers, %.0f %% subscribed; ", "peers", F.col("share") * 100)
     return together(
         pairs.transform(worst).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=("peers", "share"), prefix=who)),
+        pairs.transform(told(others, ("peers", "share"), point)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
     pairs = rows.transform(compared)
     names = [name for name in pairs.columns if name not in ("seed", "peers", "share")]
-    means = table(
-        pairs.groupBy("peers", "share")
-        .agg(*(F.avg(name).alias(name) for name in names))
-        .orderBy("peers", "share")
-    )
+    found = means(pairs, ("peers", "share"), *names)
     drawing, [messages, weights, crossings] = panels(columns=3)
-    for number, (peers, some) in enumerate(means.groupby("peers")):
+    for number, (peers, some) in enumerate(found.groupby("peers")):
         style = look(number)
         share, each = 100 * some["share"], some["subscribed"]
         for panel, kind in ((messages, "messages"), (weights, "bytes")):
@@ -259,7 +246,7 @@ def figure(rows: DataFrame) -> Figure:
     crossings.set_title("from where on the tree with its upkeep is cheaper")
     for panel in (messages, weights, crossings):
         panel.set(xlabel="subscribed, %", xscale="log")
-        ticks = sorted(set(100 * means["share"]))
+        ticks = sorted(set(100 * found["share"]))
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
     messages.set_yscale("log")

@@ -27,11 +27,11 @@ from pyspark.sql import functions as F
 from weft.ids import Contact
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, Figure, panels, table
-from weft.lab.measures import reals, reasons, smalls, texts, wholes
+from weft.lab.figures import BLACK, Figure, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Routing
 from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
@@ -196,6 +196,7 @@ COLUMNS = joined(
     wholes("missing"),
     reals("repair_ms", "messages", "messages_allowed", "ms_allowed"),
 )
+GROUPS = ("how", "routing", "publishers", "loss", "gap")
 TITLES = {
     "missing": "events that stayed missing",
     "messages": "messages over those allowed, no loss, the most",
@@ -218,14 +219,8 @@ def costs(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 1.0))
-    asked["missing"] = (AT_MOST, 0.0)
-    told = {
-        "repair_ms": "milliseconds",
-        "per_event": "messages per missing event",
-    }
-    groups = ("how", "routing", "publishers", "loss", "gap")
-    who = F.format_string(
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "missing")
+    point = F.format_string(
         "%s, %s, %d publishers, %.0f %% lost, gap of %d; ",
         F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
         F.col("routing"),
@@ -233,21 +228,18 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.col("loss") * 100,
         F.col("gap"),
     )
-    wide = rows.withColumn("per_event", F.nanvl(F.col("messages"), F.lit(None)) / F.col("gap"))
+    per_event = F.nanvl(F.col("messages"), F.lit(None)) / F.col("gap")
+    others = {"milliseconds": F.col("repair_ms"), "messages per missing event": per_event}
     return together(
         rows.transform(costs).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(told(others, GROUPS, point)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("how", "routing", "publishers", "loss", "gap")
-    names = ("repair_ms", "messages", "messages_allowed", "ms_allowed")
-    means = table(
-        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "repair_ms", "messages", "messages_allowed", "ms_allowed")
     drawing, [quiet, lossy, messages] = panels(columns=3)
-    single = means[means["publishers"] == 1]
+    single = found[found["publishers"] == 1]
     machines = single[single["how"] == "machines"]
     for routing in pulsar.ROUTINGS:
         mine = machines[machines["routing"] == routing]

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
-from weft.lab.figures import BLACK, Figure, panels, table
-from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
+from weft.lab.figures import BLACK, Figure, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.history.fetch import BLOCKS_MAX
 from weft.sim.network import Conditions, Latency
 
@@ -97,6 +97,7 @@ COLUMNS = joined(
     truths("same"),
     reals("waited_s", "read_s", "read_s_allowed", "cpu_s", "messages", "messages_allowed"),
 )
+GROUPS = ("how", "routing", "events")
 TITLES = {
     "lacking": "events that the latecomer lacks",
     "misplaced": "events it got twice or before a parent",
@@ -121,52 +122,39 @@ def replayed(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 0.0))
-    asked |= {"time": (AT_MOST, 1.0), "messages": (AT_MOST, 1.0)}
-    told = {
-        "waited_s": "seconds until the first event",
-        "per_event": "milliseconds per event, all of it together",
-        "rate": "events a second, all of it together",
-        "cpu": "microseconds of CPU time per event, at both ends",
-    }
-    groups = ("how", "routing", "events")
-    who = F.format_string(
+    asked = at_most(0.0, *TITLES) | at_most(1.0, "time", "messages")
+    point = F.format_string(
         "%s, %s, %d events; ",
         F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
         F.col("routing"),
         F.col("events"),
     )
     whole = F.col("waited_s") + F.col("read_s")
-    wide = rows.withColumns(
-        {
-            "per_event": 1_000 * whole / F.col("events"),
-            "rate": F.col("events") / whole,
-            "cpu": 1e6 * F.col("cpu_s") / F.col("events"),
-        }
-    )
+    others = {
+        "seconds until the first event": F.col("waited_s"),
+        "milliseconds per event, all of it together": 1_000 * whole / F.col("events"),
+        "events a second, all of it together": F.col("events") / whole,
+        "microseconds of CPU time per event, at both ends": 1e6 * F.col("cpu_s") / F.col("events"),
+    }
     return together(
         rows.transform(replayed).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(told(others, GROUPS, point)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("how", "routing", "events")
-    names = ("waited_s", "read_s", "read_s_allowed")
-    means = table(
-        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "waited_s", "read_s", "read_s_allowed")
     drawing, [simulated, real] = panels(columns=2)
     for panel, how in ((simulated, "machines"), (real, "network")):
         for routing in pulsar.ROUTINGS:
-            some = means[(means["how"] == how) & (means["routing"] == routing)]
+            some = found[(found["how"] == how) & (found["routing"] == routing)]
             if not len(some):
                 continue
             style = {**pulsar.style(routing), "label": pulsar.NAMES[routing]}
             panel.plot(some["events"], 1e3 * (some["waited_s"] + some["read_s"]), **style)
         panel.set(xscale="log", yscale="log", xlabel="events in the topic")
         panel.set_ylabel("milliseconds until all are read")
-    bound = means[(means["how"] == "machines") & (means["routing"] == "tera")]
+    bound = found[(found["how"] == "machines") & (found["routing"] == "tera")]
     dashes: Any = {"color": BLACK, "ls": "--", "lw": 1, "label": "pages of 256 events, 40 ms each"}
     simulated.plot(bound["events"], 1e3 * bound["read_s_allowed"], **dashes)
     simulated.set_title("simulated, a round trip takes 40 ms")

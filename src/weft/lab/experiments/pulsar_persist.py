@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, colour, look, panels, table
-from weft.lab.measures import reals, reasons, smalls, truths
+from weft.lab.figures import Figure, colour, look, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History
 from weft.protocol.history.fetch import PROVIDERS_WANTED, block_key_of
 from weft.protocol.peer import Peer
@@ -191,41 +191,31 @@ def _off(name: str, expected: Column) -> Column:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {
-        "own": (AT_LEAST, 1.0),
-        "copies": (AT_MOST, 1.0),
-        "survival": (AT_MOST, 1.0),
-        "found": (AT_LEAST, 0.99),
+    asked = at_least(1.0, "own") | at_most(1.0, "copies", "survival") | at_least(0.99, "found")
+    others = {
+        "copies at other peers": F.col("copies"),
+        "survived without the publisher's copy": F.col("survived"),
+        "expected so": F.col("expected"),
+        "survived": F.col("held"),
+        "found by a stranger": F.col("found"),
     }
-    told = {
-        "copies": "copies at other peers",
-        "survived": "survived without the publisher's copy",
-        "expected": "expected so",
-        "held": "survived",
-        "found": "found by a stranger",
-    }
-    who = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
-    whole = rows.withColumns({name: F.col(name).cast("double") for name in told})
+    point = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
     return together(
         rows.transform(agreement(size)).transform(numbers(TITLES, asked)),
-        whole.transform(numbers(told, by=("p", "crash"), prefix=who)),
+        rows.transform(told(others, ("p", "crash"), point)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
     names = ("copies", "copies_expected", "survived", "expected", "held", "found")
-    means = table(
-        rows.groupBy("p", "crash")
-        .agg(*(F.avg(F.col(name).cast("double")).alias(name) for name in names))
-        .orderBy("p", "crash")
-    )
+    points = means(rows, ("p", "crash"), *names)
     drawing, [copies, survival, found] = panels(columns=3)
-    chances = means.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
+    chances = points.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
     copies.plot(chances["p"], chances["copies"], ls="none", marker="o", color=colour(0))
     copies.plot(chances["p"], chances["copies_expected"], ls="--", color=colour(0))
     copies.set(xlabel="p", ylabel="copies of an event at other peers")
     copies.set_title("dots: counted; dashes: p times the others")
-    for number, (p, some) in enumerate(means.groupby("p")):
+    for number, (p, some) in enumerate(points.groupby("p")):
         style: Any = {**look(number), "label": f"p = {p:g}"}
         x = 100 * some["crash"]
         survival.plot(x, 100 * some["survived"], ls="none", **style)
@@ -238,7 +228,7 @@ def figure(rows: DataFrame) -> Figure:
     found.set_title("by the DHT; dotted: with a provider left")
     for panel in (survival, found):
         panel.set_xlabel("crashed at once, %")
-        panel.set_xticks(np.unique(100 * means["crash"]))
+        panel.set_xticks(np.unique(100 * points["crash"]))
         panel.set_ylim(-4, 104)
     found.legend(loc="lower left")
     return drawing

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, panels, table
-from weft.lab.measures import reals, reasons, smalls, texts, truths, wholes
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
 from weft.sim.record import Delivery
@@ -152,6 +152,7 @@ COLUMNS = joined(
     wholes("owed", "late", "never"),
     reals("repair_ms", "repair_ms_allowed"),
 )
+GROUPS = ("crash", "silent", "history")
 TITLES = {
     "noticed": "crash noticed: repair time over the time allowed, the most",
     "silent": "silent crash: repair time over the time allowed, the most",
@@ -171,37 +172,27 @@ def healing(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = dict.fromkeys(TITLES, (AT_MOST, 1.0))
-    asked["lost"] = (AT_MOST, 0.0)
-    told = {
-        "repair_s": "seconds until everybody gets events again",
-        "affected_share": "subscribers that missed something at first",
-        "never_share": "events that never came, of those owed meanwhile",
-    }
-    groups = ("crash", "silent", "history")
-    who = F.format_string(
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "lost")
+    point = F.format_string(
         "%s, %s, %s; ",
         F.col("crash"),
         F.when(F.col("silent"), "silent").otherwise("noticed"),
         F.when(F.col("history"), "with history").otherwise("tree alone"),
     )
-    wide = rows.withColumns(
-        {
-            "repair_s": F.col("repair_ms") / 1_000,
-            "affected_share": F.col("affected") / F.col("live"),
-            "never_share": F.col("never") / F.col("owed"),
-        }
-    )
+    others = {
+        "seconds until everybody gets events again": F.col("repair_ms") / 1_000,
+        "subscribers that missed something at first": F.col("affected") / F.col("live"),
+        "events that never came, of those owed meanwhile": F.col("never") / F.col("owed"),
+    }
     return together(
         rows.transform(healing).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(told(others, GROUPS, point)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("crash", "silent", "history")
     means = table(
-        rows.groupBy(*groups).agg(
+        rows.groupBy(*GROUPS).agg(
             F.avg("repair_ms").alias("repair"),
             F.max("repair_ms").alias("most"),
             F.avg("repair_ms_allowed").alias("allowed"),
