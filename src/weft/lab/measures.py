@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
@@ -58,6 +59,11 @@ def told(
         return frame.select(*by, "seed", *wide).transform(numbers(names, by=by, prefix=prefix))
 
     return transform
+
+
+def each(name: str) -> Column:
+    """The beginning of a measure's name in each group: what the column says, and a colon."""
+    return F.concat(F.col(name), F.lit(": "))
 
 
 def reasons(

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from weft.lab.figures import colour, marker
+from weft.lab.figures import look
 
 NAMES = {
     ("full-gossip", "push"): "FullGossip",
@@ -35,4 +35,4 @@ def named() -> Column:
 def style(name: str) -> dict[str, Any]:
     """How a scheme is drawn."""
     number = ORDER.index(name)
-    return {"color": colour(number), "marker": marker(number), "label": name}
+    return {**look(number), "label": name}

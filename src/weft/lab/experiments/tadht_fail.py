@@ -28,13 +28,13 @@ from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, Figure, colour, marker, panels, table
-from weft.lab.measures import texts, wholes
+from weft.lab.figures import BLACK, Figure, colour, look, means, panels, table
+from weft.lab.measures import at_most, each, reasons, texts, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, settled_net
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.sim.checkers.dht import check_topic, seats_of
 
 SEEDS = {"quick": 1, "full": 2}
@@ -112,7 +112,7 @@ def run(params: Params, seed: int) -> Columns:
 
 def stabilise(params: Params, seed: int) -> Columns:
     """One row."""
-    settings = Settings()
+    settings = TopicDht()
     net = settled_net(params, seed, settings)
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
@@ -154,11 +154,11 @@ def _misplaced(net: Net) -> int:
 def stabilise_arrays(params: Params, seed: int) -> Columns:
     """One row."""
     held = workload(params, seed)
-    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
     return {
-        "scheme": Settings().scheme,
+        "scheme": TopicDht().scheme,
         "events": 0,
         "k": held_roles.k,
         "crashed": crash.crashed_forwarders,
@@ -173,8 +173,8 @@ def stabilise_arrays(params: Params, seed: int) -> Columns:
 def roots_arrays(params: Params, seed: int) -> Columns:
     """One row per event."""
     held = workload(params, seed)
-    settings = Settings(scheme=params["scheme"])
-    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    settings = TopicDht(scheme=params["scheme"])
+    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     missed = {}
     for mended in (False, True):
         events = Events(held_roles, params["scheme"], seed, mended=mended)
@@ -200,11 +200,17 @@ COLUMNS = joined(
     wholes("roots", "events", "k", "crashed", "lost", "periods", "missed_by_trees", "missed"),
     wholes("parasites"),
 )
-PERIODS = "most periods until every child is at its closest forwarder"
-LOST = "children lost, over k for each crashed forwarder"
-MISSED = "live subscribers that lack an event after f of f + 1 roots crashed"
-BEYOND = "live subscribers missed beyond k for each crashed root"
-TREES = "share of events that the trees alone brought to everybody"
+STABILISED = {
+    "periods": "most periods until every child is at its closest forwarder",
+    "lost": "children lost, over k for each crashed forwarder",
+    "periods_mean": "mean periods until then",
+}
+LOST_EVENTS = {
+    "missed": "live subscribers that lack an event after f of f + 1 roots crashed",
+    "beyond": "live subscribers missed beyond k for each crashed root",
+    "by_trees": "share of events that the trees alone brought to everybody",
+    "by_trees_mean": "live subscribers that the trees alone missed",
+}
 
 
 def recovery(rows: DataFrame) -> DataFrame:
@@ -230,34 +236,16 @@ def losses(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    machine = F.col("kind") == ROOTS
-    prefix = F.concat("kind", F.lit(": "))
-    crashes: dict[str, Bound] = {
-        "periods": (AT_MOST, float(PERIODS_MAX)),
-        "lost": (AT_MOST, 1.0),
-    }
-    stabilised = {
-        "periods": PERIODS,
-        "lost": LOST,
-        "periods_mean": "mean periods until then",
-    }
-    roots = {"by_trees": TREES, "by_trees_mean": "live subscribers that the trees alone missed"}
+    by, prefix = ("kind",), each("kind")
+    asked = at_most(float(PERIODS_MAX), "periods") | at_most(1.0, "lost")
+    none, machines = at_most(0.0, "missed"), F.col("kind") == ROOTS
+    beyond = {"beyond": LOST_EVENTS["beyond"]}
+    events = {name: title for name, title in LOST_EVENTS.items() if name not in beyond}
     lost = rows.transform(losses)
-    none: Bound = (AT_MOST, 0.0)
     return together(
-        rows.transform(recovery).transform(
-            numbers(stabilised, crashes, by=("kind",), prefix=prefix)
-        ),
-        lost.transform(
-            numbers(
-                {"missed": MISSED, **roots},
-                {"missed": none},
-                by=("kind",),
-                prefix=prefix,
-                judged_where=machine,
-            )
-        ),
-        lost.transform(numbers({"beyond": BEYOND}, {"beyond": none}, by=("kind",), prefix=prefix)),
+        rows.transform(recovery).transform(numbers(STABILISED, asked, by=by, prefix=prefix)),
+        lost.transform(numbers(events, none, by=by, prefix=prefix, judged_where=machines)),
+        lost.transform(numbers(beyond, at_most(0.0, "beyond"), by=by, prefix=prefix)),
     )
 
 
@@ -265,24 +253,20 @@ def figure(rows: DataFrame) -> Figure:
     drawing, (left, right) = panels(columns=2)
     crashes = table(rows.where(F.col("kind").startswith(STABILISE)))
     for number, (kind, some) in enumerate(crashes.groupby("kind")):
-        style = {"color": colour(number), "marker": marker(number), "ls": "none", "label": kind}
         beside = some["percent"] + some["loss_percent"] / 5 - number  # not one over the other
-        left.plot(beside, some["periods"], **style)
+        left.plot(beside, some["periods"], ls="none", label=kind, **look(number))
     left.axhline(PERIODS_MAX, color=BLACK, ls="--", lw=0.9, label="asked for")
     left.set_ylim(bottom=0)
     left.set_xlabel("peers crashed, % (to the right: with loss; to the left: arrays)")
     left.set_ylabel("periods until Lemma 4.2 holds")
     left.legend()
-    events = rows.where(F.col("kind").startswith(ROOTS)).groupBy("kind", "scheme")
-    drawn = table(
-        events.agg(
-            F.avg("missed_by_trees").alias("by trees alone"), F.avg("missed").alias("in the end")
-        ).orderBy("kind", "scheme")
-    )
+    events = rows.where(F.col("kind").startswith(ROOTS))
+    drawn = means(events, ("kind", "scheme"), "missed_by_trees", "missed")
     names = [f"{row.scheme}\n({row.kind})" for row in drawn.itertuples()]
-    for number, column in enumerate(("by trees alone", "in the end")):
+    when = {"missed_by_trees": "by trees alone", "missed": "in the end"}
+    for number, (column, label) in enumerate(when.items()):
         places = [place + 0.4 * number for place in range(len(names))]
-        right.barh(places, drawn[column], height=0.38, color=colour(number), label=column)
+        right.barh(places, drawn[column], height=0.38, color=colour(number), label=label)
     right.set_yticks([place + 0.2 for place in range(len(names))], names)
     right.set_xlabel("live subscribers missed per event, f roots crashed")
     right.legend()
@@ -296,19 +280,16 @@ ENTRY = Entry.of(
     "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
     "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
     "peers; there nothing serves a dead root's own children, which k for each bounds.",
-    tolerances={
-        **{
-            f"{kind}: {name}": why
-            for kind in (STABILISE, STABILISE_ARRAYS)
-            for name, why in (
-                (PERIODS, "Ten periods are asked for."),
-                (LOST, "A forwarder has at most k children."),
-            )
-        },
-        f"{ROOTS}: {MISSED}": "None, three periods after it was published.",
-        **{
-            f"{kind}: {BEYOND}": "A dead root's own children at most, of which it has k."
-            for kind in (ROOTS, ROOTS_ARRAYS)
-        },
-    },
+    tolerances=reasons(
+        STABILISED,
+        (f"{STABILISE}: ", f"{STABILISE_ARRAYS}: "),
+        periods="Ten periods are asked for.",
+        lost="A forwarder has at most k children.",
+    )
+    | reasons(LOST_EVENTS, (f"{ROOTS}: ",), missed="None, three periods after it was published.")
+    | reasons(
+        LOST_EVENTS,
+        (f"{ROOTS}: ", f"{ROOTS_ARRAYS}: "),
+        beyond="A dead root's own children at most, of which it has k.",
+    ),
 )

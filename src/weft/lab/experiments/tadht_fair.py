@@ -18,10 +18,10 @@ from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import texts, wholes
+from weft.lab.measures import at_least, each, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, joined
-from weft.pipeline.transforms import Bound, numbers
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
 from weft.rules.fairness import jain
 
 SEEDS = {"quick": 2, "full": 3}
@@ -73,7 +73,13 @@ COLUMNS = joined(
     texts("scheme", "mode"),
     wholes("links", "peer", "topics_held", "locations", "sent", "received", "missed"),
 )
-JAIN = "Jain's index of forwarded over received"
+TITLES = {
+    "jain": "Jain's index of forwarded over received",
+    "jain_roles": "Jain's index of locations over topics",
+    "mean": "mean of forwarded over received",
+    "most": "largest forwarded over received",
+    "copies": "copies per event received",
+}
 ONE_LINK = ", one link per level"
 
 
@@ -104,30 +110,15 @@ def fairness(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "jain": JAIN,
-        "jain_roles": "Jain's index of locations over topics",
-        "mean": "mean of forwarded over received",
-        "most": "largest forwarded over received",
-        "copies": "copies per event received",
-    }
-    asked: dict[str, Bound] = {"jain": (AT_LEAST, 0.95)}
+    asked, trees = at_least(0.95, "jain"), F.col("way").isin(*tadht.TREES)
     return rows.transform(fairness).transform(
-        numbers(
-            titles,
-            asked,
-            by=("way",),
-            prefix=F.concat("way", F.lit(": ")),
-            judged_where=F.col("way").isin(*tadht.TREES),
-        )
+        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=trees)
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    shares = rows.where(F.col("links") == LINKS).select(
-        tadht.named().alias("way"), (F.col("sent") / F.col("received")).alias("share")
-    )
-    drawn = table(shares)
+    share = (F.col("sent") / F.col("received")).alias("share")
+    drawn = table(rows.where(F.col("links") == LINKS).select(tadht.named().alias("way"), share))
     drawing, [panel] = panels()
     for number, name in enumerate(tadht.ORDER):
         values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())
@@ -142,15 +133,16 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-_WHY = (
-    "With a random root for each event every member does the same work in the long run; 0.95 "
-    "leaves room for the noise of so many events and for unlike places."
-)
 ENTRY = Entry.of(
     __name__,
     title="Work is shared fairly",
     claim="What a peer forwards is in proportion to what it receives: Jain's index of "
     "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
-    tolerances={f"{name}: {JAIN}": _WHY for name in tadht.TREES},
+    tolerances=reasons(
+        TITLES,
+        [f"{name}: " for name in tadht.TREES],
+        jain="With a random root for each event every member does the same work in the long run; "
+        "0.95 leaves room for the noise of so many events and for unlike places.",
+    ),
     seconds=lambda params: 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6,
 )

@@ -18,11 +18,11 @@ from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import texts, wholes
+from weft.lab.measures import at_most, each, texts, wholes
 from weft.lab.tadht import SUBSCRIBE_MS, Net
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.rules.hierarchy import above
 from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions
@@ -48,11 +48,12 @@ TOPICS = tuple(
     for name in ("/a", "/a/b", "/a/c", "/a/b/c", "/a/b/d", "/a/c/b", "/ab", "/ab/c", "/other")
 )
 _BETWEEN_MS = 2_000
+COUNTED = ("expected", "missing", "extra", "twice", "misnamed")
 
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = Settings(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions, [ROOT])
     for number in range(params["peers"]):
@@ -75,10 +76,7 @@ def run(params: Params, seed: int) -> Columns:
     return {
         "event": list(range(len(rows))),
         "topic": [topic for topic, _ in rows],
-        **{
-            name: [one[name] for one in judged]
-            for name in ("expected", "missing", "extra", "twice", "misnamed")
-        },
+        **{name: [one[name] for one in judged] for name in COUNTED},
         "parasites": net.parasites,
     }
 
@@ -118,10 +116,8 @@ JUDGED = {
 
 def reached(rows: DataFrame) -> DataFrame:
     """Per scheme and seed: deliveries that should have been, and what was wrong with them."""
-    sums = [
-        F.sum(name).alias(name) for name in ("expected", "missing", "extra", "twice", "misnamed")
-    ]
     per_run = rows.withColumn("way", tadht.named()).groupBy("way", "loss_percent", "seed")
+    sums = (F.sum(name).alias(name) for name in COUNTED)
     found = per_run.agg(*sums, F.first("parasites").alias("parasites"))
     every = ("expected", *JUDGED)
     return found.groupBy("way", "seed").agg(*(F.sum(name).alias(name) for name in every))
@@ -129,14 +125,11 @@ def reached(rows: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(reached)
-    asked: dict[str, Bound] = dict.fromkeys(JUDGED, (AT_MOST, 0.0))
-    whole = found.groupBy("seed").agg(*(F.sum(name).alias(name) for name in ("expected", *JUDGED)))
-    prefix = F.concat("way", F.lit(": "))
+    titles = {"expected": "deliveries due", **JUDGED}
+    whole = found.groupBy("seed").agg(*(F.sum(name).alias(name) for name in titles))
     return together(
-        whole.transform(numbers({**JUDGED, "expected": "deliveries due"}, asked)),
-        found.transform(
-            numbers({"expected": "deliveries due", **JUDGED}, by=("way",), prefix=prefix)
-        ),
+        whole.transform(numbers(titles, at_most(0.0, *JUDGED))),
+        found.transform(numbers(titles, by=("way",), prefix=each("way"))),
     )
 
 

@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
-from weft.lab.figures import Figure, panels, table
-from weft.lab.measures import reasons, smalls, texts, truths, wholes
+from weft.lab.figures import Figure, means, panels
+from weft.lab.measures import at_most, reasons, smalls, texts, truths, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, Spread, topic_of
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.sim.network import Conditions
 
 SEEDS = {"quick": 1, "full": 1}
@@ -61,7 +61,7 @@ _JOIN_MS = 3_000
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = Settings(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
     condition = params["condition"]
     loss = _LOSS_PERCENT if condition == "loss" else 0
     net = Net(seed, params["peers"], settings, Conditions(loss_percent=loss))
@@ -191,31 +191,26 @@ def totals(found: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(sent)
-    asked: dict[str, Bound] = dict.fromkeys(
-        ("copies_parasite", "lookups_parasite", "difference", "missed"), (AT_MOST, 0.0)
-    )
+    asked = at_most(0.0, "copies_parasite", "lookups_parasite", "difference", "missed")
     prefix = F.concat("way", F.lit(", "), "condition", F.lit(": "))
-    told = {"copies_parasite": "parasite copies", "missed": "missed", "rounds": "most rounds"}
+    others = {"copies_parasite": "parasite copies", "missed": "missed", "rounds": "most rounds"}
     return together(
         found.transform(totals).transform(numbers(TITLES, asked)),
-        found.transform(numbers(told, by=("way", "condition"), prefix=prefix)),
+        found.transform(numbers(others, by=("way", "condition"), prefix=prefix)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
     """Copies sent, by scheme and condition; in the title, how many of them were parasites."""
-    drawn = table(
-        rows.transform(sent)
-        .groupBy("way", "condition")
-        .agg(F.avg("copies_all").alias("copies"), F.avg("copies_parasite").alias("parasites"))
-    )
+    names = ("copies_all", "copies_parasite")
+    drawn = means(rows.transform(sent), ("way", "condition"), *names)
     drawing, axes = panels(columns=2, rows=2)
     for panel, condition in zip(axes, CONDITIONS, strict=True):
         some = drawn[drawn["condition"] == condition].set_index("way").reindex(tadht.ORDER)
         colours = [tadht.style(way)["color"] for way in tadht.ORDER]
-        panel.barh(list(tadht.ORDER), some["copies"].fillna(0), color=colours)
+        panel.barh(list(tadht.ORDER), some["copies_all"].fillna(0), color=colours)
         panel.invert_yaxis()
-        panel.set_title(f"{condition}: {some['parasites'].sum():g} parasites")
+        panel.set_title(f"{condition}: {some['copies_parasite'].sum():g} parasites")
         panel.set_xlabel("copies of events sent")
     return drawing
 

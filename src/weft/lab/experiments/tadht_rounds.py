@@ -13,11 +13,17 @@ from weft.lab.experiment import Entry, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments import tadht_messages
 from weft.lab.figures import BLACK, Figure, panels, table
-from weft.pipeline.schemas import AT_MOST
-from weft.pipeline.transforms import Bound, numbers
+from weft.lab.measures import at_most, each, reasons
+from weft.pipeline.transforms import numbers
 
 SLOPE, SPARE = 1.5, 3.0
-OVER = "most rounds, over 1.5·log₂ N_t + 3"
+TITLES = {
+    "over": "most rounds, over 1.5·log₂ N_t + 3",
+    "most_a": "a of the most rounds ≈ a·log₂ N_t + b",
+    "most_b": "b of the most rounds",
+    "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
+    "mean_b": "b of the mean rounds",
+}
 JUDGED = (*tadht.PUSHED, *tadht.TREES)
 
 
@@ -46,26 +52,10 @@ def fitted(found: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "over": OVER,
-        "most_a": "a of the most rounds ≈ a·log₂ N_t + b",
-        "most_b": "b of the most rounds",
-        "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
-        "mean_b": "b of the mean rounds",
-    }
-    asked: dict[str, Bound] = {"over": (AT_MOST, 0.0)}
-    return (
-        rows.transform(longest)
-        .transform(fitted)
-        .transform(
-            numbers(
-                titles,
-                asked,
-                by=("way",),
-                prefix=F.concat("way", F.lit(": ")),
-                judged_where=F.col("way").isin(*JUDGED),
-            )
-        )
+    asked, judged = at_most(0.0, "over"), F.col("way").isin(*JUDGED)
+    lines = rows.transform(longest).transform(fitted)
+    return lines.transform(
+        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=judged)
     )
 
 
@@ -75,7 +65,7 @@ def figure(rows: DataFrame) -> Figure:
         found.agg(F.max("most").alias("most"), F.avg("mean").alias("mean")).orderBy("members")
     )
     drawing, axes = panels(columns=2)
-    for panel, column, label in zip(axes, ("most", "mean"), ("most", "mean"), strict=True):
+    for panel, column in zip(axes, ("most", "mean"), strict=True):
         for name in tadht.ORDER:
             some = drawn[drawn["way"] == name]
             panel.plot(some["members"], some[column], **tadht.style(name))
@@ -85,7 +75,7 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_ylim(0, 1.6 * bound.max())  # with room for the legend
         panel.set_xlabel("members of the topic")
-        panel.set_ylabel(f"rounds, {label} over events")
+        panel.set_ylabel(f"rounds, {column} over events")
     axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
@@ -101,9 +91,10 @@ ENTRY = Entry.of(
     points=tadht_messages.points,
     seeds=tadht_messages.SEEDS,
     columns=tadht_messages.COLUMNS,
-    tolerances={
-        f"{name}: {OVER}": "The bound that is asked for, for every event of every size."
-        for name in JUDGED
-    },
+    tolerances=reasons(
+        TITLES,
+        [f"{name}: " for name in JUDGED],
+        over="The bound that is asked for, for every event of every size.",
+    ),
     seconds=tadht_messages.seconds,
 )

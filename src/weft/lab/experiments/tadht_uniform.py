@@ -17,11 +17,10 @@ from pyspark.sql import functions as F
 from weft.ids import Contact, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, panels, table
-from weft.lab.measures import reals, reasons, texts, wholes
-from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers
-from weft.protocol.config import Dht
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.lab.measures import at_most, reals, reasons, texts, wholes
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
+from weft.protocol.config import Dht, TopicDht
 from weft.protocol.topic_dht.roles import location, position
 from weft.rules.draw import absorb
 from weft.rules.prefix import BITS
@@ -68,7 +67,7 @@ def run(params: Params, seed: int) -> Columns:
 
 def _network(params: Params, seed: int) -> Run:
     """All peers forward something else already, so that the topic has children, too."""
-    topics = Settings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
+    topics = TopicDht(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
     few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
     net = Run(seed, peers, topics, dht=few)
@@ -168,7 +167,7 @@ def excess(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {"excess": (AT_MOST, 3 / F.sqrt("seeds")), "left": (AT_MOST, 0.0)}
+    asked = at_most(3 / F.sqrt("seeds"), "excess") | at_most(0.0, "left")
     return rows.transform(excess).transform(numbers(TITLES, asked))
 
 
