@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import reals, texts, wholes
+from weft.lab.figures import Figure, colour, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import GRID, Source
 from weft.lab.stan import LEAST, PLAIN
 from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
     joined,
 )
 from weft.pipeline.transforms import Bound, chosen, numbers, together
@@ -32,13 +30,10 @@ COLUMNS = joined(
     wholes("overlays"),
     reals("strong", "clustering_before", "clustering_after"),
 )
-SAVED = "reduction of physical links, users in ten topics or more"
-STRONG = "overlays that are strongly connected"
-CLUSTERED = "clustering after over before"
 TITLES = {
-    "reduction_many": SAVED,
-    "strong": STRONG,
-    "clustered": CLUSTERED,
+    "reduction_many": "reduction of physical links, users in ten topics or more",
+    "strong": "overlays that are strongly connected",
+    "clustered": "clustering after over before",
     "reduction_all": "reduction of physical links, all users",
     "overlays": "overlays",
 }
@@ -81,29 +76,24 @@ def most_seeds(params: Params) -> int:
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     ratio = F.col("clustering_after") / F.col("clustering_before")
     found = rows.withColumn("clustered", ratio)
-    asked: dict[str, Bound] = {
-        "reduction_many": (AT_LEAST, chosen("source", ASKED_OF, LEAST_SAVED)),
-        "strong": (AT_LEAST, 0.999),
-        "clustered": (AT_MOST, 1.4),
-    }
-    by = ("source", "variant")
-    prefix = stan.named("variant")
-    lean, plain = (found.where(F.col("variant") == each) for each in (LEAN, PLAIN))
+    saved = at_least(chosen("source", ASKED_OF, LEAST_SAVED), "reduction_many")
+    strong = at_least(0.999, "strong")
+    lean, grid = F.col("variant") == LEAN, F.col("source") == GRID
+
+    def judged(which: Column, asked: dict[str, Bound]) -> DataFrame:
+        by, prefix = ("source", "variant"), stan.named("variant")
+        return found.where(which).transform(numbers(TITLES, asked, by=by, prefix=prefix))
+
     return together(
-        lean.where(F.col("source") != GRID).transform(numbers(TITLES, asked, by=by, prefix=prefix)),
-        lean.where(F.col("source") == GRID).transform(
-            numbers(TITLES, {"strong": asked["strong"]}, by=by, prefix=prefix)
-        ),
-        plain.transform(numbers(TITLES, by=by, prefix=prefix)),
+        judged(lean & ~grid, saved | strong | at_most(1.4, "clustered")),
+        judged(lean & grid, strong),
+        judged(F.col("variant") == PLAIN, {}),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    found = rows.groupBy("source", "variant").agg(
-        F.avg("reduction_many").alias("saved"),
-        F.avg(F.col("clustering_after") / F.col("clustering_before")).alias("clustered"),
-    )
-    bars = table(found.orderBy("source", "variant"))
+    ratio = F.col("clustering_after") / F.col("clustering_before")
+    bars = means(rows, ("source", "variant"), saved=F.col("reduction_many"), clustered=ratio)
     drawing, axes = panels(columns=2)
     titles = {
         "saved": "physical links saved,\nusers in ten topics or more",
@@ -133,13 +123,12 @@ ENTRY = UniverseEntry.of(
     "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
     "Both kinds run with adoption.",
     seeds={"quick": 2, "full": 11},
-    tolerances={
-        f"{LEAN}, {what}": why
-        for what, why in (
-            (SAVED, "What we set out for; another trace is asked for 30 %."),
-            (STRONG, "Events must reach everybody: less than one overlay in a thousand."),
-            (CLUSTERED, "Common interests come in clusters; more would cost dissemination."),
-        )
-    },
+    tolerances=reasons(
+        TITLES,
+        (f"{LEAN}, ",),
+        reduction_many="What we set out for; another trace is asked for 30 %.",
+        strong="Events must reach everybody: less than one overlay in a thousand.",
+        clustered="Common interests come in clusters; more would cost dissemination.",
+    ),
     micros=lambda params: 90.0,
 )

@@ -18,10 +18,10 @@ from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments.stan_6 import interests_of, populate
-from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import reals, reasons, smalls, truths, wholes
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.lab.figures import Figure, colour, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths, wholes
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol.multi_topic import Again
@@ -160,45 +160,30 @@ def compared(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {
-        "once": (AT_MOST, 1.001),
-        "missed": (AT_MOST, 0.0),
-        "saved": (AT_LEAST, 0.1),
-        "more": (AT_MOST, 1.0),
-    }
-    told = {
-        "per_link": "copies of an event per connection it crosses",
-        "per_delivery": "copies per notification",
-        "references": "references per notification",
+    asked = at_most(1.001, "once") | at_most(0.0, "missed") | at_most(1.0, "more")
+    asked |= at_least(0.1, "saved")
+    others = {
+        "copies of an event per connection it crosses": F.col("crossings") / F.col("connections"),
+        "copies per notification": F.col("crossings") / F.col("deliveries"),
+        "references per notification": F.col("references") / F.col("deliveries"),
     }
     links = F.when(F.col("stan"), "StaN's links, ").otherwise("random links, ")
     how = F.when(F.col("together"), "shared; ").otherwise("apart; ")
-    wide = rows.select(
-        "stan",
-        "together",
-        "seed",
-        (F.col("crossings") / F.col("connections")).alias("per_link"),
-        (F.col("crossings") / F.col("deliveries")).alias("per_delivery"),
-        (F.col("references") / F.col("deliveries")).alias("references"),
-    )
     return together(
         rows.transform(compared).transform(numbers(TITLES, asked)),
-        wide.transform(numbers(told, by=("stan", "together"), prefix=F.concat(links, how))),
+        rows.transform(told(others, ("stan", "together"), F.concat(links, how))),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    means = table(
-        rows.groupBy("stan", "together").agg(
-            F.avg(F.col("crossings") / F.col("deliveries")).alias("copies"),
-            F.avg(F.col("crossings") / F.col("connections")).alias("per_link"),
-        )
-    )
+    per_link = F.col("crossings") / F.col("connections")
+    copies = F.col("crossings") / F.col("deliveries")
+    found = means(rows, ("stan", "together"), copies=copies, per_link=per_link)
     drawing, axes = panels(columns=2)
     names = {"copies": "copies per notification", "per_link": "copies per connection crossed"}
     for panel, (name, title) in zip(axes, names.items(), strict=True):
         for number, shared in enumerate((False, True)):
-            some = means[means["together"] == shared].sort_values("stan")
+            some = found[found["together"] == shared].sort_values("stan")
             places = [place + 0.35 * number for place in range(len(some))]
             label = "one event in all topics" if shared else "one event for each topic"
             panel.bar(places, some[name], width=0.33, color=colour(number), label=label)
