@@ -260,11 +260,10 @@ def figure(rows: DataFrame) -> Figure:
 ENTRY = Entry.of(
     __name__,
     title="A tree against the naive flood",
-    claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
-    "its links, one per member, so it sends fewer messages per notification everywhere; and "
-    "where at most a quarter of the peers is subscribed, also with everything that keeps the "
-    "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
-    "holds is told.",
+    claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly its "
+    "links, one per member, so it sends fewer messages per notification everywhere; and where at "
+    "most a quarter of the peers is subscribed, also with everything that keeps the tree and the "
+    "DHT up, as soon as there is an event per cycle. From which rate on that holds is told.",
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,

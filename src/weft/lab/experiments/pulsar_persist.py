@@ -237,11 +237,10 @@ def figure(rows: DataFrame) -> Figure:
 ENTRY = Entry.of(
     __name__,
     title="Events outlive their publishers",
-    claim="A publisher provides its events. Where each other peer on the way does so, too, "
-    "with probability p, an event has p "
-    "copies for each of them, and one of these survives a crash with the chance "
-    "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
-    "is found.",
+    claim="A publisher provides its events. Where each other peer on the way does so, too, with "
+    "probability p, an event has p copies for each of them, and one of these survives a crash with "
+    "the chance 1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers "
+    "lead to is found.",
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,

@@ -234,9 +234,8 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 3},
     tolerances=reasons(
         TITLES,
-        noticed="A second until a failed connection is told, another for each of the dead "
-        "that is asked for a place, eight round trips down the tree, and the time between two "
-        "events.",
+        noticed="A second until a failed connection is told, another for each of the dead that is "
+        "asked for a place, eight round trips down the tree, and the time between two events.",
         silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
         "for each of the dead that is asked for a place, eight round trips down the tree, and "
         "the time between two events.",

@@ -11,14 +11,15 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from weft.lab import workload
+from weft.lab import stan, workload
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import Figure, panels
+from weft.lab.measures import at_least
 from weft.lab.profiles import draw_distribution
 from weft.lab.sources import GRID, Source
 from weft.lab.workload import PRUNED, WHOLE, seeds_once, sources_in, workload_of
 from weft.pipeline.profile import SUBSCRIBERS, SUBSCRIPTIONS, distribution, fitted
-from weft.pipeline.schemas import AT_LEAST, DISTRIBUTION, FIT, TEXT, columns, joined
+from weft.pipeline.schemas import DISTRIBUTION, FIT, TEXT, columns, joined
 from weft.pipeline.transforms import numbers, together
 
 COLUMNS = joined(columns(source=TEXT, universe=TEXT), DISTRIBUTION, FIT)
@@ -57,8 +58,7 @@ def laws(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    prefix = F.concat_ws("", "source", F.lit(": "), "universe", F.lit(", "), "kind", F.lit(", "))
-    told = {
+    titles = {
         "exponent": "exponent",
         "least": "where the tail begins",
         "share": "share in the tail",
@@ -68,10 +68,10 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     fits = rows.transform(laws).withColumn("share", F.col("tail") / F.col("total"))
     return fits.transform(
         numbers(
-            told,
-            {"against_exponential": (AT_LEAST, 2.0)},
+            titles,
+            at_least(2.0, "against_exponential"),
             by=("source", "universe", "kind"),
-            prefix=prefix,
+            prefix=stan.named("universe", "kind"),
             judged_where=(F.col("universe") == WHOLE) & (F.col("tail") >= TELLING),
             keep=("tail",),
         )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.lab import stan
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import Figure, panels
+from weft.lab.measures import at_least
 from weft.lab.profiles import draw_heat
 from weft.lab.sources import Source
 from weft.lab.workload import WHOLE, points, sources_in, workload_of
 from weft.pipeline.profile import correlation_summary, correlations
-from weft.pipeline.schemas import AT_LEAST, CORRELATION, NUMBER, TEXT, columns, joined
+from weft.pipeline.schemas import CORRELATION, NUMBER, TEXT, columns, joined
 from weft.pipeline.schemas import WHOLE as NUMBERS
 from weft.pipeline.transforms import numbers, together
 
@@ -77,9 +79,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     return rows.transform(beside_chance).transform(
         numbers(
             titles,
-            {"above": (AT_LEAST, 1.0)},
+            at_least(1.0, "above"),
             by=("source", "universe"),
-            prefix=F.concat_ws("", "source", F.lit(": "), "universe", F.lit(", ")),
+            prefix=stan.named("universe"),
             judged_where=F.col("universe") == WHOLE,
         )
     )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.lab import stan
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import Figure, colour, look, panels, table
-from weft.lab.measures import texts, truths, wholes
+from weft.lab.measures import at_least, at_most, each, reasons, texts, told, truths, wholes
 from weft.lab.sources import Source
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
 from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
     DRAW,
     TEXT,
     WHOLE,
@@ -32,10 +31,12 @@ COLUMNS = joined(
 )
 FULL = 0.99
 """A universe with so much of all nodes cannot grow, and which draw is the median is chance."""
-LEAST = "fewest subscribers of a topic"
-MORE_TOPICS = "topics over those of the next smaller universe, least"
-MORE_NODES = "nodes over those of the next smaller universe, least"
-WRONG = "universes whose rows are not as counted"
+TITLES = {
+    "least": "fewest subscribers of a topic",
+    "more_topics": "topics over those of the next smaller universe, least",
+    "more_nodes": "nodes over those of the next smaller universe, least",
+    "wrong": "universes whose rows are not as counted",
+}
 
 
 def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
@@ -131,37 +132,19 @@ def growth(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    prefix = F.concat(F.col("source"), F.lit(": "))
+    bounds = at_least(LEAST_SUBSCRIBERS, "least") | at_most(0.0, "wrong")
+    bounds |= at_least(1.0, "more_topics", "more_nodes")
     asked = rows.transform(growth).transform(
-        numbers(
-            {
-                "least": LEAST,
-                "more_topics": MORE_TOPICS,
-                "more_nodes": MORE_NODES,
-                "wrong": WRONG,
-            },
-            {
-                "least": (AT_LEAST, LEAST_SUBSCRIBERS),
-                "more_topics": (AT_LEAST, 1.0),
-                "more_nodes": (AT_LEAST, 1.0),
-                "wrong": (AT_MOST, 0.0),
-            },
-            by=("source",),
-            prefix=prefix,
-        )
+        numbers(TITLES, bounds, by=("source",), prefix=each("source"))
     )
     which = F.when(F.col("seeds") == ALL, F.col("reading")).otherwise(
         F.concat(F.col("seeds").cast("string"), F.lit(" seeds, "), F.col("reading"))
     )
-    told = rows.where("median").withColumn("which", which).drop("seeds")
-    told = told.transform(
-        numbers(
-            {"topics": "topics", "nodes": "nodes"},
-            by=("source", "which"),
-            prefix=F.concat(prefix, F.col("which"), F.lit(", ")),
-        )
+    others = {name: F.col(name) for name in ("topics", "nodes")}
+    medians_ = rows.where("median").withColumn("which", which)
+    return together(
+        asked, medians_.transform(told(others, ("source", "which"), stan.named("which")))
     )
-    return together(asked, told)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -193,14 +176,15 @@ ENTRY = JobEntry.of(
     "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
     "that the universes are as large as the draws said.",
     seeds={"quick": 2, "full": 2},
-    tolerances={
-        LEAST: "The paper's bound, in the universes that were made, closed and open.",
-        MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
+    tolerances=reasons(
+        TITLES,
+        least="The paper's bound, in the universes that were made, closed and open.",
+        more_topics="Seed sizes grow at least by a third from one to the next, so the median "
         "of a size does not fall below that of a smaller one (closed reading), unless that one "
         "has 99 % of all nodes already.",
-        MORE_NODES: "As for topics.",
-        WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
-    },
+        more_nodes="As for topics.",
+        wrong="The draws are counted by a kernel, the universes are made by joins: the same.",
+    ),
     seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
     most_seeds=seeds_once,
 )

@@ -38,10 +38,10 @@ from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
-from weft.lab.measures import reals, texts, wholes
+from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import magnitude, numbers, ranked, together
 
 SEEDS = {"quick": 3, "full": 10}
 KINDS = ("true", "counted", "unscaled", "likely", "textbook")
@@ -137,11 +137,11 @@ def _step(world: World, kind: str) -> None:
         _advertise_estimates(world, kind, turn, world.cycle)
 
 
-def _advertise_estimates(world: World, kind: str, who: range, tick: int) -> None:
+def _advertise_estimates(world: World, kind: str, members: range, tick: int) -> None:
     """Let some members estimate their topic's size and advertise what they found."""
-    if kind == "true" or len(who) == 0:
+    if kind == "true" or len(members) == 0:
         return
-    asking = np.arange(who.start, who.stop, who.step)
+    asking = np.arange(members.start, members.stop, members.step)
     if kind in ("counted", "unscaled"):
         found = estimate(world.topics, asking, _REPEATS, _WALK_STEPS, tick)
         sizes = found.sizes if kind == "unscaled" else found.to_advertise(_REPEATS)
@@ -221,18 +221,15 @@ def small_spread(letter: str) -> str:
 
 
 def measure(letter: str, rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {
-        "filled": (AT_LEAST, 0.999),
-        "spread_to_floor": (AT_MOST, 1 + 3 * F.col("spread_noise") / F.sqrt("seeds")),
-        "ranks": (AT_MOST, 3 * F.col("rank_noise") / F.sqrt("seeds")),
-        small_spread(letter): (AT_MOST, PAPER_SPREAD),
-    }
+    asked = at_least(0.999, "filled") | at_most(PAPER_SPREAD, small_spread(letter))
+    asked |= at_most(1 + 3 * F.col("spread_noise") / F.sqrt("seeds"), "spread_to_floor")
+    asked |= at_most(3 * F.col("rank_noise") / F.sqrt("seeds"), "ranks")
     found = unevenness(rows).transform(
         numbers(
             MEASURES,
             asked,
             by=("kind",),
-            prefix=F.concat("kind", F.lit(": ")),
+            prefix=each("kind"),
             judged_where=F.col("kind").isin(*JUDGED),
             keep=("rank_noise", "spread_noise"),
         )
@@ -242,17 +239,17 @@ def measure(letter: str, rows: DataFrame, size: Size) -> DataFrame:
 
 
 def tolerances(letter: str) -> dict[str, str]:
-    reasons = {
-        MEASURES["filled"]: "Tables are full in the long run, so the mean is exact; a thousandth "
+    why = {
+        "filled": "Tables are full in the long run, so the mean is exact; a thousandth "
         "allows for peers that heard nothing yet.",
-        MEASURES["spread_to_floor"]: "The floor is the spread that regular, independent "
+        "spread_to_floor": "The floor is the spread that regular, independent "
         "advertisements leave (derived beside the simulation). A standard deviation over A topics "
         "and S seeds has a relative error of 1/√(2(A−1)S); three of them.",
-        MEASURES["ranks"]: "Spearman's coefficient of unrelated columns of length A has standard "
+        "ranks": "Spearman's coefficient of unrelated columns of length A has standard "
         "deviation 1/√(A−1), over S seeds 1/√(S(A−1)); three of them.",
-        MEASURES[small_spread(letter)]: "The paper's 5 %.",
+        small_spread(letter): "The paper's 5 %.",
     }
-    return {f"{kind}: {name}": why for kind in JUDGED for name, why in reasons.items()}
+    return reasons(MEASURES, [f"{kind}: " for kind in JUDGED], **why)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -276,14 +273,8 @@ def _panel(panel: Axes, topics: Table) -> None:
     panel.plot(topics["topic"], topics["popularity"], ".", color=GREY, ms=3.5, label="subscribers")
     panel.plot(topics["topic"], topics["held"], ".", color=BLACK, ms=3.5, label="tables")
     panel.axhline(expected, color=colour(1), ls="--", label="N·APT/active")
-    panel.axhspan(
-        expected * (1 - 2 * floor),
-        expected * (1 + 2 * floor),
-        color=colour(1),
-        alpha=0.15,
-        lw=0,
-        label="± 2 × the floor",
-    )
+    low, high = expected * (1 - 2 * floor), expected * (1 + 2 * floor)
+    panel.axhspan(low, high, color=colour(1), alpha=0.15, lw=0, label="± 2 × the floor")
     panel.set_xlabel("topic")
 
 

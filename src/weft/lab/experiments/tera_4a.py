@@ -24,15 +24,14 @@ from weft.engine.core.draws import random_peers
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, colour, panels, plain_log, table
-from weft.lab.measures import reals, smalls
+from weft.lab.figures import Figure, colour, means, panels, plain_log
+from weft.lab.measures import reals, smalls, told
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import (
     largest,
     magnitude,
     measured,
-    numbers,
     over_seeds,
     together,
 )
@@ -110,29 +109,19 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     worst = rows.transform(gaps)
     large = worst.where(F.col("table_size") >= LARGE_TABLE).transform(largest("value"))
     ten = worst.where(F.col("table_size") == SMALL_TABLE)
-    filled = (F.col("entries_mean") / F.col("table_size")).alias("filled")
+    filled = {"share of entries in use": F.col("entries_mean") / F.col("table_size")}
+    sized = F.concat(F.lit("tables of "), F.col("table_size"), F.lit(": "))
     return together(
         large.transform(measured(LARGE, AT_MOST, 0.02)),
         ten.transform(measured(TEN, AT_MOST, 0.03)),
         worst.transform(measured(F.concat(F.lit("gap with tables of "), "table_size"))),
-        rows.where(F.col("visits") == 1)
-        .select("table_size", "seed", filled)
-        .transform(
-            numbers(
-                {"filled": "share of entries in use"},
-                by=("table_size",),
-                prefix=F.concat(F.lit("tables of "), F.col("table_size"), F.lit(": ")),
-            )
-        ),
+        rows.where(F.col("visits") == 1).transform(told(filled, ("table_size",), sized)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
     drawing, [panel] = panels()
-    found = rows.groupBy("table_size", "visits").agg(
-        F.avg("success").alias("success"), F.avg("predicted").alias("predicted")
-    )
-    drawn = table(found.orderBy("table_size", "visits"))
+    drawn = means(rows, ("table_size", "visits"), "success", "predicted")
     for number, (size, line) in enumerate(drawn.groupby("table_size")):
         panel.plot(line["visits"], line["success"], color=colour(number), label=f"APT {size}")
         panel.plot(line["visits"], line["predicted"], "--", color="black", lw=0.9)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.workload import spread
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, look, panels, plain_log, table
+from weft.lab.figures import Figure, look, means, panels, plain_log
 from weft.lab.measures import reals, smalls
 from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
@@ -123,24 +123,18 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     worst = rows.transform(gaps)
     fresh = F.col("shuffle_length") == FRESH_VIEW
     bound = F.lit(0.03) if size == "full" else 0.03 + 3 * F.col("noise")
-    others = worst.where(~fresh)
-    one = rows.groupBy("shuffle_length", "seed").agg(F.avg("one_overlay").alias("value"))
+    title = F.concat(F.lit("largest gap, shuffle "), "shuffle_length")
+    one = F.concat(F.lit("share with one overlay id at the end, shuffle "), "shuffle_length")
+    found = rows.transform(over_seeds("shuffle_length", value="one_overlay"))
     return together(
         worst.where(fresh).transform(measured(GAP, AT_MOST, bound)),
-        others.transform(measured(F.concat(F.lit("largest gap, shuffle "), "shuffle_length"))),
-        one.transform(over_seeds("shuffle_length")).transform(
-            measured(
-                F.concat(F.lit("share with one overlay id at the end, shuffle "), "shuffle_length")
-            )
-        ),
+        worst.where(~fresh).transform(measured(title)),
+        found.transform(measured(one)),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    found = rows.groupBy("shuffle_length", "members", "horizon").agg(
-        F.avg("merged").alias("merged"), F.avg("predicted").alias("predicted")
-    )
-    drawn = table(found.orderBy("members", "horizon"))
+    drawn = means(rows, ("shuffle_length", "members", "horizon"), "merged", "predicted")
     lengths = sorted(drawn["shuffle_length"].unique(), reverse=True)
     drawing, axes = panels(columns=len(lengths))
     for panel, length in zip(axes, lengths, strict=True):

@@ -24,10 +24,10 @@ from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
-from weft.lab.measures import smalls, wholes
+from weft.lab.measures import at_least, at_most, reasons, smalls, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, ranked
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, ranked
 from weft.rules.deployment import visits_for
 
 _SUCCESS = 0.999  # of lookups, from which K follows
@@ -72,8 +72,14 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-FLAT = "general load, max/mean"
-FAIR = "rank correlation of global load with subscriptions"
+TITLES = {
+    "flat": "general load, max/mean",
+    "fair": "rank correlation of global load with subscriptions",
+    "spread": "general load, std/mean",
+    "flat_single": "general load, max/mean, an advertisement per topic",
+    "fair_single": "rank correlation of global load with subscriptions, an advertisement per topic",
+    "lost": "events lost to failed lookups",
+}
 COLUMNS = joined(
     smalls("peer", "subscriptions_held"),
     wholes("general", "general_single", "topic"),
@@ -106,16 +112,8 @@ def fairness(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "flat": FLAT,
-        "fair": FAIR,
-        "spread": "general load, std/mean",
-        "flat_single": f"{FLAT}, an advertisement per topic",
-        "fair_single": f"{FAIR}, an advertisement per topic",
-        "lost": "events lost to failed lookups",
-    }
-    asked: dict[str, Bound] = {"flat": (AT_MOST, 1.06), "fair": (AT_LEAST, 0.99)}
-    return rows.transform(fairness).transform(numbers(titles, asked))
+    asked = at_most(1.06, "flat") | at_least(0.99, "fair")
+    return rows.transform(fairness).transform(numbers(TITLES, asked))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -152,13 +150,14 @@ def _entry(letter: str, zipf: float, workload: str) -> Entry:
         "follows a peer's number of subscriptions: a peer that asks for more carries more.",
         points=partial(points, zipf),
         seeds={"quick": 2, "full": 10},
-        tolerances={
-            FLAT: "Over 300 cycles a peer handles some 1800 messages, of which about 300 "
+        tolerances=reasons(
+            TITLES,
+            flat="Over 300 cycles a peer handles some 1800 messages, of which about 300 "
             "advertisements arrive at random (± 17). The largest of 10⁴ such deviations is four "
             "times that, below 4 %; 6 % leaves room for in-degrees that differ and for walks.",
-            FAIR: "Each subscription costs the same view exchanges; only events differ between "
+            fair="Each subscription costs the same view exchanges; only events differ between "
             "topics, and one is published per cycle.",
-        },
+        ),
         seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 4e-7),
     )
 

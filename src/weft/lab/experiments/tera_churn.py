@@ -31,11 +31,11 @@ from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, look, panels, table
-from weft.lab.measures import reals, reasons, texts, truths, wholes
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, texts, truths, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.rules.deployment import stale_share, visits_for
 
 SEEDS = {"quick": 2, "full": 10}
@@ -226,29 +226,22 @@ def resistance(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {
-        "quiet_lookups": (AT_LEAST, 0.999 - 3 * F.sqrt(0.001 / (F.col("made") * F.col("seeds")))),
-        "quiet_delivery": (AT_LEAST, 1.0),
-        "slow_lookups": (AT_LEAST, 0.999),
-        "slow_delivery": (AT_LEAST, 0.99),
-        "joined": (AT_LEAST, 0.99),
-        "mended_lookups": (AT_LEAST, 0.99),
-        "mended_delivery": (AT_LEAST, 0.99),
-        "fresher": (AT_MOST, 1.0),
-    }
-    who = F.format_string("%.1f %% of %s", F.col("rate") * 100, F.col("churn"))
+    noise = F.sqrt(0.001 / (F.col("made") * F.col("seeds")))
+    asked = at_least(0.999 - 3 * noise, "quiet_lookups") | at_least(1.0, "quiet_delivery")
+    asked |= at_least(0.999, "slow_lookups") | at_least(0.99, "slow_delivery", "joined")
+    asked |= at_least(0.99, "mended_lookups", "mended_delivery") | at_most(1.0, "fresher")
+    what = F.format_string("%.1f %% of %s", F.col("rate") * 100, F.col("churn"))
     how = F.when(F.col("mended"), ", mended; ").otherwise("; ")
     groups = ("churn", "rate", "mended")
     return together(
         rows.transform(resistance).transform(numbers(TITLES, asked, keep=("made",))),
-        rows.transform(numbers(NUMBERS, by=groups, prefix=F.concat(who, how))),
+        rows.transform(numbers(NUMBERS, by=groups, prefix=F.concat(what, how))),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
     names = ("stale_entries", "lookup_live", "lookup_retried", "delivery")
-    wanted = rows.groupBy("churn", "rate", "mended").agg(*(F.avg(n).alias(n) for n in names))
-    drawn = table(wanted.orderBy("rate"))
+    drawn = means(rows, ("churn", "rate", "mended"), *names)
     quiet = drawn[drawn["churn"] == "none"].iloc[0]
     places = {0.001: 1, 0.01: 2, 0.05: 3}
     drawing, axes = panels(columns=2, rows=2)

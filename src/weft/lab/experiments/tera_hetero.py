@@ -29,11 +29,11 @@ from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import Figure, look, panels, plain_log, table
-from weft.lab.measures import reals, reasons, texts, wholes
+from weft.lab.figures import Figure, look, means, panels, plain_log
+from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, joined
-from weft.pipeline.transforms import Bound, numbers, ranked, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, ranked, together
 from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
 from weft.rules.fairness import jain
@@ -121,11 +121,12 @@ def _by_capacity(held: Memberships, capacity: Array, usual: int) -> tuple[Array,
 
 
 def _publish(world: World, events: Events, params: Params, seed: int) -> None:
+    held = world.memberships
     for cycle in range(params["cycles"]):
         world.step()
-        topics = random_peers(params["events"], world.memberships.topics, seed, "hetero.t", cycle)
-        who = random_peers(params["events"], world.memberships.peers, seed, "hetero.p", cycle)
-        events.publish(topics, who)
+        topics = random_peers(params["events"], held.topics, seed, "hetero.t", cycle)
+        publishers = random_peers(params["events"], held.peers, seed, "hetero.p", cycle)
+        events.publish(topics, publishers)
         events.advance()
     while not events.is_over:
         world.step()
@@ -214,36 +215,23 @@ TOLD = {
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(fairness)
-    asked: dict[str, Bound] = {
-        "gain": (AT_LEAST, 3 * F.col("noise") / F.sqrt("seeds")),
-        "sent": (AT_LEAST, 0.5),
-        "weakest": (AT_MOST, 1.0),
-        "delivery": (AT_LEAST, 0.999),
-    }
+    asked = at_least(3 * F.col("noise") / F.sqrt("seeds"), "gain") | at_least(0.5, "sent")
+    asked |= at_most(1.0, "weakest") | at_least(0.999, "delivery")
     return together(
         found.transform(gains).transform(numbers(TITLES, asked, keep=("noise",))),
-        found.transform(numbers(TOLD, by=("choice",), prefix=F.concat("choice", F.lit(": ")))),
+        found.transform(numbers(TOLD, by=("choice",), prefix=each("choice"))),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    tenths = rows.transform(busy).groupBy("choice", "tenth")
-    drawn = table(
-        tenths.agg(
-            F.avg("capacity").alias("capacity"),
-            F.avg("load").alias("load"),
-            F.avg("busy").alias("busy"),
-            F.avg("forwarded").alias("forwarded"),
-            F.avg("access_point_for").alias("points"),
-        ).orderBy("tenth")
-    )
-    drawing, axes = panels(columns=2, rows=2)
     labels = {
         "load": "messages handled",
         "busy": "messages handled per capacity",
         "forwarded": "events forwarded",
-        "points": "table entries that name the peer",
+        "access_point_for": "table entries that name the peer",
     }
+    drawn = means(rows.transform(busy), ("choice", "tenth"), "capacity", *labels)
+    drawing, axes = panels(columns=2, rows=2)
     for panel, (name, label) in zip(axes, labels.items(), strict=True):
         for number, (choice, how) in enumerate(CHOICES.items()):
             some = drawn[drawn["choice"] == choice]

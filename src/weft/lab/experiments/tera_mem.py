@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import reasons, smalls, wholes
+from weft.lab.measures import at_most, reasons, smalls, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, joined
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.rules.deployment import table_bytes
 
@@ -78,7 +78,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.avg(F.col("entries") / F.col("table_size")).alias("filled"),
         F.max(F.abs(F.col("bytes") / F.col("bytes_by_formula") - 1)).alias("gap"),
     )
-    return per_seed.transform(numbers(TITLES, {"most": (AT_MOST, 104_000.0)}))
+    return per_seed.transform(numbers(TITLES, at_most(104_000.0, "most")))
 
 
 def figure(rows: DataFrame) -> Figure:
