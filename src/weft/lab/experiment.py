@@ -59,18 +59,6 @@ class OverlaidSimulation(Protocol):
     def __call__(self, params: Params, seed: int, over: Overlaid) -> Columns: ...
 
 
-def _one_second(params: Params) -> float:
-    return 1.0
-
-
-def _no_memory(params: Params) -> float:
-    return 0.0
-
-
-def _any_number(params: Params) -> int:
-    return 1_000_000
-
-
 PARTS = {
     **{name: name for name in ("points", "measure", "figure", "seconds", "gigabytes")},
     **{"most_seeds": "most_seeds", "micros": "micros", "seeds": "SEEDS", "columns": "COLUMNS"},
@@ -92,9 +80,9 @@ class Experiment:
     figure: Callable[[DataFrame], Figure]
     tables: Mapping[str, Callable[[DataFrame], DataFrame]] = field(default_factory=dict)
     """Further tables made from the rows: NAME → transform, written as NAME.parquet."""
-    seconds: Callable[[Params], float] = field(default=_one_second)  # a guess of a task's time
-    gigabytes: Callable[[Params], float] = field(default=_no_memory)  # and of its memory
-    most_seeds: Callable[[Params], int] = field(default=_any_number)  # where a point is dear
+    seconds: Callable[[Params], float] = lambda params: 1.0  # a guess of a task's time
+    gigabytes: Callable[[Params], float] = lambda params: 0.0  # and of its memory
+    most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # where a point is dear
     version: int = 1  # raise it when the same parameters no longer mean the same simulation
     simulation: str  # "module:function"
 

@@ -44,51 +44,27 @@ STABILISE_ARRAYS, ROOTS_ARRAYS = "stabilise, arrays", "roots, arrays"
 
 def points(size: Size) -> list[Params]:
     full = size == "full"
-    shape: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    machines: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    arrays: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
     if full:
-        shape = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
-    crashes = [(30, 0), (30, 5), (50, 0)] if full else [(30, 0)]
-    stabilise: list[Params] = [
-        {**shape, "kind": STABILISE, "percent": percent, "loss_percent": loss, "roots": 1}
-        for percent, loss in crashes
-    ]
-    roots: list[Params] = [
-        {
-            **shape,
-            "kind": ROOTS,
-            "percent": 0,
-            "loss_percent": 0,
-            "roots": count,
-            "scheme": scheme,
-            "events": 8 if full else 4,
-        }
-        for count in ((2, 4) if full else (3,))
-        for scheme in ("full-treecast", "forward-treecast")
-    ]
-    return stabilise + roots + _points_of_arrays(full)
+        machines = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
+        arrays = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
 
+    def crash(shape: Params, kind: str, percent: int, loss: int) -> Params:
+        return {**shape, "kind": kind, "percent": percent, "loss_percent": loss, "roots": 1}
 
-def _points_of_arrays(full: bool) -> list[Params]:
-    shape: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
-    if full:
-        shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
-    stabilise: list[Params] = [
-        {**shape, "kind": STABILISE_ARRAYS, "percent": percent, "loss_percent": 0, "roots": 1}
-        for percent in (30, 50)
+    def lose(shape: Params, kind: str, roots: int, events: int) -> list[Params]:
+        point = {**shape, "kind": kind, "percent": 0, "loss_percent": 0, "roots": roots}
+        schemes = ("full-treecast", "forward-treecast")
+        return [{**point, "scheme": scheme, "events": events} for scheme in schemes]
+
+    crashes, counts = (((30, 0), (30, 5), (50, 0)), (2, 4)) if full else (((30, 0),), (3,))
+    return [
+        *(crash(machines, STABILISE, percent, loss) for percent, loss in crashes),
+        *(point for n in counts for point in lose(machines, ROOTS, n, 8 if full else 4)),
+        *(crash(arrays, STABILISE_ARRAYS, percent, 0) for percent in (30, 50)),
+        *lose(arrays, ROOTS_ARRAYS, 3, arrays["topics"]),
     ]
-    roots: list[Params] = [
-        {
-            **shape,
-            "kind": ROOTS_ARRAYS,
-            "percent": 0,
-            "loss_percent": 0,
-            "roots": 3,
-            "scheme": scheme,
-            "events": shape["topics"],
-        }
-        for scheme in ("full-treecast", "forward-treecast")
-    ]
-    return stabilise + roots
 
 
 def seconds(params: Params) -> float:
@@ -112,24 +88,21 @@ def run(params: Params, seed: int) -> Columns:
 
 def stabilise(params: Params, seed: int) -> Columns:
     """One row."""
-    settings = TopicDht()
-    net = settled_net(params, seed, settings)
+    net = settled_net(params, seed, TopicDht())
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
     net.crash(*net.dice.some("tadht-fail.crash", range(params["peers"]), count))
     left, lost = _forwarders(net), _misplaced(net)
     periods = net.settle(2 * PERIODS_MAX)
-    return {
-        "scheme": settings.scheme,
-        "events": 0,
-        "k": settings.k,
-        "crashed": forwarders - left,
-        "lost": lost,
-        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
-        "missed_by_trees": 0,
-        "missed": 0,
-        "parasites": net.parasites,
-    }
+    found = {"crashed": forwarders - left, "lost": lost, "parasites": net.parasites}
+    return {**_stabilised(periods), **found}
+
+
+def _stabilised(periods: int | None) -> Columns:
+    """What the crashes of forwarders have in common, machines or arrays."""
+    none = dict.fromkeys(("events", "missed_by_trees", "missed", "parasites"), 0)
+    taken = 2 * PERIODS_MAX + 1 if periods is None else periods
+    return {**none, "scheme": TopicDht().scheme, "k": TopicDht().k, "periods": taken}
 
 
 def _forwarders(net: Net) -> int:
@@ -157,23 +130,12 @@ def stabilise_arrays(params: Params, seed: int) -> Columns:
     held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
-    return {
-        "scheme": TopicDht().scheme,
-        "events": 0,
-        "k": held_roles.k,
-        "crashed": crash.crashed_forwarders,
-        "lost": crash.lost,
-        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
-        "missed_by_trees": 0,
-        "missed": 0,
-        "parasites": 0,
-    }
+    return {**_stabilised(periods), "crashed": crash.crashed_forwarders, "lost": crash.lost}
 
 
 def roots_arrays(params: Params, seed: int) -> Columns:
     """One row per event."""
     held = workload(params, seed)
-    settings = TopicDht(scheme=params["scheme"])
     held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     missed = {}
     for mended in (False, True):
@@ -183,13 +145,11 @@ def roots_arrays(params: Params, seed: int) -> Columns:
             for topic in range(params["events"])
         ]
     return {
-        "k": settings.k,
+        **dict.fromkeys(("lost", "periods", "parasites"), 0),
+        "k": TopicDht(scheme=params["scheme"]).k,
         "crashed": params["roots"] - 1,
-        "lost": 0,
-        "periods": 0,
         "missed_by_trees": missed[False],
         "missed": missed[True],
-        "parasites": 0,
     }
 
 
