@@ -21,8 +21,9 @@ small sets of memberships, each of which fits a task.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ class OverlaidSimulation(Protocol):
     """A function of the overlays over a point's memberships, in a task or on the driver."""
 
     def __call__(self, params: Params, seed: int, over: Overlaid) -> Columns: ...
+
+
+def every(same: Params, /, **values: Iterable[object]) -> list[Params]:
+    """Points with every combination of these values, the last one varying fastest, and what is the
+    same in all of them."""
+    return [
+        {**same, **dict(zip(values, chosen, strict=True))} for chosen in product(*values.values())
+    ]
 
 
 PARTS = {

@@ -16,13 +16,11 @@ from pyspark.sql import functions as F
 
 from weft.ids import Cid
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import GREY, Axes, Figure, Table, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
-from weft.pipeline.schemas import (
-    joined,
-)
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History
 from weft.sim.network import Conditions, Latency
@@ -37,19 +35,10 @@ def points(size: Size) -> list[Params]:
     small = {"peers": 16, "subscribers": 12, "events": 16}
     some = {"peers": 30, "subscribers": 24, "events": 40} if size == "full" else small
     many = {"peers": 100, "subscribers": 80, "events": 40} if size == "full" else small
-    ways = [(routing, history) for routing in pulsar.ROUTINGS for history in (True, False)]
-    lossy = [
-        {"routing": routing, "history": history, "loss": loss, "crash": crash, **some, **NEAR}
-        for routing, history in ways
-        for loss in LOSSES[size]
-        for crash in CRASHES
-        if history or not crash
-    ]
-    slow = [
-        {"routing": routing, "history": history, "loss": 0.0, "crash": 0.0, **many, **SLOW}
-        for routing, history in ways
-    ]
-    return [*lossy, *slow]
+    ways = {"routing": pulsar.ROUTINGS, "history": (True, False)}
+    lossy = every({**some, **NEAR}, **ways, loss=LOSSES[size], crash=CRASHES)
+    slow = every({"loss": 0.0, "crash": 0.0, **many, **SLOW}, **ways)
+    return [*(one for one in lossy if one["history"] or not one["crash"]), *slow]
 
 
 def seconds(params: Params) -> float:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
@@ -40,12 +40,8 @@ EVENTS = 40
 
 
 def points(size: Size) -> list[Params]:
-    return [
-        {"routing": routing, "peers": peers, "share": share, "events": EVENTS}
-        for peers in SIZES[size]
-        for share in SHARES[size]
-        for routing in ("pulsarcast", "flood")
-    ]
+    same, routings = {"events": EVENTS}, ("pulsarcast", "flood")
+    return every(same, peers=SIZES[size], share=SHARES[size], routing=routings)
 
 
 def seconds(params: Params) -> float:
@@ -58,16 +54,8 @@ SETTLE_CYCLES = 20
 MEASURED_CYCLES = 20
 PUBLISHERS = 8
 EVENT_KINDS = (Payload, RouteEvent, RouteResult)
-UPKEEP_KINDS = (
-    Ping,
-    Pong,
-    LinkList,
-    TreeJoin,
-    TreeJoinReply,
-    TreeFamily,
-    TreeLeave,
-    RendezvousSync,
-)
+TREE_KINDS = (TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync)
+UPKEEP_KINDS = (Ping, Pong, LinkList, *TREE_KINDS)
 DHT_KINDS = (rpc.FindRequest, rpc.FindReply)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
@@ -50,26 +50,13 @@ PEERS = 10
 def points(size: Size) -> list[Params]:
     routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
     publishers = (1, 3) if size == "full" else (1,)
-    simulated = [
-        {
-            "how": "machines",
-            "routing": routing,
-            "publishers": count,
-            "loss": loss,
-            "gap": missing,
-            "peers": PEERS,
-        }
-        for routing in routings
-        for count in publishers
-        for loss in LOSSES
-        for missing in GAPS[size]
+    machines = {"how": "machines", "peers": PEERS}
+    network = {"how": "network", "publishers": 1, "loss": 0.0}
+    real = routings if size == "full" else ("pulsarcast",)
+    return [
+        *every(machines, routing=routings, publishers=publishers, loss=LOSSES, gap=GAPS[size]),
+        *every(network, routing=real, gap=REAL_GAPS[size]),
     ]
-    real = [
-        {"how": "network", "routing": routing, "publishers": 1, "loss": 0.0, "gap": missing}
-        for routing in (routings if size == "full" else ("pulsarcast",))
-        for missing in REAL_GAPS[size]
-    ]
-    return [*simulated, *real]
 
 
 def seconds(params: Params) -> float:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
@@ -30,17 +30,11 @@ REAL_EVENTS = {"quick": (600,), "full": (1_000, 5_000)}
 
 def points(size: Size) -> list[Params]:
     routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
-    simulated = [
-        {"how": "machines", "routing": routing, "events": events}
-        for routing in routings
-        for events in EVENTS[size]
+    real = routings if size == "full" else ("pulsarcast",)
+    return [
+        *every({"how": "machines"}, routing=routings, events=EVENTS[size]),
+        *every({"how": "network"}, routing=real, events=REAL_EVENTS[size]),
     ]
-    real = [
-        {"how": "network", "routing": routing, "events": events}
-        for routing in (routings if size == "full" else ("pulsarcast",))
-        for events in REAL_EVENTS[size]
-    ]
-    return [*simulated, *real]
 
 
 def seconds(params: Params) -> float:

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, colour, look, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths
 from weft.lab.pulsar import JOIN_CYCLES, Net
@@ -41,7 +41,7 @@ CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
 def points(size: Size) -> list[Params]:
     large = {"peers": 60, "subscribers": 30, "events": 60}
     some = large if size == "full" else {"peers": 24, "subscribers": 12, "events": 24}
-    return [{"p": p, "crash": crash, **some} for p in CHANCES[size] for crash in CRASHES[size]]
+    return every(some, p=CHANCES[size], crash=CRASHES[size])
 
 
 def seconds(params: Params) -> float:

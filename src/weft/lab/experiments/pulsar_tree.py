@@ -17,7 +17,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, Figure, colour, panels, table
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
@@ -33,13 +33,8 @@ CRASHES = ("parent", "rendezvous", "half", "all but one")
 def points(size: Size) -> list[Params]:
     some = {"peers": 60, "subscribers": 48} if size == "full" else {"peers": 30, "subscribers": 24}
     crashes = CRASHES if size == "full" else (CRASHES[0], CRASHES[-1])
-    ways = [(silent, history) for silent in (False, True) for history in (False, True)]
-    return [
-        {"crash": crash, "silent": silent, "history": history, **some}
-        for crash in crashes
-        for silent, history in ways
-        if size == "full" or not (history and not silent)
-    ]
+    found = every(some, crash=crashes, silent=(False, True), history=(False, True))
+    return [one for one in found if size == "full" or one["silent"] or not one["history"]]
 
 
 RENDEZVOUS = 4

@@ -13,14 +13,7 @@ from weft.lab.figures import Figure, colour, means
 from weft.lab.measures import at_most, reasons
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
-from weft.pipeline.schemas import (
-    NUMBER,
-    SMALL,
-    TEXT,
-    WHOLE,
-    columns,
-    joined,
-)
+from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined
 from weft.pipeline.transforms import numbers
 
 COLUMNS = joined(

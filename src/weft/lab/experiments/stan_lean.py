@@ -14,9 +14,7 @@ from weft.lab.measures import at_least, at_most, reals, reasons, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import GRID, Source
 from weft.lab.stan import LEAST, PLAIN
-from weft.pipeline.schemas import (
-    joined,
-)
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, chosen, numbers, together
 from weft.rules.stan import PATIENCE
 

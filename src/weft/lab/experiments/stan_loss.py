@@ -20,9 +20,7 @@ from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, 
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import (
-    joined,
-)
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.rules.stan import TTL, visits
 

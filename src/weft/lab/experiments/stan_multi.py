@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import Contact, PeerId, Topic
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.stan_6 import interests_of, populate
 from weft.lab.figures import Figure, colour, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths, wholes
@@ -38,11 +38,7 @@ GAP_MS = 500  # guess: an event has reached everyone before the next one
 def points(size: Size) -> list[Params]:
     same = {"topics": 16, "parts": 3}
     larger = {"nodes": 100, "events": 300} if size == "full" else {"nodes": 50, "events": 80}
-    return [
-        {"stan": stan, "together": shared, **larger, **same}
-        for stan in (True, False)
-        for shared in (True, False)
-    ]
+    return every({**larger, **same}, stan=(True, False), together=(True, False))
 
 
 class Crossings(Observer):

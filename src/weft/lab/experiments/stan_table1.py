@@ -12,13 +12,7 @@ from weft.lab.measures import at_least, at_most, each, reasons, texts, told, tru
 from weft.lab.sources import Source
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
-from weft.pipeline.schemas import (
-    DRAW,
-    TEXT,
-    WHOLE,
-    columns,
-    joined,
-)
+from weft.pipeline.schemas import DRAW, TEXT, WHOLE, columns, joined
 from weft.pipeline.transforms import numbers, together
 from weft.pipeline.universe import medians
 

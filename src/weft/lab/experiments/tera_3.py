@@ -36,7 +36,7 @@ from weft.engine.core.arrays import Array, Numbers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
 from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
@@ -58,7 +58,7 @@ def points(letter: str, size: Size) -> list[Params]:
     if size == "quick":
         shape = {"peers": 2_000, "topics": 1_000 if letter == "c" else 200, "subscriptions": 1_000}
     kinds = ("true", "counted", "unscaled", "textbook") if size == "quick" else KINDS
-    return [{**shape, "zipf": _ZIPF[letter], "table_size": 10, "kind": kind} for kind in kinds]
+    return every({**shape, "zipf": _ZIPF[letter], "table_size": 10}, kind=kinds)
 
 
 def lifetime(peers: int, active: int, table_size: int, settings: WorldSettings) -> float:

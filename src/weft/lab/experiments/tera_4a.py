@@ -23,18 +23,12 @@ from pyspark.sql import functions as F
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, colour, means, panels, plain_log
 from weft.lab.measures import reals, smalls, told
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import AT_MOST, joined
-from weft.pipeline.transforms import (
-    largest,
-    magnitude,
-    measured,
-    over_seeds,
-    together,
-)
+from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import lookup_success
 from weft.rules.tera import steps_of_each
 
@@ -48,10 +42,8 @@ def points(size: Size) -> list[Params]:
         tables, lookups = [10, 20, 50, 100, 200, 400], 4_000
     else:
         tables, lookups = [10, 50, 400], 2_000
-    return [
-        {**shape, "table_size": table, "lookups": lookups, "cycles": 1_000, "visits_max": 500}
-        for table in tables
-    ]
+    same = {**shape, "lookups": lookups, "cycles": 1_000, "visits_max": 500}
+    return every(same, table_size=tables)
 
 
 def run(params: Params, seed: int) -> Columns:

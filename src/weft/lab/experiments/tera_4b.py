@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.workload import spread
 from weft.engine.tera.world import WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels, plain_log
 from weft.lab.measures import reals, smalls
 from weft.pipeline.schemas import AT_MOST, joined
@@ -38,15 +38,9 @@ def points(size: Size) -> list[Params]:
     trials = 1_000 if size == "full" else 400
     horizons = {4: 60, 16: 20, 64: 8}
     return [
-        {
-            "peers": 1_000,
-            "members": members,
-            "shuffle_length": shuffle,
-            "trials": trials,
-            "cycles": cycles,
-        }
+        {**point, "members": members, "cycles": cycles}
         for members, cycles in horizons.items()
-        for shuffle in _SHUFFLES
+        for point in every({"peers": 1_000, "trials": trials}, shuffle_length=_SHUFFLES)
     ]
 
 

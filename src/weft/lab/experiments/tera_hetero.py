@@ -28,7 +28,7 @@ from weft.engine.core.draws import base_key, random_peers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels, plain_log
 from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
@@ -48,19 +48,9 @@ _CAPACITY_MOST = 100.0
 
 def points(size: Size) -> list[Params]:
     peers = 10_000 if size == "full" else 1_000
-    return [
-        {
-            "peers": peers,
-            "topics": 100,
-            "subscriptions": 10 * peers,
-            "zipf": 0.7,
-            "table_size": 10,
-            "cycles": 100,
-            "events": 10,
-            "choice": choice,
-        }
-        for choice in ("paper", "flat", "aware")
-    ]
+    shape = {"peers": peers, "topics": 100, "subscriptions": 10 * peers, "zipf": 0.7}
+    same = {**shape, "table_size": 10, "cycles": 100, "events": 10}
+    return every(same, choice=("paper", "flat", "aware"))
 
 
 def capacities(peers: int, seed: int) -> Array:

@@ -24,16 +24,8 @@ SEEDS = {"quick": 1, "full": 1}
 
 def points(size: Size) -> list[Params]:
     peers = 1_000 if size == "full" else 200
-    return [
-        {
-            "peers": peers,
-            "topics": 1_000,
-            "subscriptions": 5_000,
-            "table_size": 400,
-            "topic_bytes": 256,
-            "cycles": 1_000,
-        }
-    ]
+    shape = {"peers": peers, "topics": 1_000, "subscriptions": 5_000, "cycles": 1_000}
+    return [{**shape, "table_size": 400, "topic_bytes": 256}]
 
 
 def run(params: Params, seed: int) -> Columns:
