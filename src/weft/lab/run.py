@@ -33,24 +33,11 @@ from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
-from weft.pipeline.resources import Busy, claimed
+from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import JUDGED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "Busy",
-    "Plan",
-    "Run",
-    "UnknownExperiment",
-    "all_entries",
-    "claimed",
-    "matching",
-    "needed",
-    "plan_of",
-    "run",
-]
 
 
 class UnknownExperiment(Exception):
