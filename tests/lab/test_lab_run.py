@@ -19,9 +19,10 @@ import weft
 from weft.lab import run as lab
 from weft.lab.execute import TaskFailed, pending
 from weft.lab.experiment import Size
-from weft.lab.run import Busy, claimed, plan_of
+from weft.lab.run import plan_of
 from weft.lab.task import shape_of, table_of
 from weft.pipeline import resources, tables
+from weft.pipeline.resources import Busy, claimed
 from weft.pipeline.schemas import JUDGED
 
 KIT = Path(__file__).parents[1] / "kit"

@@ -159,9 +159,9 @@ def test_parasites_are_summed_and_handovers_taken_off(spark: SparkSession) -> No
 
 
 def test_chi_squares_are_pooled(spark: SparkSession) -> None:
-    def drawer(who: str, statistic: float, freedom: int) -> dict[str, Any]:
+    def drawer(role: str, statistic: float, freedom: int) -> dict[str, Any]:
         run = {"left_the_topic": 0, "lookups": 400, "draws": 100, "lookups_parasite": 0}
-        return {"seed": 1, "drawer": who, "statistic": statistic, "freedom": freedom, **run}
+        return {"seed": 1, "drawer": role, "statistic": statistic, "freedom": freedom, **run}
 
     rows = frame(
         spark,

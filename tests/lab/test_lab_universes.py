@@ -66,7 +66,7 @@ def test_a_point_comes_out_alike_in_one_task_and_spread(
 def test_universes_are_made_once_and_are_the_median_draws(
     spark: SparkSession, lake: Path, tmp_path: Path
 ) -> None:
-    [entry] = stan_7.ENTRIES
+    entry = stan_7.ENTRY
     source = Source("lake", lake)
     given = {"nodes": 0, "source": "lake", "lake": source.fingerprint()}
     points = [
@@ -98,7 +98,7 @@ def _pairs(topics: np.ndarray, users: np.ndarray) -> list[tuple[int, int]]:
 def test_what_does_not_fit_a_task_is_spread_with_the_same_rows(
     spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [entry] = stan_7.ENTRIES
+    entry = stan_7.ENTRY
     sources = Sources([Source("lake", lake)])
     found = []
     for name, most in (("one", universes.TASK_ROWS), ("all", 0)):

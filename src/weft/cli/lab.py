@@ -93,6 +93,7 @@ def _run(args: argparse.Namespace) -> int:
     from weft.lab.verdict import table
     from weft.pipeline.java import NoJava
     from weft.pipeline.lake import NotALake
+    from weft.pipeline.resources import Busy
     from weft.pipeline.session import SessionError, SessionSettings, opened
 
     if not args.names:
@@ -116,7 +117,7 @@ def _run(args: argparse.Namespace) -> int:
             verdicts = lab.run(
                 spark, entries, size, out, seeds=args.seeds, fresh=args.fresh, sources=sources
             )
-    except (NoJava, NotALake, SessionError, TaskFailed, lab.Busy) as error:
+    except (NoJava, NotALake, SessionError, TaskFailed, Busy) as error:
         raise Problem(str(error)) from error
     idle = [entry.id for entry in entries if entry.id not in {each.id for each in verdicts}]
     if idle:

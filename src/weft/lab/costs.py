@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings
 from weft.lab.figures import Table, colour, look, marker, table
-from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
+from weft.lab.measures import at_most, reals, reasons, texts, wholes
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
@@ -26,37 +27,31 @@ KINDS = {
     "tera_route": "events to access points",
     "tera_dissemination": "events in topics",
 }
-COLUMNS = columns(
-    peers=WHOLE,
-    topics=WHOLE,
-    subscriptions=WHOLE,
-    table_size=WHOLE,
-    tables=TEXT,
-    rate=NUMBER,
-    rate_shown=NUMBER,
-    simulated=TEXT,
-    tera=NUMBER,
-    flooding=NUMBER,
-    **dict.fromkeys(KINDS, NUMBER),
-    tera_formula=NUMBER,
-    flooding_formula=NUMBER,
-    size_estimation=NUMBER,
-    flood_per_event=NUMBER,
-    flood_reached=NUMBER,
-    visits=WHOLE,
-    events=WHOLE,
-    events_lost=WHOLE,
-    lookups=WHOLE,
-    missed=WHOLE,
-    notified=WHOLE,
+COLUMNS = joined(
+    wholes("peers", "topics", "subscriptions", "table_size"),
+    texts("tables"),
+    reals("rate", "rate_shown"),
+    texts("simulated"),
+    reals("tera", "flooding"),
+    reals(*KINDS),
+    reals("tera_formula", "flooding_formula", "size_estimation", "flood_per_event"),
+    reals("flood_reached"),
+    wholes("visits", "events", "events_lost", "lookups", "missed", "notified"),
 )
-EXACT = "flooding, counted against N·view, largest relative gap"
-MISSED = "notifications missed by events that found their topic"
-TOLERANCES = {
-    EXACT: "Every peer sends an event once to each neighbour, so the count is exact.",
-    MISSED: "A flood over a connected overlay reaches everyone; only a failed lookup, which is "
-    "counted apart, may lose an event.",
+TITLES = {
+    "exact": "flooding, counted against N·view, largest relative gap",
+    "missed": "notifications missed by events that found their topic",
+    "lost": "share of lookups that fail",
+    "formula": "TERA against the closed form, largest relative gap",
+    "size_least": "size estimation, beside TERA's messages, least",
+    "size_most": "size estimation, beside TERA's messages, most",
 }
+TOLERANCES = reasons(
+    TITLES,
+    exact="Every peer sends an event once to each neighbour, so the count is exact.",
+    missed="A flood over a connected overlay reaches everyone; only a failed lookup, which is "
+    "counted apart, may lose an event.",
+)
 
 
 def is_simulated() -> Column:
@@ -84,26 +79,19 @@ def common_numbers() -> dict[str, Column]:
 
 
 def judged(
-    rows: DataFrame, own: Mapping[str, tuple[Column, str]], asked: Mapping[str, Bound]
+    rows: DataFrame,
+    titles: Mapping[str, str],
+    own: Mapping[str, Column],
+    asked: Mapping[str, Bound],
 ) -> DataFrame:
-    """The measures of an experiment: its own numbers per seed, with titles, and the common ones."""
-    aggregates = {**common_numbers(), **{name: column for name, (column, _) in own.items()}}
+    """The measures of an experiment: its own numbers per seed, and the common ones."""
+    aggregates = {**common_numbers(), **own}
     per_seed = rows.groupBy("seed").agg(
         *(column.alias(name) for name, column in aggregates.items())
     )
-    titles = {**TITLES, **{name: title for name, (_, title) in own.items()}}
-    return per_seed.transform(numbers(titles, {**ASKED, **asked}))
-
-
-TITLES = {
-    "exact": EXACT,
-    "missed": MISSED,
-    "lost": "share of lookups that fail",
-    "formula": "TERA against the closed form, largest relative gap",
-    "size_least": "size estimation, beside TERA's messages, least",
-    "size_most": "size estimation, beside TERA's messages, most",
-}
-ASKED: dict[str, Bound] = {"exact": (AT_MOST, 1e-9), "missed": (AT_MOST, 0.0)}
+    wanted = {name: {**TITLES, **titles}[name] for name in aggregates}
+    exact = at_most(1e-9, "exact") | at_most(0.0, "missed")
+    return per_seed.transform(numbers(wanted, {**exact, **asked}))
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -132,17 +120,13 @@ def by_kind(panel: Axes, points: Table, x: str, *, legend: bool = True) -> None:
         if number == 0:  # may lie under the next one, and shows around it
             drawn.set(lw=3.6, ms=8)
     panel.plot(points[x], points["tera"], color="black", lw=2.2, alpha=0.35, label="all of TERA")
-    log_log(panel)
-    panel.set_ylabel("messages per notification")
+    panel.set(xscale="log", yscale="log", ylabel="messages per notification")
     if legend:
         panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
-def log_log(panel: Axes) -> None:
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-
-
-def formula_in_legend(panel: Axes) -> None:
+def finish(panel: Axes) -> None:
+    """Scales and legend of a panel with costs and their closed forms."""
+    panel.set(xscale="log", yscale="log", ylabel="messages per notification")
     panel.plot([], [], "--", color="black", lw=0.9, label="closed form")
     panel.legend()

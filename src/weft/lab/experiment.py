@@ -2,8 +2,10 @@
 
 An entry ties a claim to the function that simulates it, the points it is simulated at in each
 size, the shape of the rows that come back, the numbers that are measured from them, and the
-picture. To add one, write a file in `weft/lab/experiments` that defines `ENTRIES`. There are two
-kinds.
+picture. To add one, write a file in `weft/lab/experiments` that defines ENTRY, or several ENTRIES.
+Its parts have the same names and the same order in every file, so that an entry needs to say only
+its words and what differs (`Experiment.of`): `points`, the simulation `run`, COLUMNS, `measure`,
+`figure`. There are two kinds.
 
 An `Entry` names a function that runs inside one Spark task: it takes the parameters of a point and
 a seed, and returns columns: arrays of one length, or single values that hold for every row. It is
@@ -18,9 +20,11 @@ small sets of memberships, each of which fits a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,16 +60,19 @@ class OverlaidSimulation(Protocol):
     def __call__(self, params: Params, seed: int, over: Overlaid) -> Columns: ...
 
 
-def _one_second(params: Params) -> float:
-    return 1.0
+def every(same: Params, /, **values: Iterable[object]) -> list[Params]:
+    """Points with every combination of these values, the last one varying fastest, and what is the
+    same in all of them."""
+    return [
+        {**same, **dict(zip(values, chosen, strict=True))} for chosen in product(*values.values())
+    ]
 
 
-def _no_memory(params: Params) -> float:
-    return 0.0
-
-
-def _any_number(params: Params) -> int:
-    return 1_000_000
+PARTS = {
+    **{name: name for name in ("points", "measure", "figure", "seconds", "gigabytes")},
+    **{"most_seeds": "most_seeds", "micros": "micros", "seeds": "SEEDS", "columns": "COLUMNS"},
+}
+"""What an entry takes from its file, and the name that it has there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +89,21 @@ class Experiment:
     figure: Callable[[DataFrame], Figure]
     tables: Mapping[str, Callable[[DataFrame], DataFrame]] = field(default_factory=dict)
     """Further tables made from the rows: NAME → transform, written as NAME.parquet."""
-    seconds: Callable[[Params], float] = field(default=_one_second)  # a guess of a task's time
-    gigabytes: Callable[[Params], float] = field(default=_no_memory)  # and of its memory
-    most_seeds: Callable[[Params], int] = field(default=_any_number)  # where a point is dear
+    seconds: Callable[[Params], float] = lambda params: 1.0  # a guess of a task's time
+    gigabytes: Callable[[Params], float] = lambda params: 0.0  # and of its memory
+    most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # where a point is dear
     version: int = 1  # raise it when the same parameters no longer mean the same simulation
     simulation: str  # "module:function"
+
+    @classmethod
+    def of(cls, module: str, **own: Any) -> Self:
+        """The entry of a file by the usual names of its parts (`PARTS`; its simulation is `run`, a
+        job's is `job`), and its own words. The id, unless given, is the file's name."""
+        found = vars(sys.modules[module])
+        parts = {part: found[name] for part, name in PARTS.items() if name in found}
+        simulation = f"{module}:{'job' if 'job' in found else 'run'}"
+        name = module.rpartition(".")[2].replace("_", "-")
+        return cls(**{"id": name, "simulation": simulation, **parts, **own})
 
 
 @dataclass(frozen=True, kw_only=True)

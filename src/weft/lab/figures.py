@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
+    import matplotlib.axes
+    import matplotlib.figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -24,6 +26,9 @@ GREY = "#9a9a9a"
 BLACK = "#1a1a1a"
 PANEL_INCHES = (5.0, 3.6)
 
+Figure: TypeAlias = "matplotlib.figure.Figure"
+Axes: TypeAlias = "matplotlib.axes.Axes"
+"""Named here, so that a worker that imports an experiment needs no matplotlib."""
 Table: TypeAlias = Any
 """A table of pandas', which comes without types."""
 
@@ -67,10 +72,10 @@ def styled() -> Iterator[None]:
 
 def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels, left to right, then down."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib import figure as drawn  # noqa: PLC0415
 
     width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    figure = drawn.Figure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
 
@@ -78,6 +83,14 @@ def panels(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
 def table(frame: DataFrame) -> Table:
     """A small table of Spark's as one of pandas', for drawing."""
     return frame.toPandas()
+
+
+def means(rows: DataFrame, by: Sequence[str], *names: str, **others: Column) -> Table:
+    """The means of these columns (and of others that are computed) in each group, in the groups'
+    order, for drawing."""
+    wanted = {name: F.col(name).cast("double") for name in names} | others
+    found = rows.groupBy(*by).agg(*(F.avg(column).alias(name) for name, column in wanted.items()))
+    return table(found.orderBy(*by))
 
 
 def plain_log(panel: Axes, ticks: Sequence[float]) -> None:

@@ -23,7 +23,7 @@ import weft
 from weft.documents.dag import position
 from weft.ids import Cid, Topic
 from weft.lab.experiment import Columns
-from weft.lab.figures import colour, marker
+from weft.lab.figures import look
 from weft.net.identity import Identity
 from weft.protocol.config import Config, Cyclon, Routing
 from weft.protocol.peer import Peer
@@ -298,5 +298,4 @@ NAMES = {
 
 def style(routing: str) -> dict[str, Any]:
     """How a routing is drawn."""
-    number = ROUTINGS.index(routing)
-    return {"color": colour(number), "marker": marker(number)}
+    return {**look(ROUTINGS.index(routing))}

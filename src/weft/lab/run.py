@@ -33,24 +33,11 @@ from weft.lab.sources import Source, Sources
 from weft.lab.task import Task, shape_of, table_of, tasks_of
 from weft.lab.verdict import Verdict
 from weft.pipeline import tables
-from weft.pipeline.resources import Busy, claimed
+from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import JUDGED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "Busy",
-    "Plan",
-    "Run",
-    "UnknownExperiment",
-    "all_entries",
-    "claimed",
-    "matching",
-    "needed",
-    "plan_of",
-    "run",
-]
 
 
 class UnknownExperiment(Exception):
@@ -64,7 +51,8 @@ def all_entries() -> Mapping[str, AnyEntry]:
     for module in sorted(each.name for each in pkgutil.iter_modules(experiments.__path__)):
         if module.startswith("_"):
             continue
-        for entry in import_module(f"{experiments.__name__}.{module}").ENTRIES:
+        file = vars(import_module(f"{experiments.__name__}.{module}"))
+        for entry in file["ENTRIES"] if "ENTRIES" in file else [file["ENTRY"]]:
             if entry.id in found:
                 raise ValueError(f"two experiments have the id {entry.id}")
             found[entry.id] = entry

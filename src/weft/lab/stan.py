@@ -3,6 +3,8 @@ is a whole trace and what a universe), how they are pooled, and how panels are l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, Window
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 SMALLEST_SEEDS = 100  # paper (Table 1): the seeds of its smallest LiveJournal universe
 LADDER = (20, 100, 500, 1000, 5000)
 """paper (Table 1): seeds of universes, small to large; larger ones are the whole trace here."""
-WHO = ("all users", f"users in {MANY_TOPICS} topics or more")
+USERS = ("all users", f"users in {MANY_TOPICS} topics or more")
 LEAST = (1, MANY_TOPICS)
 """Results are told for users in at least so many topics."""
 PLAIN, OVERHEARD = "plain", "overheard walks"
@@ -73,9 +75,9 @@ def view_sizes(params: Params, seed: int, over: Overlaid) -> Columns:
     }
 
 
-def who() -> Column:
+def users() -> Column:
     """The users that a row is about: those in `least` topics or more."""
-    return F.when(F.col("least") == 1, WHO[0]).otherwise(WHO[1])
+    return F.when(F.col("least") == 1, USERS[0]).otherwise(USERS[1])
 
 
 def panels_by_source(points: Table) -> tuple[Figure, list[tuple[Axes, str, str, Table]]]:
@@ -99,6 +101,11 @@ def named(*parts: Column | str) -> Column:
     """The beginning of a measure's name: the source, then parts of what it is about."""
     words = F.concat_ws(", ", *(F.col(each) if isinstance(each, str) else each for each in parts))
     return F.concat(F.col("source"), F.lit(": "), words, F.lit(", "))
+
+
+def groups(*parts: Sequence[str]) -> list[str]:
+    """The beginnings of measures' names after the source's, in every combination of parts."""
+    return ["".join(f"{word}, " for word in words) for words in product(*parts)]
 
 
 def reduction(final: str, initial: str = "ipvs") -> Column:

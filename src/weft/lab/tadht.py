@@ -16,9 +16,8 @@ from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Params
 from weft.lab.simulation import workload
 from weft.protocol import messages as m
-from weft.protocol.config import Config
+from weft.protocol.config import Config, TopicDht
 from weft.protocol.topic_dht.events import Cast
-from weft.protocol.topic_dht.roles import Config as Settings
 from weft.protocol.wire import Message
 from weft.rules.treecast import ROOT_CHARGE
 from weft.sim.network import Conditions
@@ -75,7 +74,7 @@ class Net(RoleNet):
         self,
         seed: int,
         peers: int,
-        settings: Settings,
+        settings: TopicDht,
         conditions: Conditions | None = None,
         hierarchies: Iterable[str] = (),
     ) -> None:
@@ -155,7 +154,7 @@ def topic_of(number: int) -> Topic:
 # --- crashed roots, for an experiment and a benchmark ------------------------------------------
 
 
-def settled_net(params: Params, seed: int, settings: Settings) -> Net:
+def settled_net(params: Params, seed: int, settings: TopicDht) -> Net:
     """A network whose peers have subscribed as the parameters say, and have found their roles."""
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions)
@@ -167,7 +166,7 @@ def settled_net(params: Params, seed: int, settings: Settings) -> Net:
 
 def lose_roots(params: Params, seed: int) -> Columns:
     """One row per event: its publisher hands it to f other roots, which go down at that moment."""
-    settings = Settings(scheme=params["scheme"], roots=params["roots"])
+    settings = TopicDht(scheme=params["scheme"], roots=params["roots"])
     net = settled_net(params, seed, settings)
     by_trees, finally_, crashed = [], [], []
     for event in range(params["events"]):

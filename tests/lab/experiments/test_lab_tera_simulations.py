@@ -4,8 +4,6 @@ small versions bear out what they claim."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
-from weft.lab.experiment import SIZES, Columns, Params, Size
+from weft.lab.experiment import SIZES, Columns, Entry, Size
 from weft.lab.experiments import (
     tera_3,
     tera_4a,
@@ -24,20 +22,9 @@ from weft.lab.experiments import (
     tera_hetero,
     tera_mem,
 )
+from weft.lab.run import matching
 
-GRIDS: list[tuple[ModuleType, Callable[[Size], list[Params]]]] = [
-    *((tera_3, partial(tera_3.points, letter)) for letter in "abc"),
-    (tera_4a, tera_4a.points),
-    (tera_4b, tera_4b.points),
-    *((tera_5, partial(tera_5.points, zipf)) for zipf in (0.0, 0.7)),
-    (tera_6, tera_6.points_a),
-    (tera_6, tera_6.points_b),
-    (tera_6, tera_6.points_c),
-    (tera_6, tera_6.points_d),
-    (tera_churn, tera_churn.points),
-    (tera_hetero, tera_hetero.points),
-    (tera_mem, tera_mem.points),
-]
+ENTRIES = [entry for entry in matching(["tera-*"]) if isinstance(entry, Entry)]
 
 SMALL: list[tuple[ModuleType, dict[str, Any]]] = [
     (tera_3, {"peers": 300, "topics": 60, "subscriptions": 200, "zipf": 0.7, "kind": "unscaled"}),
@@ -65,15 +52,13 @@ REST = {
 }
 
 
-@pytest.mark.parametrize(("module", "grid"), GRIDS)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 @pytest.mark.parametrize("size", SIZES)
-def test_points_are_plain_data(
-    module: ModuleType, grid: Callable[[Size], list[Params]], size: Size
-) -> None:
-    points = grid(size)
+def test_points_are_plain_data(entry: Entry, size: Size) -> None:
+    points = entry.points(size)
     assert json.loads(json.dumps(points)) == points
     assert len({json.dumps(point, sort_keys=True) for point in points}) == len(points) > 0
-    assert all(module.seconds(point) >= 0 for point in points)
+    assert all(entry.seconds(point) >= 0 for point in points)
 
 
 @pytest.mark.parametrize(("module", "params"), SMALL)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from weft.lab.figures import colour, marker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
+from weft.lab.figures import look
 
 NAMES = {
     ("full-gossip", "push"): "FullGossip",
@@ -38,4 +35,4 @@ def named() -> Column:
 def style(name: str) -> dict[str, Any]:
     """How a scheme is drawn."""
     number = ORDER.index(name)
-    return {"color": colour(number), "marker": marker(number), "label": name}
+    return {**look(number), "label": name}

@@ -8,37 +8,22 @@ the last one. In the end every live peer must hold what any live peer holds, in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import GREY, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import GREY, Axes, Figure, Table, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
-from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
-    NUMBER,
-    SMALL,
-    TEXT,
-    TRUTH,
-    WHOLE,
-    columns,
-)
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History
 from weft.sim.network import Conditions, Latency
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2)}
 CRASHES = (0.0, 0.3)
@@ -50,26 +35,15 @@ def points(size: Size) -> list[Params]:
     small = {"peers": 16, "subscribers": 12, "events": 16}
     some = {"peers": 30, "subscribers": 24, "events": 40} if size == "full" else small
     many = {"peers": 100, "subscribers": 80, "events": 40} if size == "full" else small
-    ways = [(routing, history) for routing in pulsar.ROUTINGS for history in (True, False)]
-    lossy = [
-        {"routing": routing, "history": history, "loss": loss, "crash": crash, **some, **NEAR}
-        for routing, history in ways
-        for loss in LOSSES[size]
-        for crash in CRASHES
-        if history or not crash
-    ]
-    slow = [
-        {"routing": routing, "history": history, "loss": 0.0, "crash": 0.0, **many, **SLOW}
-        for routing, history in ways
-    ]
-    return [*lossy, *slow]
+    ways = {"routing": pulsar.ROUTINGS, "history": (True, False)}
+    lossy = every({**some, **NEAR}, **ways, loss=LOSSES[size], crash=CRASHES)
+    slow = every({"loss": 0.0, "crash": 0.0, **many, **SLOW}, **ways)
+    return [*(one for one in lossy if one["history"] or not one["crash"]), *slow]
 
 
 def seconds(params: Params) -> float:
     return float(params["peers"] * params["events"]) / (1_500 if params["history"] else 4_000)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 CONTACTS = 1
 """The least: a newcomer knows one peer, which may not be in itself yet."""
@@ -164,31 +138,24 @@ def _cost(net: Net, alive: list[int], last_ms: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    routing=TEXT,
-    history=TRUTH,
-    peers=SMALL,
-    subscribers=SMALL,
-    loss=NUMBER,
-    crash=NUMBER,
-    latency_ms=SMALL,
-    published=WHOLE,
-    live=WHOLE,
-    kept=WHOLE,
-    different=WHOLE,
-    lacking=WHOLE,
-    misplaced=WHOLE,
-    coverage=NUMBER,
-    settled_s=NUMBER,
-    messages=WHOLE,
+COLUMNS = joined(
+    texts("routing"),
+    truths("history"),
+    smalls("peers", "subscribers"),
+    reals("loss", "crash"),
+    smalls("latency_ms"),
+    wholes("published", "live", "kept", "different", "lacking", "misplaced"),
+    reals("coverage", "settled_s"),
+    wholes("messages"),
 )
-DIFFERENT = "live subscribers whose stream is not that of all"
-LACKING = "events that a live subscriber lacks and a live peer has"
-MISPLACED = "events handed to an application twice or before a parent"
-VANISHED = "events that nobody has, without a crash"
-COVERED = "share of events and subscribers covered, 500 ± 300 ms"
+GROUPS = ("routing", "history", "loss", "crash", "latency_ms")
+TITLES = {
+    "different": "live subscribers whose stream is not that of all",
+    "lacking": "events that a live subscriber lacks and a live peer has",
+    "misplaced": "events handed to an application twice or before a parent",
+    "vanished": "events that nobody has, without a crash",
+    "covered": "share of events and subscribers covered, 500 ± 300 ms",
+}
 
 
 def agreement(rows: DataFrame) -> DataFrame:
@@ -209,23 +176,8 @@ def agreement(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "different": DIFFERENT,
-        "lacking": LACKING,
-        "misplaced": MISPLACED,
-        "vanished": VANISHED,
-        "covered": COVERED,
-    }
-    none: Bound = (AT_MOST, 0.0)
-    asked: dict[str, Bound] = dict.fromkeys(titles, none) | {"covered": (AT_LEAST, 1.0)}
-    told = {
-        "coverage": "covered",
-        "settled_s": "seconds after the last event until all is there",
-        "gone": "events that nobody alive has",
-        "per_delivery": "messages sent per event and live subscriber",
-    }
-    groups = ("routing", "history", "loss", "crash", "latency_ms")
-    who = F.format_string(
+    asked = at_most(0.0, *TITLES) | at_least(1.0, "covered")
+    point = F.format_string(
         "%s%s, %.0f %% lost, %.0f %% crashed, %d ms; ",
         F.col("routing"),
         F.when(F.col("history"), "").otherwise(" alone"),
@@ -233,33 +185,27 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.col("crash") * 100,
         F.col("latency_ms"),
     )
-    wide = rows.withColumns(
-        {
-            "gone": F.col("published") - F.col("kept"),
-            "per_delivery": F.col("messages") / (F.col("published") * F.col("live")),
-        }
-    )
+    owed = F.col("published") * F.col("live")
+    others = {
+        "covered": F.col("coverage"),
+        "seconds after the last event until all is there": F.col("settled_s"),
+        "events that nobody alive has": F.col("published") - F.col("kept"),
+        "messages sent per event and live subscriber": F.col("messages") / owed,
+    }
     return together(
-        rows.transform(agreement).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(agreement).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, GROUPS, point)),
     )
 
-
-# --- figure -----------------------------------------------------------------------------------
 
 JAVASCRIPT = 0.52
 """paper: what the JavaScript implementation covered among a hundred peers with SLOW links."""
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("routing", "history", "loss", "crash", "latency_ms")
-    means = table(
-        rows.groupBy(*groups)
-        .agg(F.avg("coverage").alias("coverage"), F.avg("settled_s").alias("settled"))
-        .orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "coverage", "settled_s")
     drawing, [covered, settled, slow] = panels(columns=3)
-    near = means[means["latency_ms"] == NEAR["latency_ms"]]
+    near = found[found["latency_ms"] == NEAR["latency_ms"]]
     for routing in pulsar.ROUTINGS:
         for crash, line in ((CRASHES[0], "-"), (CRASHES[1], ":")):
             some = near[(near["routing"] == routing) & (near["crash"] == crash)]
@@ -269,9 +215,8 @@ def figure(rows: DataFrame) -> Figure:
             style = {**pulsar.style(routing), "ls": line, "label": label}
             if len(alone):
                 covered.plot(100 * alone["loss"], 100 * alone["coverage"], **style)
-            settled.plot(100 * kept["loss"], kept["settled"], **style)
-    covered.set_title("routing alone, without history")
-    covered.set_ylabel("covered, %")
+            settled.plot(100 * kept["loss"], kept["settled_s"], **style)
+    covered.set(title="routing alone, without history", ylabel="covered, %")
     settled.set_title("with history: all streams alike (dotted: 30 % crashed)")
     settled.set_ylabel("seconds after the last event")
     settled.set_yscale("symlog", linthresh=1)
@@ -282,14 +227,14 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xticks(100 * np.unique(near["loss"]))
     covered.set_ylim(0, 104)
     covered.legend(loc="lower left")
-    _draw_slow(slow, means[means["latency_ms"] == SLOW["latency_ms"]])
+    _draw_slow(slow, found[found["latency_ms"] == SLOW["latency_ms"]])
     return drawing
 
 
-def _draw_slow(panel: Axes, means: Any) -> None:
+def _draw_slow(panel: Axes, points: Table) -> None:
     places = range(len(pulsar.ROUTINGS))
     for shift, history, label in ((-0.2, False, "routing alone"), (0.2, True, "with history")):
-        some = means[means["history"] == history].set_index("routing")["coverage"]
+        some = points[points["history"] == history].set_index("routing")["coverage"]
         heights = [100 * some[routing] for routing in pulsar.ROUTINGS]
         shade = "#56B4E9" if history else GREY
         panel.bar([place + shift for place in places], heights, 0.38, label=label, color=shade)
@@ -300,37 +245,26 @@ def _draw_slow(panel: Axes, means: Any) -> None:
     panel.set_xticks(
         list(places), [pulsar.NAMES[routing].replace(" ", "\n") for routing in pulsar.ROUTINGS]
     )
-    panel.set_ylabel("covered, %")
-    panel.set_ylim(0, 118)
-    panel.set_title("every message takes 500 ± 300 ms")
+    panel.set(ylabel="covered, %", ylim=(0, 118), title="every message takes 500 ± 300 ms")
     panel.legend(loc="upper left", ncols=2)
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-deliver",
-        title="Every subscriber ends with the same stream",
-        claim="With history, over every routing, at 0 to 20 % loss and with 30 % of the peers "
-        "crashed in the midst of it, every live subscriber ends with the same stream, and it holds "
-        "every event that any live peer has; applications get each event once and after its "
-        "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
-        "JavaScript implementation covered 52 %. What routing alone would cover is told.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            DIFFERENT: "A stream is a set of events with one order.",
-            LACKING: "Members tell each other where their streams end, so whatever anybody alive "
-            "has is found.",
-            MISPLACED: "An event waits until its parents were handed over.",
-            VANISHED: "A publish is answered when the event is stored, and its publisher stays.",
-            COVERED: "Latency delays and reorders; it loses nothing.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Every subscriber ends with the same stream",
+    claim="With history, over every routing, at 0 to 20 % loss and with 30 % of the peers "
+    "crashed in the midst of it, every live subscriber ends with the same stream, and it holds "
+    "every event that any live peer has; applications get each event once and after its "
+    "parents. Among a hundred peers with 500 ± 300 ms of latency everything arrives, where the "
+    "JavaScript implementation covered 52 %. What routing alone would cover is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        different="A stream is a set of events with one order.",
+        lacking="Members tell each other where their streams end, so whatever anybody alive "
+        "has is found.",
+        misplaced="An event waits until its parents were handed over.",
+        vanished="A publish is answered when the event is stored, and its publisher stays.",
+        covered="Latency delays and reorders; it loses nothing.",
+    ),
+)

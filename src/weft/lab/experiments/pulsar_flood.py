@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.net import codec
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config
 from weft.protocol.kademlia import rpc
 from weft.protocol.liveness import LinkList, Ping, Pong
@@ -33,25 +34,14 @@ from weft.protocol.wire import Message, Payload
 from weft.sim.node import Node
 from weft.sim.world import Observer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
-
 SHARES = {"quick": (0.1, 1.0), "full": (0.05, 0.1, 0.25, 1.0)}
 SIZES = {"quick": (25,), "full": (25, 50, 100)}
 EVENTS = 40
 
 
 def points(size: Size) -> list[Params]:
-    return [
-        {"routing": routing, "peers": peers, "share": share, "events": EVENTS}
-        for peers in SIZES[size]
-        for share in SHARES[size]
-        for routing in ("pulsarcast", "flood")
-    ]
+    same, routings = {"events": EVENTS}, ("pulsarcast", "flood")
+    return every(same, peers=SIZES[size], share=SHARES[size], routing=routings)
 
 
 def seconds(params: Params) -> float:
@@ -59,23 +49,13 @@ def seconds(params: Params) -> float:
     return peers / 40 + (peers * peers * share / 1_000 if params["routing"] == "flood" else 0)
 
 
-# --- simulation -------------------------------------------------------------------------------
-
 SETTLE_CYCLES = 20
 """guess: tables of the DHT are young and looked after often before."""
 MEASURED_CYCLES = 20
 PUBLISHERS = 8
 EVENT_KINDS = (Payload, RouteEvent, RouteResult)
-UPKEEP_KINDS = (
-    Ping,
-    Pong,
-    LinkList,
-    TreeJoin,
-    TreeJoinReply,
-    TreeFamily,
-    TreeLeave,
-    RendezvousSync,
-)
+TREE_KINDS = (TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync)
+UPKEEP_KINDS = (Ping, Pong, LinkList, *TREE_KINDS)
 DHT_KINDS = (rpc.FindRequest, rpc.FindReply)
 
 
@@ -132,32 +112,23 @@ def _sum(counts: Mapping[type, int], kinds: tuple[type, ...]) -> int:
     return sum(counts[kind] for kind in kinds)
 
 
-# --- measures ---------------------------------------------------------------------------------
-
 MINORITY = 0.25
-COLUMNS = columns(
-    routing=TEXT,
-    peers=SMALL,
-    share=NUMBER,
-    events=SMALL,
-    subscribed=SMALL,
-    in_tree=SMALL,
-    outside=SMALL,
-    notifications=WHOLE,
-    owed=WHOLE,
-    payload_messages=WHOLE,
-    payload_bytes=WHOLE,
-    upkeep_messages=WHOLE,
-    upkeep_bytes=WHOLE,
-    dht_messages=WHOLE,
-    dht_bytes=WHOLE,
-    cycles=SMALL,
+COLUMNS = joined(
+    texts("routing"),
+    smalls("peers"),
+    reals("share"),
+    smalls("events", "subscribed", "in_tree", "outside"),
+    wholes("notifications", "owed", "payload_messages", "payload_bytes", "upkeep_messages"),
+    wholes("upkeep_bytes", "dht_messages", "dht_bytes"),
+    smalls("cycles"),
 )
-MISSED = "notifications that are missing"
-EXACT = "messages of the tree less those of its links, the most"
-PAYLOAD = "messages per notification, tree over flood, the most"
-MINORITY_MESSAGES = "the same with upkeep, at most a quarter subscribed, an event per cycle"
-MINORITY_BYTES = "bytes so, tree over flood"
+TITLES = {
+    "missed": "notifications that are missing",
+    "exact": "messages of the tree less those of its links, the most",
+    "ratio": "messages per notification, tree over flood, the most",
+    "minority_messages": "the same with upkeep, at most a quarter subscribed, an event per cycle",
+    "minority_bytes": "bytes so, tree over flood",
+}
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -221,53 +192,30 @@ def worst(pairs: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "missed": MISSED,
-        "exact": EXACT,
-        "ratio": PAYLOAD,
-        "minority_messages": MINORITY_MESSAGES,
-        "minority_bytes": MINORITY_BYTES,
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "missed", "exact")
+    others = {
+        f"{kind} per notification, {routing}": F.col(f"{routing}_{kind}") / F.col("subscribed")
+        for kind in ("messages", "bytes")
+        for routing in ("tree", "flood")
     }
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
-    asked |= {"missed": (AT_MOST, 0.0), "exact": (AT_MOST, 0.0)}
-    told = {
-        "tree_each": "messages per notification, tree",
-        "flood_each": "messages per notification, flood",
-        "tree_weight": "bytes per notification, tree",
-        "flood_weight": "bytes per notification, flood",
-        "kept_messages": "messages per cycle that keep the tree and the DHT up",
-        "crossing_messages": "events per cycle from which on the tree sends fewer messages",
-        "crossing_bytes": "events per cycle from which on the tree sends fewer bytes",
-    }
+    others["messages per cycle that keep the tree and the DHT up"] = F.col("kept_messages")
+    for kind in ("messages", "bytes"):
+        title = f"events per cycle from which on the tree sends fewer {kind}"
+        others[title] = F.col(f"crossing_{kind}")
     pairs = rows.transform(compared)
-    wide = pairs.withColumns(
-        {
-            "tree_each": F.col("tree_messages") / F.col("subscribed"),
-            "flood_each": F.col("flood_messages") / F.col("subscribed"),
-            "tree_weight": F.col("tree_bytes") / F.col("subscribed"),
-            "flood_weight": F.col("flood_bytes") / F.col("subscribed"),
-        }
-    )
-    who = F.format_string("%d peers, %.0f %% subscribed; ", F.col("peers"), F.col("share") * 100)
+    point = F.format_string("%d peers, %.0f %% subscribed; ", "peers", F.col("share") * 100)
     return together(
-        pairs.transform(worst).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=("peers", "share"), prefix=who)),
+        pairs.transform(worst).transform(numbers(TITLES, asked)),
+        pairs.transform(told(others, ("peers", "share"), point)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     pairs = rows.transform(compared)
     names = [name for name in pairs.columns if name not in ("seed", "peers", "share")]
-    means = table(
-        pairs.groupBy("peers", "share")
-        .agg(*(F.avg(name).alias(name) for name in names))
-        .orderBy("peers", "share")
-    )
+    found = means(pairs, ("peers", "share"), *names)
     drawing, [messages, weights, crossings] = panels(columns=3)
-    for number, (peers, some) in enumerate(means.groupby("peers")):
+    for number, (peers, some) in enumerate(found.groupby("peers")):
         style = look(number)
         share, each = 100 * some["share"], some["subscribed"]
         for panel, kind in ((messages, "messages"), (weights, "bytes")):
@@ -285,9 +233,8 @@ def figure(rows: DataFrame) -> Figure:
     crossings.set_ylabel("events per cycle (10 s)")
     crossings.set_title("from where on the tree with its upkeep is cheaper")
     for panel in (messages, weights, crossings):
-        panel.set_xlabel("subscribed, %")
-        panel.set_xscale("log")
-        ticks = sorted(set(100 * means["share"]))
+        panel.set(xlabel="subscribed, %", xscale="log")
+        ticks = sorted(set(100 * found["share"]))
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
     messages.set_yscale("log")
@@ -298,31 +245,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-flood",
-        title="A tree against the naive flood",
-        claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly "
-        "its links, one per member, so it sends fewer messages per notification everywhere; and "
-        "where at most a quarter of the peers is subscribed, also with everything that keeps the "
-        "tree and the DHT up, as soon as there is an event per cycle. From which rate on that "
-        "holds is told.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            MISSED: "Nothing is lost on the way here.",
-            EXACT: "Members and rendezvous, less one, for each event; and a question and an answer "
-            "where the publisher is outside.",
-            PAYLOAD: "Cheaper means: fewer.",
-            MINORITY_MESSAGES: "Cheaper means: fewer.",
-            MINORITY_BYTES: "Cheaper means: fewer.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A tree against the naive flood",
+    claim="A flood reaches every peer, subscribed or not. A tree carries an event over exactly its "
+    "links, one per member, so it sends fewer messages per notification everywhere; and where at "
+    "most a quarter of the peers is subscribed, also with everything that keeps the tree and the "
+    "DHT up, as soon as there is an event per cycle. From which rate on that holds is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        missed="Nothing is lost on the way here.",
+        exact="Members and rendezvous, less one, for each event; and a question and an answer "
+        "where the publisher is outside.",
+        ratio="Cheaper means: fewer.",
+        minority_messages="Cheaper means: fewer.",
+        minority_bytes="Cheaper means: fewer.",
+    ),
+)

@@ -19,17 +19,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import BLACK, Figure, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net, repair
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Routing
 from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
@@ -38,13 +40,6 @@ from weft.sim.network import Conditions, Latency, Partition
 from weft.sim.node import Node, keyed
 from weft.sim.record import Delivery
 from weft.sim.world import Observer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 GAPS = {"quick": (1, 10, 100), "full": (1, 3, 10, 30, 60, 100, 300, 1_000)}
 REAL_GAPS = {"quick": (100,), "full": (1, 10, 100, 1_000)}
@@ -55,33 +50,18 @@ PEERS = 10
 def points(size: Size) -> list[Params]:
     routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
     publishers = (1, 3) if size == "full" else (1,)
-    simulated = [
-        {
-            "how": "machines",
-            "routing": routing,
-            "publishers": count,
-            "loss": loss,
-            "gap": missing,
-            "peers": PEERS,
-        }
-        for routing in routings
-        for count in publishers
-        for loss in LOSSES
-        for missing in GAPS[size]
+    machines = {"how": "machines", "peers": PEERS}
+    network = {"how": "network", "publishers": 1, "loss": 0.0}
+    real = routings if size == "full" else ("pulsarcast",)
+    return [
+        *every(machines, routing=routings, publishers=publishers, loss=LOSSES, gap=GAPS[size]),
+        *every(network, routing=real, gap=REAL_GAPS[size]),
     ]
-    real = [
-        {"how": "network", "routing": routing, "publishers": 1, "loss": 0.0, "gap": missing}
-        for routing in (routings if size == "full" else ("pulsarcast",))
-        for missing in REAL_GAPS[size]
-    ]
-    return [*simulated, *real]
 
 
 def seconds(params: Params) -> float:
     return 0.1 + float(params["gap"]) / (250 if params["how"] == "network" else 600)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 QUESTIONS, ANSWERS = (BlocksRequest, PageRequest), (BlocksReply, PageReply)
 REPAIR = (*QUESTIONS, *ANSWERS)
@@ -195,25 +175,21 @@ def _nothing_allowed() -> Columns:
     return {"messages_allowed": math.nan, "ms_allowed": math.nan}
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    how=TEXT,
-    routing=TEXT,
-    publishers=SMALL,
-    loss=NUMBER,
-    gap=SMALL,
-    heights=SMALL,
-    missing=WHOLE,
-    repair_ms=NUMBER,
-    messages=NUMBER,
-    messages_allowed=NUMBER,
-    ms_allowed=NUMBER,
+COLUMNS = joined(
+    texts("how", "routing"),
+    smalls("publishers"),
+    reals("loss"),
+    smalls("gap", "heights"),
+    wholes("missing"),
+    reals("repair_ms", "messages", "messages_allowed", "ms_allowed"),
 )
-MISSING = "events that stayed missing"
-MESSAGES = "messages over those allowed, no loss, the most"
-MESSAGES_LOSS = "messages over those allowed, 10 % lost, the most"
-TIME = "time over the time allowed, no loss, the most"
+GROUPS = ("how", "routing", "publishers", "loss", "gap")
+TITLES = {
+    "missing": "events that stayed missing",
+    "messages": "messages over those allowed, no loss, the most",
+    "messages_loss": "messages over those allowed, 10 % lost, the most",
+    "time": "time over the time allowed, no loss, the most",
+}
 
 
 def costs(rows: DataFrame) -> DataFrame:
@@ -230,20 +206,8 @@ def costs(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "missing": MISSING,
-        "messages": MESSAGES,
-        "messages_loss": MESSAGES_LOSS,
-        "time": TIME,
-    }
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
-    asked["missing"] = (AT_MOST, 0.0)
-    told = {
-        "repair_ms": "milliseconds",
-        "per_event": "messages per missing event",
-    }
-    groups = ("how", "routing", "publishers", "loss", "gap")
-    who = F.format_string(
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "missing")
+    point = F.format_string(
         "%s, %s, %d publishers, %.0f %% lost, gap of %d; ",
         F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
         F.col("routing"),
@@ -251,24 +215,18 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.col("loss") * 100,
         F.col("gap"),
     )
-    wide = rows.withColumn("per_event", F.nanvl(F.col("messages"), F.lit(None)) / F.col("gap"))
+    per_event = F.nanvl(F.col("messages"), F.lit(None)) / F.col("gap")
+    others = {"milliseconds": F.col("repair_ms"), "messages per missing event": per_event}
     return together(
-        rows.transform(costs).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(costs).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, GROUPS, point)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("how", "routing", "publishers", "loss", "gap")
-    names = ("repair_ms", "messages", "messages_allowed", "ms_allowed")
-    means = table(
-        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "repair_ms", "messages", "messages_allowed", "ms_allowed")
     drawing, [quiet, lossy, messages] = panels(columns=3)
-    single = means[means["publishers"] == 1]
+    single = found[found["publishers"] == 1]
     machines = single[single["how"] == "machines"]
     for routing in pulsar.ROUTINGS:
         mine = machines[machines["routing"] == routing]
@@ -292,43 +250,30 @@ def figure(rows: DataFrame) -> Figure:
         (quiet, "no loss (dotted: real peers)"),
         (lossy, "10 % of the messages lost"),
     ):
-        panel.set_title(title)
-        panel.set_ylabel("milliseconds until repaired")
-    messages.set_title("no loss (dotted: 10 % lost)")
-    messages.set_ylabel("messages per missing event")
+        panel.set(title=title, ylabel="milliseconds until repaired")
+    messages.set(title="no loss (dotted: 10 % lost)", ylabel="messages per missing event")
     for panel in (quiet, lossy, messages):
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_xlabel("missing events")
+        panel.set(xscale="log", yscale="log", xlabel="missing events")
         panel.legend()
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-gap",
-        title="A gap is repaired",
-        claim="A gap of 1 to 1000 events is found when the next event comes, and repaired. A short "
-        "one is walked back: at most a question and an answer per missing event, a round trip per "
-        "height. A longer one is read: a question and an answer per page of 256 events. So a gap "
-        "of a thousand takes a fifth of a second where a round trip takes 40 ms.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            MISSING: "Others have what is missing, and go on having it.",
-            MESSAGES: "A question and an answer per missing event up to 16 heights; beyond, per "
-            "page of 256 events, and one more for what was published meanwhile.",
-            MESSAGES_LOSS: "As without losses, each repeated until question and answer come "
-            "through (0.81 of them do), with three standard deviations.",
-            TIME: "Ten hops for the event that shows the gap; the patience of half a second where "
-            "it is walked; and a round trip per height or page.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A gap is repaired",
+    claim="A gap of 1 to 1000 events is found when the next event comes, and repaired. A short "
+    "one is walked back: at most a question and an answer per missing event, a round trip per "
+    "height. A longer one is read: a question and an answer per page of 256 events. So a gap "
+    "of a thousand takes a fifth of a second where a round trip takes 40 ms.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        missing="Others have what is missing, and go on having it.",
+        messages="A question and an answer per missing event up to 16 heights; beyond, per "
+        "page of 256 events, and one more for what was published meanwhile.",
+        messages_loss="As without losses, each repeated until question and answer come "
+        "through (0.81 of them do), with three standard deviations.",
+        time="Ten hops for the event that shows the gap; the patience of half a second where "
+        "it is walked; and a round trip per height or page.",
+    ),
+)

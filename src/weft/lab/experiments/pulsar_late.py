@@ -8,26 +8,21 @@ before children, and live events follow: everything once and in order.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab import pulsar
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
-from weft.lab.figures import BLACK, panels, table
+from weft.lab.figures import BLACK, Figure, means, panels
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.history.fetch import BLOCKS_MAX
 from weft.sim.network import Conditions, Latency
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 EVENTS = {"quick": (100, 600), "full": (100, 1_000, 5_000)}
 REAL_EVENTS = {"quick": (600,), "full": (1_000, 5_000)}
@@ -35,24 +30,16 @@ REAL_EVENTS = {"quick": (600,), "full": (1_000, 5_000)}
 
 def points(size: Size) -> list[Params]:
     routings = pulsar.ROUTINGS[: 3 if size == "full" else 2]
-    simulated = [
-        {"how": "machines", "routing": routing, "events": events}
-        for routing in routings
-        for events in EVENTS[size]
+    real = routings if size == "full" else ("pulsarcast",)
+    return [
+        *every({"how": "machines"}, routing=routings, events=EVENTS[size]),
+        *every({"how": "network"}, routing=real, events=REAL_EVENTS[size]),
     ]
-    real = [
-        {"how": "network", "routing": routing, "events": events}
-        for routing in (routings if size == "full" else ("pulsarcast",))
-        for events in REAL_EVENTS[size]
-    ]
-    return [*simulated, *real]
 
 
 def seconds(params: Params) -> float:
     return 0.5 + float(params["events"]) / (900 if params["how"] == "machines" else 1_200)
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 MEMBERS = 6
 PUBLISHERS = 3
@@ -97,27 +84,21 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    how=TEXT,
-    routing=TEXT,
-    events=SMALL,
-    lacking=WHOLE,
-    misplaced=WHOLE,
-    same=TRUTH,
-    waited_s=NUMBER,
-    read_s=NUMBER,
-    read_s_allowed=NUMBER,
-    cpu_s=NUMBER,
-    messages=NUMBER,
-    messages_allowed=NUMBER,
+COLUMNS = joined(
+    texts("how", "routing"),
+    smalls("events"),
+    wholes("lacking", "misplaced"),
+    truths("same"),
+    reals("waited_s", "read_s", "read_s_allowed", "cpu_s", "messages", "messages_allowed"),
 )
-LACKING = "events that the latecomer lacks"
-MISPLACED = "events it got twice or before a parent"
-DIFFERENT = "latecomers whose stream differs from the others'"
-TIME = "reading time over the time allowed, the most"
-MESSAGES = "messages over those allowed, the most"
+GROUPS = ("how", "routing", "events")
+TITLES = {
+    "lacking": "events that the latecomer lacks",
+    "misplaced": "events it got twice or before a parent",
+    "different": "latecomers whose stream differs from the others'",
+    "time": "reading time over the time allowed, the most",
+    "messages": "messages over those allowed, the most",
+}
 
 
 def replayed(rows: DataFrame) -> DataFrame:
@@ -135,64 +116,39 @@ def replayed(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "lacking": LACKING,
-        "misplaced": MISPLACED,
-        "different": DIFFERENT,
-        "time": TIME,
-        "messages": MESSAGES,
-    }
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 0.0))
-    asked |= {"time": (AT_MOST, 1.0), "messages": (AT_MOST, 1.0)}
-    told = {
-        "waited_s": "seconds until the first event",
-        "per_event": "milliseconds per event, all of it together",
-        "rate": "events a second, all of it together",
-        "cpu": "microseconds of CPU time per event, at both ends",
-    }
-    groups = ("how", "routing", "events")
-    who = F.format_string(
+    asked = at_most(0.0, *TITLES) | at_most(1.0, "time", "messages")
+    point = F.format_string(
         "%s, %s, %d events; ",
         F.when(F.col("how") == "network", "real peers").otherwise("simulated"),
         F.col("routing"),
         F.col("events"),
     )
     whole = F.col("waited_s") + F.col("read_s")
-    wide = rows.withColumns(
-        {
-            "per_event": 1_000 * whole / F.col("events"),
-            "rate": F.col("events") / whole,
-            "cpu": 1e6 * F.col("cpu_s") / F.col("events"),
-        }
-    )
+    others = {
+        "seconds until the first event": F.col("waited_s"),
+        "milliseconds per event, all of it together": 1_000 * whole / F.col("events"),
+        "events a second, all of it together": F.col("events") / whole,
+        "microseconds of CPU time per event, at both ends": 1e6 * F.col("cpu_s") / F.col("events"),
+    }
     return together(
-        rows.transform(replayed).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(replayed).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, GROUPS, point)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("how", "routing", "events")
-    names = ("waited_s", "read_s", "read_s_allowed")
-    means = table(
-        rows.groupBy(*groups).agg(*(F.avg(name).alias(name) for name in names)).orderBy(*groups)
-    )
+    found = means(rows, GROUPS, "waited_s", "read_s", "read_s_allowed")
     drawing, [simulated, real] = panels(columns=2)
     for panel, how in ((simulated, "machines"), (real, "network")):
         for routing in pulsar.ROUTINGS:
-            some = means[(means["how"] == how) & (means["routing"] == routing)]
+            some = found[(found["how"] == how) & (found["routing"] == routing)]
             if not len(some):
                 continue
             style = {**pulsar.style(routing), "label": pulsar.NAMES[routing]}
             panel.plot(some["events"], 1e3 * (some["waited_s"] + some["read_s"]), **style)
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_xlabel("events in the topic")
+        panel.set(xscale="log", yscale="log", xlabel="events in the topic")
         panel.set_ylabel("milliseconds until all are read")
-    bound = means[(means["how"] == "machines") & (means["routing"] == "tera")]
+    bound = found[(found["how"] == "machines") & (found["routing"] == "tera")]
     dashes: Any = {"color": BLACK, "ls": "--", "lw": 1, "label": "pages of 256 events, 40 ms each"}
     simulated.plot(bound["events"], 1e3 * bound["read_s_allowed"], **dashes)
     simulated.set_title("simulated, a round trip takes 40 ms")
@@ -202,30 +158,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-late",
-        title="A late subscriber reads the whole history",
-        claim="A peer that subscribes since the beginning gets every past event and every live "
-        "one, once each, parents first, and ends with the same stream as everybody else, at a "
-        "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
-        "signature and CID checked, stores on disk) is told.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            LACKING: "All members have everything.",
-            MISPLACED: "Pages come in the stream's order, and what is live waits for its parents.",
-            DIFFERENT: "A stream is a set of events with one order.",
-            TIME: "From the first event to the last of the past: a round trip per page, and two "
-            "more for pages that are cut short by live events or empty.",
-            MESSAGES: "A question and an answer per page, and for two more pages.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A late subscriber reads the whole history",
+    claim="A peer that subscribes since the beginning gets every past event and every live "
+    "one, once each, parents first, and ends with the same stream as everybody else, at a "
+    "round trip per page of 256 events. The time per event of real peers (sockets, TLS, every "
+    "signature and CID checked, stores on disk) is told.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        lacking="All members have everything.",
+        misplaced="Pages come in the stream's order, and what is live waits for its parents.",
+        different="A stream is a set of events with one order.",
+        time="From the first event to the last of the past: a round trip per page, and two "
+        "more for pages that are cut short by live events or empty.",
+        messages="A question and an answer per page, and for two more pages.",
+    ),
+)

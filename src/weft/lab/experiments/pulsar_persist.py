@@ -14,30 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, look, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, colour, look, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History
 from weft.protocol.history.fetch import PROVIDERS_WANTED, block_key_of
 from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
 from weft.sim.node import Node
 from weft.store.interface import Store
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 CHANCES = {"quick": (0.0, 0.1, 0.5), "full": (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)}
 CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
@@ -46,15 +41,13 @@ CRASHES = {"quick": (0.5, 0.7), "full": (0.1, 0.3, 0.5, 0.7, 0.9)}
 def points(size: Size) -> list[Params]:
     large = {"peers": 60, "subscribers": 30, "events": 60}
     some = large if size == "full" else {"peers": 24, "subscribers": 12, "events": 24}
-    return [{"p": p, "crash": crash, **some} for p in CHANCES[size] for crash in CRASHES[size]]
+    return every(some, p=CHANCES[size], crash=CRASHES[size])
 
 
 def seconds(params: Params) -> float:
     events = float(params["peers"] * params["events"])
     return events * (1 + 4 * float(params["p"])) / 3_000
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 EVERY_MS = 100
 PROVIDED_CYCLES = 2
@@ -138,27 +131,22 @@ def _has(blocks: Mapping[PeerId, Store | None], up: set[PeerId], peer: PeerId, c
     return peer in up and store is not None and store.get(cid) is not None
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    p=NUMBER,
-    crash=NUMBER,
-    peers=SMALL,
-    subscribers=SMALL,
-    event=SMALL,
-    own_copy=TRUTH,
-    copies=SMALL,
-    copies_expected=NUMBER,
-    survived=TRUTH,
-    expected=NUMBER,
-    held=TRUTH,
-    named=TRUTH,
-    found=TRUTH,
+COLUMNS = joined(
+    reals("p", "crash"),
+    smalls("peers", "subscribers", "event"),
+    truths("own_copy"),
+    smalls("copies"),
+    reals("copies_expected"),
+    truths("survived"),
+    reals("expected"),
+    truths("held", "named", "found"),
 )
-OWN = "events that their publisher provides"
-COPIES = "copies less those expected, over the noise allowed, the most"
-SURVIVAL = "survival less that expected, over the noise allowed, the most"
-FOUND = "found, of the events that a live provider is on record for"
+TITLES = {
+    "own": "events that their publisher provides",
+    "copies": "copies less those expected, over the noise allowed, the most",
+    "survival": "survival less that expected, over the noise allowed, the most",
+    "found": "found, of the events that a live provider is on record for",
+}
 RIGHT = 0.99
 """With this chance all points keep to the noise allowed if draws are fair."""
 
@@ -203,46 +191,31 @@ def _off(name: str, expected: Column) -> Column:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"own": OWN, "copies": COPIES, "survival": SURVIVAL, "found": FOUND}
-    asked: dict[str, Bound] = {
-        "own": (AT_LEAST, 1.0),
-        "copies": (AT_MOST, 1.0),
-        "survival": (AT_MOST, 1.0),
-        "found": (AT_LEAST, 0.99),
+    asked = at_least(1.0, "own") | at_most(1.0, "copies", "survival") | at_least(0.99, "found")
+    others = {
+        "copies at other peers": F.col("copies"),
+        "survived without the publisher's copy": F.col("survived"),
+        "expected so": F.col("expected"),
+        "survived": F.col("held"),
+        "found by a stranger": F.col("found"),
     }
-    told = {
-        "copies": "copies at other peers",
-        "survived": "survived without the publisher's copy",
-        "expected": "expected so",
-        "held": "survived",
-        "found": "found by a stranger",
-    }
-    who = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
-    whole = rows.withColumns({name: F.col(name).cast("double") for name in told})
+    point = F.format_string("p = %.2f, %.0f %% crashed; ", F.col("p"), F.col("crash") * 100)
     return together(
-        rows.transform(agreement(size)).transform(numbers(titles, asked)),
-        whole.transform(numbers(told, by=("p", "crash"), prefix=who)),
+        rows.transform(agreement(size)).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, ("p", "crash"), point)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     names = ("copies", "copies_expected", "survived", "expected", "held", "found")
-    means = table(
-        rows.groupBy("p", "crash")
-        .agg(*(F.avg(F.col(name).cast("double")).alias(name) for name in names))
-        .orderBy("p", "crash")
-    )
+    points = means(rows, ("p", "crash"), *names)
     drawing, [copies, survival, found] = panels(columns=3)
-    chances = means.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
+    chances = points.groupby("p")[["copies", "copies_expected"]].mean().reset_index()
     copies.plot(chances["p"], chances["copies"], ls="none", marker="o", color=colour(0))
     copies.plot(chances["p"], chances["copies_expected"], ls="--", color=colour(0))
-    copies.set_xlabel("p")
-    copies.set_ylabel("copies of an event at other peers")
+    copies.set(xlabel="p", ylabel="copies of an event at other peers")
     copies.set_title("dots: counted; dashes: p times the others")
-    for number, (p, some) in enumerate(means.groupby("p")):
+    for number, (p, some) in enumerate(points.groupby("p")):
         style: Any = {**look(number), "label": f"p = {p:g}"}
         x = 100 * some["crash"]
         survival.plot(x, 100 * some["survived"], ls="none", **style)
@@ -255,37 +228,27 @@ def figure(rows: DataFrame) -> Figure:
     found.set_title("by the DHT; dotted: with a provider left")
     for panel in (survival, found):
         panel.set_xlabel("crashed at once, %")
-        panel.set_xticks(np.unique(100 * means["crash"]))
+        panel.set_xticks(np.unique(100 * points["crash"]))
         panel.set_ylim(-4, 104)
     found.legend(loc="lower left")
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-persist",
-        title="Events outlive their publishers",
-        claim="A publisher provides its events. Where each other peer on the way does so, too, "
-        "with probability p, an event has p "
-        "copies for each of them, and one of these survives a crash with the chance "
-        "1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers lead to "
-        "is found.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            OWN: "That is the rule where events travel by trees.",
-            COPIES: "A binomial number; so many standard deviations that all points keep to them "
-            "with a chance of 0.99, and one copy more, because numbers are whole.",
-            SURVIVAL: "The same, of independent draws with the chances expected.",
-            FOUND: "A lookup asks all of the closest peers that are left; one in a hundred may "
-            "fail on tables that name mostly the dead.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Events outlive their publishers",
+    claim="A publisher provides its events. Where each other peer on the way does so, too, with "
+    "probability p, an event has p copies for each of them, and one of these survives a crash with "
+    "the chance 1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers "
+    "lead to is found.",
+    seeds={"quick": 1, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        own="That is the rule where events travel by trees.",
+        copies="A binomial number; so many standard deviations that all points keep to them "
+        "with a chance of 0.99, and one copy more, because numbers are whole.",
+        survival="The same, of independent draws with the chances expected.",
+        found="A lookup asks all of the closest peers that are left; one in a hundred may "
+        "fail on tables that name mostly the dead.",
+    ),
+)

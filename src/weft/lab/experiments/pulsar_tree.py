@@ -14,25 +14,18 @@ each of the dead first, and is sent down by full members, level by level.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import BLACK, Figure, colour, panels, table
+from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import JOIN_CYCLES, Net
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
 from weft.sim.record import Delivery
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 CRASHES = ("parent", "rendezvous", "half", "all but one")
 
@@ -40,20 +33,9 @@ CRASHES = ("parent", "rendezvous", "half", "all but one")
 def points(size: Size) -> list[Params]:
     some = {"peers": 60, "subscribers": 48} if size == "full" else {"peers": 30, "subscribers": 24}
     crashes = CRASHES if size == "full" else (CRASHES[0], CRASHES[-1])
-    ways = [(silent, history) for silent in (False, True) for history in (False, True)]
-    return [
-        {"crash": crash, "silent": silent, "history": history, **some}
-        for crash in crashes
-        for silent, history in ways
-        if size == "full" or not (history and not silent)
-    ]
+    found = every(some, crash=crashes, silent=(False, True), history=(False, True))
+    return [one for one in found if size == "full" or one["silent"] or not one["history"]]
 
-
-def seconds(params: Params) -> float:
-    return (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1)
-
-
-# --- simulation -------------------------------------------------------------------------------
 
 RENDEZVOUS = 4
 """So that half of them are fewer than all but one."""
@@ -158,26 +140,19 @@ def _followed(net: Net, members: list[int], crash_ms: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    crash=TEXT,
-    silent=TRUTH,
-    history=TRUTH,
-    peers=SMALL,
-    subscribers=SMALL,
-    crashed=SMALL,
-    live=SMALL,
-    affected=SMALL,
-    owed=WHOLE,
-    late=WHOLE,
-    never=WHOLE,
-    repair_ms=NUMBER,
-    repair_ms_allowed=NUMBER,
+COLUMNS = joined(
+    texts("crash"),
+    truths("silent", "history"),
+    smalls("peers", "subscribers", "crashed", "live", "affected"),
+    wholes("owed", "late", "never"),
+    reals("repair_ms", "repair_ms_allowed"),
 )
-NOTICED = "crash noticed: repair time over the time allowed, the most"
-SILENT = "silent crash: repair time over the time allowed, the most"
-LOST = "events that never came, with history"
+GROUPS = ("crash", "silent", "history")
+TITLES = {
+    "noticed": "crash noticed: repair time over the time allowed, the most",
+    "silent": "silent crash: repair time over the time allowed, the most",
+    "lost": "events that never came, with history",
+}
 
 
 def healing(rows: DataFrame) -> DataFrame:
@@ -192,41 +167,27 @@ def healing(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"noticed": NOTICED, "silent": SILENT, "lost": LOST}
-    asked: dict[str, Bound] = dict.fromkeys(titles, (AT_MOST, 1.0))
-    asked["lost"] = (AT_MOST, 0.0)
-    told = {
-        "repair_s": "seconds until everybody gets events again",
-        "affected_share": "subscribers that missed something at first",
-        "never_share": "events that never came, of those owed meanwhile",
-    }
-    groups = ("crash", "silent", "history")
-    who = F.format_string(
+    asked = at_most(1.0, *TITLES) | at_most(0.0, "lost")
+    point = F.format_string(
         "%s, %s, %s; ",
         F.col("crash"),
         F.when(F.col("silent"), "silent").otherwise("noticed"),
         F.when(F.col("history"), "with history").otherwise("tree alone"),
     )
-    wide = rows.withColumns(
-        {
-            "repair_s": F.col("repair_ms") / 1_000,
-            "affected_share": F.col("affected") / F.col("live"),
-            "never_share": F.col("never") / F.col("owed"),
-        }
-    )
+    others = {
+        "seconds until everybody gets events again": F.col("repair_ms") / 1_000,
+        "subscribers that missed something at first": F.col("affected") / F.col("live"),
+        "events that never came, of those owed meanwhile": F.col("never") / F.col("owed"),
+    }
     return together(
-        rows.transform(healing).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=groups, prefix=who)),
+        rows.transform(healing).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, GROUPS, point)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    groups = ("crash", "silent", "history")
     means = table(
-        rows.groupBy(*groups).agg(
+        rows.groupBy(*GROUPS).agg(
             F.avg("repair_ms").alias("repair"),
             F.max("repair_ms").alias("most"),
             F.avg("repair_ms_allowed").alias("allowed"),
@@ -258,31 +219,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="pulsar-tree",
-        title="Trees heal",
-        claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
-        "but one, every subscriber gets events again within the time that the settings give: "
-        "until the loss is noticed, and until the peers above it, which know each other, have been "
-        "asked. With history, what was missed meanwhile comes after all.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            NOTICED: "A second until a failed connection is told, another for each of the dead "
-            "that is asked for a place, eight round trips down the tree, and the time between two "
-            "events.",
-            SILENT: "15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
-            "for each of the dead that is asked for a place, eight round trips down the tree, and "
-            "the time between two events.",
-            LOST: "Others have what was missed.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Trees heal",
+    claim="After the crash of a parent, of a rendezvous, of half of the rendezvous or of all "
+    "but one, every subscriber gets events again within the time that the settings give: "
+    "until the loss is noticed, and until the peers above it, which know each other, have been "
+    "asked. With history, what was missed meanwhile comes after all.",
+    seeds={"quick": 1, "full": 3},
+    tolerances=reasons(
+        TITLES,
+        noticed="A second until a failed connection is told, another for each of the dead that is "
+        "asked for a place, eight round trips down the tree, and the time between two events.",
+        silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
+        "for each of the dead that is asked for a place, eight round trips down the tree, and "
+        "the time between two events.",
+        lost="Others have what was missed.",
+    ),
+    seconds=lambda params: (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1),
+)

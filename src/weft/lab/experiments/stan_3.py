@@ -7,26 +7,20 @@ of Wikipedia. The grid is in both.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from weft.lab import workload
+from weft.lab import stan, workload
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import panels
+from weft.lab.figures import Figure, panels
+from weft.lab.measures import at_least
 from weft.lab.profiles import draw_distribution
-from weft.lab.sources import GRID
+from weft.lab.sources import GRID, Source
 from weft.lab.workload import PRUNED, WHOLE, seeds_once, sources_in, workload_of
 from weft.pipeline.profile import SUBSCRIBERS, SUBSCRIPTIONS, distribution, fitted
-from weft.pipeline.schemas import AT_LEAST, DISTRIBUTION, FIT, TEXT, columns, joined
+from weft.pipeline.schemas import DISTRIBUTION, FIT, TEXT, columns, joined
 from weft.pipeline.transforms import numbers, together
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
-
-    from weft.lab.sources import Source
-
 
 COLUMNS = joined(columns(source=TEXT, universe=TEXT), DISTRIBUTION, FIT)
 UNIVERSES = 3  # guess: as many of the smallest as a picture can show beside the whole
@@ -64,8 +58,7 @@ def laws(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    prefix = F.concat_ws("", "source", F.lit(": "), "universe", F.lit(", "), "kind", F.lit(", "))
-    told = {
+    titles = {
         "exponent": "exponent",
         "least": "where the tail begins",
         "share": "share in the tail",
@@ -75,10 +68,10 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     fits = rows.transform(laws).withColumn("share", F.col("tail") / F.col("total"))
     return fits.transform(
         numbers(
-            told,
-            {"against_exponential": (AT_LEAST, 2.0)},
+            titles,
+            at_least(2.0, "against_exponential"),
             by=("source", "universe", "kind"),
-            prefix=prefix,
+            prefix=stan.named("universe", "kind"),
             judged_where=(F.col("universe") == WHOLE) & (F.col("tail") >= TELLING),
             keep=("tail",),
         )
@@ -104,9 +97,7 @@ def figure(rows: DataFrame) -> Figure:
                 some = [row for row in counted if (row.source, row.universe, row.kind) == wanted]
                 sizes, counts = [row["size"] for row in some], [row["count"] for row in some]
                 draw_distribution(panel, sizes, counts, fits[wanted], number, name)
-            panel.set_title(source)
-            panel.set_xlabel(kind)
-            panel.set_ylabel("share with at least as many")
+            panel.set(title=source, xlabel=kind, ylabel="share with at least as many")
             panel.legend()
     return drawing
 
@@ -118,20 +109,17 @@ WHY = (
 
 
 def _entry(name: str, title: str, wikipedia: bool) -> JobEntry:
-    return JobEntry(
+    return JobEntry.of(
+        __name__,
         id=name,
         title=title,
         claim="The number of subscribers of a topic follows a power law, and so does the number of "
         "subscriptions of a node: few topics are highly popular, and some users subscribe to very "
         "many. We fit by maximum likelihood and tell the exponents. Of tails with data enough we "
         "ask that they are heavier than exponential.",
-        simulation=f"{__name__}:job",
         points=partial(points, wikipedia=wikipedia),
         seeds={"quick": 2, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
         tolerances={f"{WHOLE}, {kind}, {HEAVY}": WHY for kind in (SUBSCRIBERS, SUBSCRIPTIONS)},
-        figure=figure,
         seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
         most_seeds=seeds_once,
     )

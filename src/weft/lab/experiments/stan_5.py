@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.lab import stan
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import panels
+from weft.lab.figures import Figure, panels
+from weft.lab.measures import at_least
 from weft.lab.profiles import draw_heat
+from weft.lab.sources import Source
 from weft.lab.workload import WHOLE, points, sources_in, workload_of
 from weft.pipeline.profile import correlation_summary, correlations
-from weft.pipeline.schemas import AT_LEAST, CORRELATION, NUMBER, TEXT, columns, joined
+from weft.pipeline.schemas import CORRELATION, NUMBER, TEXT, columns, joined
 from weft.pipeline.schemas import WHOLE as NUMBERS
 from weft.pipeline.transforms import numbers, together
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from weft.lab.sources import Source
-
 
 SUMMARY = ("topics", "mean", "median", "percentile_99", "largest")
 COLUMNS = joined(
@@ -84,9 +79,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     return rows.transform(beside_chance).transform(
         numbers(
             titles,
-            {"above": (AT_LEAST, 1.0)},
+            at_least(1.0, "above"),
             by=("source", "universe"),
-            prefix=F.concat_ws("", "source", F.lit(": "), "universe", F.lit(", ")),
+            prefix=stan.named("universe"),
             judged_where=F.col("universe") == WHOLE,
         )
     )
@@ -111,24 +106,18 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    JobEntry(
-        id="stan-5",
-        title="Interests are correlated",
-        claim="Subscriptions are correlated with a non-negligible probability: Pearson's "
-        "correlation between the columns of the matrix of subscribers and topics, as a heat map. "
-        "We compare with shuffles that keep all degrees, among the 1000 most popular topics: the "
-        "mean hardly differs, so the upper end is asked for.",
-        simulation=f"{__name__}:job",
-        points=points,
-        seeds={"quick": 2, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{WHOLE}, {ABOVE}": "1 is what interests independent of each other give; what "
-            "shuffles differ by from each other is in the interval."
-        },
-        figure=figure,
-        seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
-    )
-]
+ENTRY = JobEntry.of(
+    __name__,
+    points=points,
+    title="Interests are correlated",
+    claim="Subscriptions are correlated with a non-negligible probability: Pearson's "
+    "correlation between the columns of the matrix of subscribers and topics, as a heat map. "
+    "We compare with shuffles that keep all degrees, among the 1000 most popular topics: the "
+    "mean hardly differs, so the upper end is asked for.",
+    seeds={"quick": 2, "full": 3},
+    tolerances={
+        f"{WHOLE}, {ABOVE}": "1 is what interests independent of each other give; what "
+        "shuffles differ by from each other is in the interval."
+    },
+    seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
+)

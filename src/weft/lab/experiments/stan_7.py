@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import GREY, Table, colour, table
+from weft.lab.figures import GREY, Axes, Figure, Table, colour, table
+from weft.lab.measures import at_least, at_most, reasons
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import OVERHEARD, PLAIN, SHARING
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NODE_SIZES, TEXT, columns, joined
+from weft.pipeline.schemas import NODE_SIZES, TEXT, columns, joined
 from weft.pipeline.stan import MANY_TOPICS
-from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
+from weft.pipeline.transforms import numbers
 
 COLUMNS = joined(columns(source=TEXT, universe=TEXT, variant=TEXT), NODE_SIZES)
 PAPERS_GRID: Params = {"universe": "100 nodes", "seeds": 0, "nodes": 100}  # paper (Section 3.4)
 DOTS = 3000
-REACHED = "share of the ideal reduction that is reached"
-ABOVE = "reduction beyond the ideal"
 TITLES = {
-    "reached": REACHED,
-    "above": ABOVE,
+    "reached": "share of the ideal reduction that is reached",
+    "above": "reduction beyond the ideal",
     "reduction": "reduction of physical links",
     "ideal_reduction": "reduction at StaN's own ideal",
     "improved_40": "share of users that save more than 40 %",
@@ -43,11 +34,6 @@ TITLES = {
 NOISE = 0.01
 LITTLE = 0.02
 """A universe whose ideal saves less is not judged: a share of next to nothing is noise."""
-REASONS = {
-    REACHED: "A walk shows some hundred of the members, and a view wants the lightest of all: in "
-    "eight rounds nearly all are seen where a topic has some hundreds of members.",
-    ABOVE: "What is left to find could also be shared by chance, a matter of single links.",
-}
 
 
 def points(size: Size, source: Source) -> list[Params]:
@@ -92,25 +78,17 @@ def pooled(rows: DataFrame) -> DataFrame:
     )
 
 
-def _how() -> Column:
-    """Nothing of plain walks, which are what is judged."""
-    return F.when(F.col("variant") != PLAIN, F.col("variant"))
-
-
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {"reached": (AT_LEAST, 0.95), "above": (AT_MOST, NOISE)}
-    return (
-        rows.transform(pooled)
-        .withColumn("best", F.col("ideal_reduction"))
-        .transform(
-            numbers(
-                TITLES,
-                asked,
-                by=("source", "universe", "variant", "least"),
-                prefix=stan.named("universe", _how(), stan.who()),
-                judged_where=(F.col("best") >= LITTLE) & (F.col("variant") == PLAIN),
-                keep=("best",),
-            )
+    how = F.when(F.col("variant") != PLAIN, F.col("variant"))  # nothing of plain walks
+    found = rows.transform(pooled).withColumn("best", F.col("ideal_reduction"))
+    return found.transform(
+        numbers(
+            TITLES,
+            at_least(0.95, "reached") | at_most(NOISE, "above"),
+            by=("source", "universe", "variant", "least"),
+            prefix=stan.named("universe", how, stan.users()),
+            judged_where=(F.col("best") >= LITTLE) & (F.col("variant") == PLAIN),
+            keep=("best",),
         )
     )
 
@@ -156,29 +134,22 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry(
-        id="stan-7",
-        title="Physical links before and after StaN",
-        claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
-        "StaN's own ideal has, in which every node holds the lightest members of each of its "
-        "topics, and never more than it beyond noise. The paper's own words are that most nodes "
-        "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
-        "eight rounds reach where walks that pass are read (Section 2.4).",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 3, "full": 10},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{universe}, {who}, {what}": why
-            for universe in (WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS)
-            for who in stan.WHO
-            for what, why in REASONS.items()
-        },
-        tables={"nodes": nodes},
-        figure=figure,
-        micros=stan.micros,
-        most_seeds=most_seeds,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Physical links before and after StaN",
+    claim="Eight rounds of plain Algorithm 2 (TTL 6) reach at least 95 % of the reduction that "
+    "StaN's own ideal has, in which every node holds the lightest members of each of its "
+    "topics, and never more than it beyond noise. The paper's own words are that most nodes "
+    "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
+    "eight rounds reach where walks that pass are read (Section 2.4).",
+    seeds={"quick": 3, "full": 10},
+    tolerances=reasons(
+        TITLES,
+        stan.groups((WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS), stan.USERS),
+        reached="A walk shows some hundred of the members, and a view wants the lightest of all: "
+        "in eight rounds nearly all are seen where a topic has some hundreds of members.",
+        above="What is left to find could also be shared by chance, a matter of single links.",
+    ),
+    tables={"nodes": nodes},
+    micros=stan.micros,
+)

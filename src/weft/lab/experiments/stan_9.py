@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import at_least, reasons
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import PLAIN
 from weft.lab.universes import LARGE, WHOLE_TRACE
-from weft.pipeline.schemas import AT_LEAST, FITNESS, TEXT, columns, joined
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import FITNESS, TEXT, columns, joined
+from weft.pipeline.transforms import numbers, together
 from weft.rules.stan import PATIENCE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 MENDED = "mended"
 VARIANTS = {PLAIN: Config(), MENDED: Config(overheard=True, patience=PATIENCE)}
@@ -31,15 +25,11 @@ BEFORE = "before"
 LINES = {BEFORE: "--", f"after, {PLAIN}": "-", f"after, {MENDED}": "-."}
 COLUMNS = joined(columns(source=TEXT, universe=TEXT, variant=TEXT), FITNESS)
 
-WEAK = "overlays that are weakly connected after"
-STRONG = "overlays that are strongly connected after"
-CLUSTERING = "clustering, Kolmogorov–Smirnov distance of before and after"
-DIAMETER = "diameter, Kolmogorov–Smirnov distance of before and after"
 TITLES = {
-    "weak": WEAK,
-    "strong": STRONG,
-    "clustering_ks": CLUSTERING,
-    "diameter_ks": DIAMETER,
+    "weak": "overlays that are weakly connected after",
+    "strong": "overlays that are strongly connected after",
+    "clustering_ks": "clustering, Kolmogorov–Smirnov distance of before and after",
+    "diameter_ks": "diameter, Kolmogorov–Smirnov distance of before and after",
     "noise": "Kolmogorov–Smirnov distance of one in a hundred pairs of alike samples",
     "strong_before": "overlays that are strongly connected before",
     "unlinked": "members that nobody links to after, per overlay",
@@ -96,15 +86,14 @@ def figures_of(rows: DataFrame) -> DataFrame:
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     noise = 1.63 * F.sqrt(2 / F.col("overlays"))
     found = rows.transform(figures_of).withColumn("noise", noise)
-    weak: dict[str, Bound] = {"weak": (AT_LEAST, 0.999)}
     by = ("source", "universe", "variant")
     prefix = stan.named("universe", "variant")
 
-    def judged(variant: str, asked: dict[str, Bound]) -> DataFrame:
+    def judged(variant: str, *names: str) -> DataFrame:
         some = found.where(F.col("variant") == variant)
-        return some.transform(numbers(TITLES, asked, by=by, prefix=prefix))
+        return some.transform(numbers(TITLES, at_least(0.999, *names), by=by, prefix=prefix))
 
-    return together(judged(PLAIN, weak), judged(MENDED, {**weak, "strong": (AT_LEAST, 0.999)}))
+    return together(judged(PLAIN, "weak"), judged(MENDED, "weak", "strong"))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -124,44 +113,36 @@ def figure(rows: DataFrame) -> Figure:
                 values = sorted(part[part["line"] == label][name])
                 shares = [(place + 1) / len(values) for place in range(len(values))]
                 panel.step(values, shares, style, where="post", color=colour(which), label=label)
-            panel.set_title(f"{source}, {universe}")
-            panel.set_xlabel(title)
-            panel.set_ylabel("share of overlays")
+            panel.set(title=f"{source}, {universe}", xlabel=title, ylabel="share of overlays")
             panel.set_ylim(0, 1.02)
             panel.locator_params("x", integer=name == "diameter")
     axes[1].legend(loc="lower right")
     return drawing
 
 
-_REASONS = {
-    WEAK: "The overlays are drawn to be connected with probability 0.99 as directed ones; as "
-    "undirected ones they practically always are.",
-    STRONG: "A member that loses its last in-link is told, and asks for another at once; what is "
-    "left are small groups that only hold each other.",
-}
+WEAK = (
+    "The overlays are drawn to be connected with probability 0.99 as directed ones; as "
+    "undirected ones they practically always are."
+)
+STRONG = (
+    "A member that loses its last in-link is told, and asks for another at once; what is "
+    "left are small groups that only hold each other."
+)
 
-ENTRIES = [
-    UniverseEntry(
-        id="stan-9",
-        title="Overlays stay as fit as they were",
-        claim="No overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, "
-        "so that overlays stay weakly and not strongly connected; with overheard walks and "
-        "adoption at least 99.9 % of the overlays are strongly connected. The paper says that "
-        "clustering coefficients and diameters do not change: how far their distributions move is "
-        "told, by the distance of Kolmogorov and Smirnov.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 2, "full": 3},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{universe}, {variant}, {what}": why
-            for universe in (WHOLE_TRACE, LARGE, *READINGS)
-            for variant in VARIANTS
-            for what, why in _REASONS.items()
-            if (variant, what) != (PLAIN, STRONG)
-        },
-        figure=figure,
-        micros=lambda params: 70.0,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Overlays stay as fit as they were",
+    claim="No overlay falls apart. Plain Algorithm 2 leaves some members without an in-link, "
+    "so that overlays stay weakly and not strongly connected; with overheard walks and "
+    "adoption at least 99.9 % of the overlays are strongly connected. The paper says that "
+    "clustering coefficients and diameters do not change: how far their distributions move is "
+    "told, by the distance of Kolmogorov and Smirnov.",
+    seeds={"quick": 2, "full": 3},
+    tolerances={
+        title: why
+        for universe in (WHOLE_TRACE, LARGE, *READINGS)
+        for variant, some in ((PLAIN, {"weak": WEAK}), (MENDED, {"weak": WEAK, "strong": STRONG}))
+        for title, why in reasons(TITLES, [f"{universe}, {variant}, "], **some).items()
+    },
+    micros=lambda params: 70.0,
+)

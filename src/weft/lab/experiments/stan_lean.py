@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import GRID, Source
 from weft.lab.stan import LEAST, PLAIN
-from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
-    NUMBER,
-    TEXT,
-    WHOLE,
-    columns,
-)
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, chosen, numbers, together
 from weft.rules.stan import PATIENCE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 LEAN = "lean"
 VARIANTS = {PLAIN: Config(patience=PATIENCE), LEAN: Config(patience=PATIENCE, lean=True)}
 """Without overheard walks: those bring views nearer to the ideal of lean weights, which saves less
 than what walks find at first, because walks find members of many topics first."""
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    variant=TEXT,
-    reduction_all=NUMBER,
-    reduction_many=NUMBER,
-    overlays=WHOLE,
-    strong=NUMBER,
-    clustering_before=NUMBER,
-    clustering_after=NUMBER,
+COLUMNS = joined(
+    texts("source", "universe", "variant"),
+    reals("reduction_all", "reduction_many"),
+    wholes("overlays"),
+    reals("strong", "clustering_before", "clustering_after"),
 )
-SAVED = "reduction of physical links, users in ten topics or more"
-STRONG = "overlays that are strongly connected"
-CLUSTERED = "clustering after over before"
 TITLES = {
-    "reduction_many": SAVED,
-    "strong": STRONG,
-    "clustered": CLUSTERED,
+    "reduction_many": "reduction of physical links, users in ten topics or more",
+    "strong": "overlays that are strongly connected",
+    "clustered": "clustering after over before",
     "reduction_all": "reduction of physical links, all users",
     "overlays": "overlays",
 }
@@ -94,29 +74,24 @@ def most_seeds(params: Params) -> int:
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     ratio = F.col("clustering_after") / F.col("clustering_before")
     found = rows.withColumn("clustered", ratio)
-    asked: dict[str, Bound] = {
-        "reduction_many": (AT_LEAST, chosen("source", ASKED_OF, LEAST_SAVED)),
-        "strong": (AT_LEAST, 0.999),
-        "clustered": (AT_MOST, 1.4),
-    }
-    by = ("source", "variant")
-    prefix = stan.named("variant")
-    lean, plain = (found.where(F.col("variant") == each) for each in (LEAN, PLAIN))
+    saved = at_least(chosen("source", ASKED_OF, LEAST_SAVED), "reduction_many")
+    strong = at_least(0.999, "strong")
+    lean, grid = F.col("variant") == LEAN, F.col("source") == GRID
+
+    def judged(which: Column, asked: dict[str, Bound]) -> DataFrame:
+        by, prefix = ("source", "variant"), stan.named("variant")
+        return found.where(which).transform(numbers(TITLES, asked, by=by, prefix=prefix))
+
     return together(
-        lean.where(F.col("source") != GRID).transform(numbers(TITLES, asked, by=by, prefix=prefix)),
-        lean.where(F.col("source") == GRID).transform(
-            numbers(TITLES, {"strong": asked["strong"]}, by=by, prefix=prefix)
-        ),
-        plain.transform(numbers(TITLES, by=by, prefix=prefix)),
+        judged(lean & ~grid, saved | strong | at_most(1.4, "clustered")),
+        judged(lean & grid, strong),
+        judged(F.col("variant") == PLAIN, {}),
     )
 
 
 def figure(rows: DataFrame) -> Figure:
-    found = rows.groupBy("source", "variant").agg(
-        F.avg("reduction_many").alias("saved"),
-        F.avg(F.col("clustering_after") / F.col("clustering_before")).alias("clustered"),
-    )
-    bars = table(found.orderBy("source", "variant"))
+    ratio = F.col("clustering_after") / F.col("clustering_before")
+    bars = means(rows, ("source", "variant"), saved=F.col("reduction_many"), clustered=ratio)
     drawing, axes = panels(columns=2)
     titles = {
         "saved": "physical links saved,\nusers in ten topics or more",
@@ -129,8 +104,7 @@ def figure(rows: DataFrame) -> Figure:
             panel.bar(places, part[name], 0.36, color=colour(number), label=variant)
         sources = sorted(set(bars["source"]))
         panel.set_xticks([place + 0.19 for place in range(len(sources))], sources, fontsize=8)
-        panel.set_title(title)
-        panel.set_xlim(-0.5, max(3, len(sources)))
+        panel.set(title=title, xlim=(-0.5, max(3, len(sources))))
         panel.grid(visible=False, axis="x")
         panel.set_ylim(0, 1.3 * bars[name].max())
     axes[0].legend(loc="upper left")
@@ -138,30 +112,21 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry(
-        id="stan-lean",
-        title="Weights that lean to common interests",
-        claim="Weights −ln(1−u)/(shared topics) save at least 40 % of the physical links of users "
-        "in ten topics or more on youtube_groups and gowalla and 30 % on wikipedia_edits, about "
-        "twice what plain weights do, while at least 99.9 % of the overlays are strongly connected "
-        "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
-        "Both kinds run with adoption.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 2, "full": 11},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{LEAN}, {what}": why
-            for what, why in (
-                (SAVED, "What we set out for; another trace is asked for 30 %."),
-                (STRONG, "Events must reach everybody: less than one overlay in a thousand."),
-                (CLUSTERED, "Common interests come in clusters; more would cost dissemination."),
-            )
-        },
-        figure=figure,
-        micros=lambda params: 90.0,
-        most_seeds=most_seeds,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Weights that lean to common interests",
+    claim="Weights −ln(1−u)/(shared topics) save at least 40 % of the physical links of users "
+    "in ten topics or more on youtube_groups and gowalla and 30 % on wikipedia_edits, about "
+    "twice what plain weights do, while at least 99.9 % of the overlays are strongly connected "
+    "and clustering grows by no more than 1.4. Neighbours learn one's topics: it is opt-in. "
+    "Both kinds run with adoption.",
+    seeds={"quick": 2, "full": 11},
+    tolerances=reasons(
+        TITLES,
+        (f"{LEAN}, ",),
+        reduction_many="What we set out for; another trace is asked for 30 %.",
+        strong="Events must reach everybody: less than one overlay in a thousand.",
+        clustered="Common interests come in clusters; more would cost dissemination.",
+    ),
+    micros=lambda params: 90.0,
+)

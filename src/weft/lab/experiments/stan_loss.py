@@ -6,36 +6,23 @@ The paper measures both in a supplement that was not printed.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
-from pyspark.sql import Column, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import look, panels, table
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, truths, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
-    NUMBER,
-    SMALL,
-    TEXT,
-    TRUTH,
-    WHOLE,
-    columns,
-)
-from weft.pipeline.transforms import Bound, numbers
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
 from weft.rules.stan import TTL, visits
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2, 0.3)}
 CHURNS = {"quick": (0.0, 0.01), "full": (0.0, 0.01, 0.03, 0.1)}
@@ -59,16 +46,12 @@ STEPS = (
     *(256, 320, 384, 512),
 )
 """The rounds that are looked at: all at first, then ever fewer."""
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    loss=NUMBER,
-    churn=NUMBER,
-    overheard=TRUTH,
-    round=SMALL,
-    pvs=WHOLE,
-    ipvs=WHOLE,
-    ideal=WHOLE,
+COLUMNS = joined(
+    texts("source", "universe"),
+    reals("loss", "churn"),
+    truths("overheard"),
+    smalls("round"),
+    wholes("pvs", "ipvs", "ideal"),
 )
 
 
@@ -190,11 +173,13 @@ def _label(name: str) -> Column:
     return stan.named(F.format_string(f"%.0f %% {name}", F.col(name) * 100), how)
 
 
-ROUNDS = "rounds to 95 % of the improvement"
-SETTLED = "rounds to 95 % of what is kept up"
-SHARE = "share of the ideal's improvement that is kept up"
-KEPT = "improvement from round 12 on, over that without churn"
-FAST = "improvement in the first eight rounds, over that without churn"
+TITLES = {
+    "rounds": "rounds to 95 % of the improvement",
+    "settled": "rounds to 95 % of what is kept up",
+    "steady": "share of the ideal's improvement that is kept up",
+    "kept": "improvement from round 12 on, over that without churn",
+    "early": "improvement in the first eight rounds, over that without churn",
+}
 
 
 def measure_loss(rows: DataFrame, size: Size) -> DataFrame:
@@ -205,12 +190,10 @@ def measure_loss(rows: DataFrame, size: Size) -> DataFrame:
     wide = found.join(base, ["source", "universe"]).withColumn("survives", survives)
     step = 4 / 3  # looks are up to a third apart where rounds are many
     walks = F.col("base") + 1.65 * F.sqrt("base") + 0.45  # the 95th percentile, see the reason
-    asked: dict[str, Bound] = {"rounds": (AT_MOST, step * walks / F.col("survives"))}
-    titles = {"rounds": ROUNDS}
     return wide.transform(
         numbers(
-            titles,
-            asked,
+            {"rounds": TITLES["rounds"]},
+            at_most(step * walks / F.col("survives"), "rounds"),
             by=GROUP,
             prefix=_label("loss"),
             judged_where=F.col("loss") > 0,
@@ -220,23 +203,15 @@ def measure_loss(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def measure_churn(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {"kept": (AT_LEAST, 0.9), "early": (AT_LEAST, 0.9)}
-    titles = {"kept": KEPT, "early": FAST, "steady": SHARE, "settled": SETTLED, "rounds": ROUNDS}
+    asked, little = at_least(0.9, "kept", "early"), F.col("churn") == 0.01
     return rows.transform(against_calm).transform(
-        numbers(
-            titles,
-            asked,
-            by=GROUP,
-            prefix=_label("churn"),
-            judged_where=F.col("churn") == 0.01,
-        )
+        numbers(TITLES, asked, by=GROUP, prefix=_label("churn"), judged_where=little)
     )
 
 
-def _figure(rows: DataFrame, name: str) -> Figure:
+def _figure(name: str, rows: DataFrame) -> Figure:
     by = ("source", "universe", name, "overheard", "round")
-    found = rows.transform(progress).groupBy(*by).agg(F.avg("share").alias("share"))
-    looks = table(found.orderBy(*by))
+    looks = means(rows.transform(progress), by, "share")
     groups = list(looks.groupby(["source", "universe"]))
     drawing, axes = panels(columns=2, rows=len(groups))
     for number, ((source, _), part) in enumerate(groups):
@@ -252,73 +227,52 @@ def _figure(rows: DataFrame, name: str) -> Figure:
             ticks = [tick for tick in looks_at if tick <= part["round"].max()]
             panel.set_xticks([tick + 1 for tick in ticks], [str(tick) for tick in ticks])
             panel.minorticks_off()
-            panel.set_ylim(min(0.0, some["share"].min()), 1.08)
-            panel.set_xlabel("round")
+            panel.set(ylim=(min(0.0, some["share"].min()), 1.08), xlabel="round")
             panel.set_ylabel("share of the ideal's improvement")
             panel.set_title(f"{source}, {'overheard walks' if overheard else 'plain'}")
             panel.legend(loc="lower right")
     return drawing
 
 
-def figure_loss(rows: DataFrame) -> Figure:
-    return _figure(rows, "loss")
-
-
-def figure_churn(rows: DataFrame) -> Figure:
-    return _figure(rows, "churn")
-
-
 _HOW = ("plain", "overheard walks")
 
 ENTRIES = [
-    UniverseEntry(
-        id="stan-loss",
+    UniverseEntry.of(
+        __name__,
         title="StaN where messages get lost",
         claim="Loss only slows StaN down. A walk of plain Algorithm 2 that loses one of its eight "
         "messages brings nothing, so 95 % of the ideal's improvement is there when 95 % of the "
         "members have got back as many walks as they need without loss, each with a chance of "
         "(1 − loss)⁸. A member that overhears walks needs no more rounds either.",
-        simulation=f"{__name__}:run",
         points=loss_points,
         seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
         measure=measure_loss,
-        tolerances={
-            f"{loss * 100:.0f} % loss, {how}, {ROUNDS}": "The 95th percentile of how many rounds "
-            "it takes to get k walks back is about (k + 1.65 √k + 0.45) over their chance "
-            "(k events of a Poisson process); looks are up to a third apart."
-            for loss in LOSSES["full"]
-            for how in _HOW
-        },
-        figure=figure_loss,
-        micros=micros,
-        most_seeds=most_seeds,
+        tolerances=reasons(
+            TITLES,
+            stan.groups([f"{loss * 100:.0f} % loss" for loss in LOSSES["full"]], _HOW),
+            rounds="The 95th percentile of how many rounds it takes to get k walks back is about "
+            "(k + 1.65 √k + 0.45) over their chance (k events of a Poisson process); looks are up "
+            "to a third apart.",
+        ),
+        figure=partial(_figure, "loss"),
     ),
-    UniverseEntry(
+    UniverseEntry.of(
+        __name__,
         id="stan-churn",
         title="StaN where nodes come and go",
         claim="Where 1 % of the nodes are replaced per round, StaN has nine tenths of the "
         "improvement that it has without churn after as many rounds, from the first ones on. The "
         "rounds to 95 % of the ideal's improvement, and what 3 % and 10 % do, are told.",
-        simulation=f"{__name__}:run",
         points=churn_points,
         seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
         measure=measure_churn,
-        tolerances={
-            f"1 % churn, {how}, {what}": why
-            for how in _HOW
-            for what, why in (
-                (
-                    KEPT,
-                    "A view has lost 1 % of its neighbours and finds better ones in some rounds; "
-                    "newcomers, as many, start from random views.",
-                ),
-                (FAST, "Walks come back as without churn, and find what there is."),
-            )
-        },
-        figure=figure_churn,
-        micros=micros,
-        most_seeds=most_seeds,
+        tolerances=reasons(
+            TITLES,
+            stan.groups(("1 % churn",), _HOW),
+            kept="A view has lost 1 % of its neighbours and finds better ones in some rounds; "
+            "newcomers, as many, start from random views.",
+            early="Walks come back as without churn, and find what there is.",
+        ),
+        figure=partial(_figure, "churn"),
     ),
 ]

@@ -9,18 +9,19 @@ connection that they cross.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import Contact, PeerId, Topic
-from weft.lab.experiment import Columns, Entry, Params, Size
+from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.stan_6 import interests_of, populate
-from weft.lab.figures import colour, panels, table
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.lab.figures import Figure, colour, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths, wholes
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol.multi_topic import Again
@@ -29,30 +30,15 @@ from weft.sim.builder import SimNet
 from weft.sim.node import Node
 from weft.sim.world import Observer, World
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
 SETTLE_MS = 300_000  # measured: links have found their places by then
 WARM_EVENTS = 200  # guess: enough to shape every topic's tree
 GAP_MS = 500  # guess: an event has reached everyone before the next one
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(size: Size) -> list[Params]:
     same = {"topics": 16, "parts": 3}
     larger = {"nodes": 100, "events": 300} if size == "full" else {"nodes": 50, "events": 80}
-    return [
-        {"stan": stan, "together": shared, **larger, **same}
-        for stan in (True, False)
-        for shared in (True, False)
-    ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
+    return every({**larger, **same}, stan=(True, False), together=(True, False))
 
 
 class Crossings(Observer):
@@ -136,29 +122,21 @@ def _counted(world: World, crossings: Crossings, before: int, events: list[int])
     }
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
-COLUMNS = columns(
-    nodes=SMALL,
-    stan=TRUTH,
-    together=TRUTH,
-    parts=SMALL,
-    published=WHOLE,
-    topics_per_event=NUMBER,
-    crossings=WHOLE,
-    connections=WHOLE,
-    crossings_most=WHOLE,
-    crossed_again=WHOLE,
-    references=WHOLE,
-    deliveries=WHOLE,
-    owed=WHOLE,
-    delivered_twice=WHOLE,
+COLUMNS = joined(
+    smalls("nodes"),
+    truths("stan", "together"),
+    smalls("parts"),
+    wholes("published"),
+    reals("topics_per_event"),
+    wholes("crossings", "connections", "crossings_most", "crossed_again", "references"),
+    wholes("deliveries", "owed", "delivered_twice"),
 )
-ONCE = "shared: copies of an event per connection it crosses"
-MISSED = "notifications missing or doubled"
-SAVED = "copies saved by sharing, with StaN's links"
-MORE = "copies with StaN's links over copies with random links, both shared"
+TITLES = {
+    "once": "shared: copies of an event per connection it crosses",
+    "missed": "notifications missing or doubled",
+    "saved": "copies saved by sharing, with StaN's links",
+    "more": "copies with StaN's links over copies with random links, both shared",
+}
 
 
 def compared(rows: DataFrame) -> DataFrame:
@@ -178,84 +156,55 @@ def compared(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {"once": ONCE, "missed": MISSED, "saved": SAVED, "more": MORE}
-    asked: dict[str, Bound] = {
-        "once": (AT_MOST, 1.001),
-        "missed": (AT_MOST, 0.0),
-        "saved": (AT_LEAST, 0.1),
-        "more": (AT_MOST, 1.0),
-    }
-    told = {
-        "per_link": "copies of an event per connection it crosses",
-        "per_delivery": "copies per notification",
-        "references": "references per notification",
+    asked = at_most(1.001, "once") | at_most(0.0, "missed") | at_most(1.0, "more")
+    asked |= at_least(0.1, "saved")
+    others = {
+        "copies of an event per connection it crosses": F.col("crossings") / F.col("connections"),
+        "copies per notification": F.col("crossings") / F.col("deliveries"),
+        "references per notification": F.col("references") / F.col("deliveries"),
     }
     links = F.when(F.col("stan"), "StaN's links, ").otherwise("random links, ")
     how = F.when(F.col("together"), "shared; ").otherwise("apart; ")
-    wide = rows.select(
-        "stan",
-        "together",
-        "seed",
-        (F.col("crossings") / F.col("connections")).alias("per_link"),
-        (F.col("crossings") / F.col("deliveries")).alias("per_delivery"),
-        (F.col("references") / F.col("deliveries")).alias("references"),
-    )
     return together(
-        rows.transform(compared).transform(numbers(titles, asked)),
-        wide.transform(numbers(told, by=("stan", "together"), prefix=F.concat(links, how))),
+        rows.transform(compared).transform(numbers(TITLES, asked)),
+        rows.transform(told(others, ("stan", "together"), F.concat(links, how))),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    means = table(
-        rows.groupBy("stan", "together").agg(
-            F.avg(F.col("crossings") / F.col("deliveries")).alias("copies"),
-            F.avg(F.col("crossings") / F.col("connections")).alias("per_link"),
-        )
-    )
+    per_link = F.col("crossings") / F.col("connections")
+    copies = F.col("crossings") / F.col("deliveries")
+    found = means(rows, ("stan", "together"), copies=copies, per_link=per_link)
     drawing, axes = panels(columns=2)
     names = {"copies": "copies per notification", "per_link": "copies per connection crossed"}
     for panel, (name, title) in zip(axes, names.items(), strict=True):
         for number, shared in enumerate((False, True)):
-            some = means[means["together"] == shared].sort_values("stan")
+            some = found[found["together"] == shared].sort_values("stan")
             places = [place + 0.35 * number for place in range(len(some))]
             label = "one event in all topics" if shared else "one event for each topic"
             panel.bar(places, some[name], width=0.33, color=colour(number), label=label)
         panel.set_xticks([0.17, 1.17], ["random links", "StaN's links"])
-        panel.set_title(title)
-        panel.set_ylim(0, 1.3)
+        panel.set(title=title, ylim=(0, 1.3))
         panel.grid(visible=False, axis="x")
     axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="stan-multi",
-        title="An event in several topics crosses a connection once",
-        claim="Logical links of different topics that share a physical one let an event that is "
-        "published in several topics cross it once, and every subscription still gets it once. "
-        "The paper gives no figures; we count copies with and without sharing.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 1, "full": 5},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            ONCE: "A payload that two peers send each other at the same moment crosses twice; "
-            "with an order of topics this needs a tree that is just healing, below one in 1,000.",
-            MISSED: "Nothing is lost in a network without faults.",
-            SAVED: "Of three topics of a peer its neighbour shares a good part; at least one copy "
-            "in ten must go.",
-            MORE: "Links on the same peers in all topics can only help.",
-        },
-        figure=figure,
-        seconds=lambda params: 0.2 * params["nodes"],
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="An event in several topics crosses a connection once",
+    claim="Logical links of different topics that share a physical one let an event that is "
+    "published in several topics cross it once, and every subscription still gets it once. "
+    "The paper gives no figures; we count copies with and without sharing.",
+    seeds={"quick": 1, "full": 5},
+    tolerances=reasons(
+        TITLES,
+        once="A payload that two peers send each other at the same moment crosses twice; "
+        "with an order of topics this needs a tree that is just healing, below one in 1,000.",
+        missed="Nothing is lost in a network without faults.",
+        saved="Of three topics of a peer its neighbour shares a good part; at least one copy "
+        "in ten must go.",
+        more="Links on the same peers in all topics can only help.",
+    ),
+    seconds=lambda params: 0.2 * params["nodes"],
+)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.lab import stan
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, means, panels
+from weft.lab.measures import at_most, reasons, smalls, texts, wholes
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
 from weft.lab.stan import LEAST
 from weft.lab.universes import WHOLE_TRACE
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
 
 KINDS = {
     "ipvs": "independent random overlays",
@@ -29,19 +24,16 @@ KINDS = {
     "ideal": "StaN's own ideal",
     "omni": "greedy omniscient",
 }
-COLUMNS = columns(
-    source=TEXT,
-    universe=TEXT,
-    least=SMALL,
-    users=WHOLE,
-    lvs=WHOLE,
-    **dict.fromkeys(KINDS, WHOLE),
+COLUMNS = joined(
+    texts("source", "universe"),
+    smalls("least"),
+    wholes("users", "lvs"),
+    wholes(*KINDS),
 )
-FEWER = "links with StaN over those of independent overlays"
-MORE = "omniscient links over those with StaN"
+GROUPS = ("source", "universe", "least")
 TITLES = {
-    "fewer": FEWER,
-    "more": MORE,
+    "fewer": "links with StaN over those of independent overlays",
+    "more": "omniscient links over those with StaN",
     "closed": "share of the possible saving that StaN makes",
     "users": "users",
     **{f"{name}_mean": f"links per user, {kind}" for name, kind in KINDS.items()},
@@ -82,19 +74,15 @@ def compared(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {"fewer": (AT_MOST, 1.0), "more": (AT_MOST, 1.0)}
-    by = ("source", "universe", "least")
-    return rows.transform(compared).transform(
-        numbers(TITLES, asked, by=by, prefix=stan.named("universe", stan.who()))
-    )
+    asked, prefix = at_most(1.0, "fewer", "more"), stan.named("universe", stan.users())
+    return rows.transform(compared).transform(numbers(TITLES, asked, by=GROUPS, prefix=prefix))
 
 
 def figure(rows: DataFrame) -> Figure:
-    means = [F.avg(f"{name}_mean").alias(name) for name in KINDS]
-    found = rows.transform(compared).groupBy("source", "universe", "least").agg(*means)
-    bars = table(found.orderBy("source", "universe", "least"))
+    per_user = {name: F.col(f"{name}_mean") for name in KINDS}
+    bars = means(rows.transform(compared), GROUPS, **per_user)
     drawing, axes = panels(columns=2)
-    for panel, (least, who) in zip(axes, zip(LEAST, stan.WHO, strict=True), strict=True):
+    for panel, least, users in zip(axes, LEAST, stan.USERS, strict=True):
         part = bars[bars["least"] == least]
         for number, (name, label) in enumerate(KINDS.items()):
             places = [place + 0.2 * number for place in range(len(part))]
@@ -104,9 +92,7 @@ def figure(rows: DataFrame) -> Figure:
             for source, universe in zip(part["source"], part["universe"], strict=True)
         ]
         panel.set_xticks([place + 0.3 for place in range(len(part))], names, fontsize=8)
-        panel.set_title(who)
-        panel.set_ylabel("physical links per user")
-        panel.set_xlim(-0.5, max(3, len(part)))
+        panel.set(title=users, ylabel="physical links per user", xlim=(-0.5, max(3, len(part))))
         panel.grid(visible=False, axis="x")
     axes[0].legend(loc="upper left")
     top = max(1.0, float(bars[bars["least"] == 1][list(KINDS)].to_numpy().max()))
@@ -114,28 +100,18 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-ENTRIES = [
-    UniverseEntry(
-        id="stan-omni",
-        title="StaN against the omniscient",
-        claim="StaN, which asks nobody for its interests, needs fewer physical links than "
-        "independent random overlays and more than a greedy assignment that knows everybody's. How "
-        "much of the way StaN goes is told.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds={"quick": 2, "full": 5},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{universe}, {who}, {what}": why
-            for universe in (WHOLE_TRACE, *READINGS)
-            for who in stan.WHO
-            for what, why in (
-                (FEWER, "StaN must not need more links than no StaN."),
-                (MORE, "Members that know everything need no more links than others."),
-            )
-        },
-        figure=figure,
-        micros=lambda params: 70.0,
-    )
-]
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="StaN against the omniscient",
+    claim="StaN, which asks nobody for its interests, needs fewer physical links than "
+    "independent random overlays and more than a greedy assignment that knows everybody's. How "
+    "much of the way StaN goes is told.",
+    seeds={"quick": 2, "full": 5},
+    tolerances=reasons(
+        TITLES,
+        stan.groups((WHOLE_TRACE, *READINGS), stan.USERS),
+        fewer="StaN must not need more links than no StaN.",
+        more="Members that know everything need no more links than others.",
+    ),
+    micros=lambda params: 70.0,
+)

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.lab import stan
 from weft.lab.experiment import JobEntry, Params, Size
-from weft.lab.figures import colour, look, panels, table
+from weft.lab.figures import Figure, colour, look, panels, table
+from weft.lab.measures import at_least, at_most, each, reasons, texts, told, truths, wholes
+from weft.lab.sources import Source
 from weft.lab.workload import points, seeds_once, workload_of
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned
-from weft.pipeline.schemas import (
-    AT_LEAST,
-    AT_MOST,
-    DRAW,
-    TEXT,
-    TRUTH,
-    WHOLE,
-    columns,
-)
+from weft.pipeline.schemas import DRAW, TEXT, WHOLE, columns, joined
 from weft.pipeline.transforms import numbers, together
 from weft.pipeline.universe import medians
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame, SparkSession
-
-    from weft.lab.sources import Source
-
-
 ALL = 0  # seeds of the rows that are no draws: the whole table, and all of it pruned
-COLUMNS = columns(
-    source=TEXT,
-    reading=TEXT,
-    seeds=WHOLE,
-    draw=WHOLE,
-    topics=WHOLE,
-    nodes=WHOLE,
-    memberships=WHOLE,
-    median=TRUTH,
-    least=WHOLE,
-    wrong=WHOLE,
+COLUMNS = joined(
+    texts("source", "reading"),
+    wholes("seeds", "draw", "topics", "nodes", "memberships"),
+    truths("median"),
+    wholes("least", "wrong"),
 )
 FULL = 0.99
 """A universe with so much of all nodes cannot grow, and which draw is the median is chance."""
-LEAST = "fewest subscribers of a topic"
-MORE_TOPICS = "topics over those of the next smaller universe, least"
-MORE_NODES = "nodes over those of the next smaller universe, least"
-WRONG = "universes whose rows are not as counted"
+TITLES = {
+    "least": "fewest subscribers of a topic",
+    "more_topics": "topics over those of the next smaller universe, least",
+    "more_nodes": "nodes over those of the next smaller universe, least",
+    "wrong": "universes whose rows are not as counted",
+}
 
 
 def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataFrame:
@@ -143,37 +126,19 @@ def growth(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    prefix = F.concat(F.col("source"), F.lit(": "))
+    bounds = at_least(LEAST_SUBSCRIBERS, "least") | at_most(0.0, "wrong")
+    bounds |= at_least(1.0, "more_topics", "more_nodes")
     asked = rows.transform(growth).transform(
-        numbers(
-            {
-                "least": LEAST,
-                "more_topics": MORE_TOPICS,
-                "more_nodes": MORE_NODES,
-                "wrong": WRONG,
-            },
-            {
-                "least": (AT_LEAST, LEAST_SUBSCRIBERS),
-                "more_topics": (AT_LEAST, 1.0),
-                "more_nodes": (AT_LEAST, 1.0),
-                "wrong": (AT_MOST, 0.0),
-            },
-            by=("source",),
-            prefix=prefix,
-        )
+        numbers(TITLES, bounds, by=("source",), prefix=each("source"))
     )
     which = F.when(F.col("seeds") == ALL, F.col("reading")).otherwise(
         F.concat(F.col("seeds").cast("string"), F.lit(" seeds, "), F.col("reading"))
     )
-    told = rows.where("median").withColumn("which", which).drop("seeds")
-    told = told.transform(
-        numbers(
-            {"topics": "topics", "nodes": "nodes"},
-            by=("source", "which"),
-            prefix=F.concat(prefix, F.col("which"), F.lit(", ")),
-        )
+    others = {name: F.col(name) for name in ("topics", "nodes")}
+    medians_ = rows.where("median").withColumn("which", which)
+    return together(
+        asked, medians_.transform(told(others, ("source", "which"), stan.named("which")))
     )
-    return together(asked, told)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -189,38 +154,31 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(middle.index, middle, line, label=label, **look(number // 2))
             low, high = by_seeds.quantile(0.05), by_seeds.quantile(0.95)
             panel.fill_between(low.index, low, high, color=colour(number // 2), alpha=0.15, lw=0)
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_xlabel("topics drawn as seeds")
+        panel.set(xscale="log", yscale="log", xlabel="topics drawn as seeds")
         panel.set_ylabel(f"{name} of the universe")
     axes[0].legend()
     return drawing
 
 
-ENTRIES = [
-    JobEntry(
-        id="stan-table1",
-        title="Universes: topics and nodes per number of seeds",
-        claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
-        "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
-        "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
-        "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
-        "that the universes are as large as the draws said.",
-        simulation=f"{__name__}:job",
-        points=points,
-        seeds={"quick": 2, "full": 2},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            LEAST: "The paper's bound, in the universes that were made, closed and open.",
-            MORE_TOPICS: "Seed sizes grow at least by a third from one to the next, so the median "
-            "of a size does not fall below that of a smaller one (closed reading), unless that one "
-            "has 99 % of all nodes already.",
-            MORE_NODES: "As for topics.",
-            WRONG: "The draws are counted by a kernel, the universes are made by joins: the same.",
-        },
-        figure=figure,
-        seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
-        most_seeds=seeds_once,
-    )
-]
+ENTRY = JobEntry.of(
+    __name__,
+    points=points,
+    title="Universes: topics and nodes per number of seeds",
+    claim="Self-contained universes of a trace: so many random topics, their users, a topic of "
+    "each user, the users of all these; topics below 30 subscribers left out; of 100 draws the "
+    "one with the median ratio of topics to nodes. The paper gives topics and nodes per number "
+    "of seeds; we ask that no topic is below 30, that more seeds give a larger universe, and "
+    "that the universes are as large as the draws said.",
+    seeds={"quick": 2, "full": 2},
+    tolerances=reasons(
+        TITLES,
+        least="The paper's bound, in the universes that were made, closed and open.",
+        more_topics="Seed sizes grow at least by a third from one to the next, so the median "
+        "of a size does not fall below that of a smaller one (closed reading), unless that one "
+        "has 99 % of all nodes already.",
+        more_nodes="As for topics.",
+        wrong="The draws are counted by a kernel, the universes are made by joins: the same.",
+    ),
+    seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
+    most_seeds=seeds_once,
+)

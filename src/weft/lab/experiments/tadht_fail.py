@@ -19,8 +19,8 @@ forwarder's children lack, so that f crashed roots may cost k·f children.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.crash import Crash, survivors
@@ -28,20 +28,14 @@ from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, marker, panels, table
+from weft.lab.figures import BLACK, Figure, colour, look, means, panels, table
+from weft.lab.measures import at_most, each, reasons, texts, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, settled_net
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.sim.checkers.dht import check_topic, seats_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 2}
 STABILISE, ROOTS = "stabilise", "roots"
@@ -50,51 +44,27 @@ STABILISE_ARRAYS, ROOTS_ARRAYS = "stabilise, arrays", "roots, arrays"
 
 def points(size: Size) -> list[Params]:
     full = size == "full"
-    shape: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    machines: Params = {"peers": 40, "topics": 4, "subscriptions": 80, "zipf": 0.7}
+    arrays: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
     if full:
-        shape = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
-    crashes = [(30, 0), (30, 5), (50, 0)] if full else [(30, 0)]
-    stabilise: list[Params] = [
-        {**shape, "kind": STABILISE, "percent": percent, "loss_percent": loss, "roots": 1}
-        for percent, loss in crashes
-    ]
-    roots: list[Params] = [
-        {
-            **shape,
-            "kind": ROOTS,
-            "percent": 0,
-            "loss_percent": 0,
-            "roots": count,
-            "scheme": scheme,
-            "events": 8 if full else 4,
-        }
-        for count in ((2, 4) if full else (3,))
-        for scheme in ("full-treecast", "forward-treecast")
-    ]
-    return stabilise + roots + _points_of_arrays(full)
+        machines = {"peers": 80, "topics": 8, "subscriptions": 260, "zipf": 0.7}
+        arrays = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
 
+    def crash(shape: Params, kind: str, percent: int, loss: int) -> Params:
+        return {**shape, "kind": kind, "percent": percent, "loss_percent": loss, "roots": 1}
 
-def _points_of_arrays(full: bool) -> list[Params]:
-    shape: Params = {"peers": 1_000, "topics": 100, "subscriptions": 10_000, "zipf": 0.7}
-    if full:
-        shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 200_000, "zipf": 0.7}
-    stabilise: list[Params] = [
-        {**shape, "kind": STABILISE_ARRAYS, "percent": percent, "loss_percent": 0, "roots": 1}
-        for percent in (30, 50)
+    def lose(shape: Params, kind: str, roots: int, events: int) -> list[Params]:
+        point = {**shape, "kind": kind, "percent": 0, "loss_percent": 0, "roots": roots}
+        schemes = ("full-treecast", "forward-treecast")
+        return [{**point, "scheme": scheme, "events": events} for scheme in schemes]
+
+    crashes, counts = (((30, 0), (30, 5), (50, 0)), (2, 4)) if full else (((30, 0),), (3,))
+    return [
+        *(crash(machines, STABILISE, percent, loss) for percent, loss in crashes),
+        *(point for n in counts for point in lose(machines, ROOTS, n, 8 if full else 4)),
+        *(crash(arrays, STABILISE_ARRAYS, percent, 0) for percent in (30, 50)),
+        *lose(arrays, ROOTS_ARRAYS, 3, arrays["topics"]),
     ]
-    roots: list[Params] = [
-        {
-            **shape,
-            "kind": ROOTS_ARRAYS,
-            "percent": 0,
-            "loss_percent": 0,
-            "roots": 3,
-            "scheme": scheme,
-            "events": shape["topics"],
-        }
-        for scheme in ("full-treecast", "forward-treecast")
-    ]
-    return stabilise + roots
 
 
 def seconds(params: Params) -> float:
@@ -102,8 +72,6 @@ def seconds(params: Params) -> float:
         return 2.0 + float(params["subscriptions"]) * 1e-5
     return float(params["subscriptions"]) * 0.1
 
-
-# --- simulation -------------------------------------------------------------------------------
 
 PERIODS_MAX = 10
 
@@ -120,24 +88,21 @@ def run(params: Params, seed: int) -> Columns:
 
 def stabilise(params: Params, seed: int) -> Columns:
     """One row."""
-    settings = Settings()
-    net = settled_net(params, seed, settings)
+    net = settled_net(params, seed, TopicDht())
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
     net.crash(*net.dice.some("tadht-fail.crash", range(params["peers"]), count))
     left, lost = _forwarders(net), _misplaced(net)
     periods = net.settle(2 * PERIODS_MAX)
-    return {
-        "scheme": settings.scheme,
-        "events": 0,
-        "k": settings.k,
-        "crashed": forwarders - left,
-        "lost": lost,
-        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
-        "missed_by_trees": 0,
-        "missed": 0,
-        "parasites": net.parasites,
-    }
+    found = {"crashed": forwarders - left, "lost": lost, "parasites": net.parasites}
+    return {**_stabilised(periods), **found}
+
+
+def _stabilised(periods: int | None) -> Columns:
+    """What the crashes of forwarders have in common, machines or arrays."""
+    none = dict.fromkeys(("events", "missed_by_trees", "missed", "parasites"), 0)
+    taken = 2 * PERIODS_MAX + 1 if periods is None else periods
+    return {**none, "scheme": TopicDht().scheme, "k": TopicDht().k, "periods": taken}
 
 
 def _forwarders(net: Net) -> int:
@@ -162,27 +127,16 @@ def _misplaced(net: Net) -> int:
 def stabilise_arrays(params: Params, seed: int) -> Columns:
     """One row."""
     held = workload(params, seed)
-    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
-    return {
-        "scheme": Settings().scheme,
-        "events": 0,
-        "k": held_roles.k,
-        "crashed": crash.crashed_forwarders,
-        "lost": crash.lost,
-        "periods": 2 * PERIODS_MAX + 1 if periods is None else periods,
-        "missed_by_trees": 0,
-        "missed": 0,
-        "parasites": 0,
-    }
+    return {**_stabilised(periods), "crashed": crash.crashed_forwarders, "lost": crash.lost}
 
 
 def roots_arrays(params: Params, seed: int) -> Columns:
     """One row per event."""
     held = workload(params, seed)
-    settings = Settings(scheme=params["scheme"])
-    held_roles = settled(held, places_of(held.peers, seed), Settings().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     missed = {}
     for mended in (False, True):
         events = Events(held_roles, params["scheme"], seed, mended=mended)
@@ -191,39 +145,32 @@ def roots_arrays(params: Params, seed: int) -> Columns:
             for topic in range(params["events"])
         ]
     return {
-        "k": settings.k,
+        **dict.fromkeys(("lost", "periods", "parasites"), 0),
+        "k": TopicDht(scheme=params["scheme"]).k,
         "crashed": params["roots"] - 1,
-        "lost": 0,
-        "periods": 0,
         "missed_by_trees": missed[False],
         "missed": missed[True],
-        "parasites": 0,
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    kind=TEXT,
-    peers=WHOLE,
-    percent=WHOLE,
-    loss_percent=WHOLE,
-    scheme=TEXT,
-    roots=WHOLE,
-    events=WHOLE,
-    k=WHOLE,
-    crashed=WHOLE,
-    lost=WHOLE,
-    periods=WHOLE,
-    missed_by_trees=WHOLE,
-    missed=WHOLE,
-    parasites=WHOLE,
+COLUMNS = joined(
+    texts("kind"),
+    wholes("peers", "percent", "loss_percent"),
+    texts("scheme"),
+    wholes("roots", "events", "k", "crashed", "lost", "periods", "missed_by_trees", "missed"),
+    wholes("parasites"),
 )
-PERIODS = "most periods until every child is at its closest forwarder"
-LOST = "children lost, over k for each crashed forwarder"
-MISSED = "live subscribers that lack an event after f of f + 1 roots crashed"
-BEYOND = "live subscribers missed beyond k for each crashed root"
-TREES = "share of events that the trees alone brought to everybody"
+STABILISED = {
+    "periods": "most periods until every child is at its closest forwarder",
+    "lost": "children lost, over k for each crashed forwarder",
+    "periods_mean": "mean periods until then",
+}
+LOST_EVENTS = {
+    "missed": "live subscribers that lack an event after f of f + 1 roots crashed",
+    "beyond": "live subscribers missed beyond k for each crashed root",
+    "by_trees": "share of events that the trees alone brought to everybody",
+    "by_trees_mean": "live subscribers that the trees alone missed",
+}
 
 
 def recovery(rows: DataFrame) -> DataFrame:
@@ -249,99 +196,60 @@ def losses(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    machine = F.col("kind") == ROOTS
-    prefix = F.concat("kind", F.lit(": "))
-    crashes: dict[str, Bound] = {
-        "periods": (AT_MOST, float(PERIODS_MAX)),
-        "lost": (AT_MOST, 1.0),
-    }
-    stabilised = {
-        "periods": PERIODS,
-        "lost": LOST,
-        "periods_mean": "mean periods until then",
-    }
-    roots = {"by_trees": TREES, "by_trees_mean": "live subscribers that the trees alone missed"}
+    by, prefix = ("kind",), each("kind")
+    asked = at_most(float(PERIODS_MAX), "periods") | at_most(1.0, "lost")
+    none, machines = at_most(0.0, "missed"), F.col("kind") == ROOTS
+    beyond = {"beyond": LOST_EVENTS["beyond"]}
+    events = {name: title for name, title in LOST_EVENTS.items() if name not in beyond}
     lost = rows.transform(losses)
-    none: Bound = (AT_MOST, 0.0)
     return together(
-        rows.transform(recovery).transform(
-            numbers(stabilised, crashes, by=("kind",), prefix=prefix)
-        ),
-        lost.transform(
-            numbers(
-                {"missed": MISSED, **roots},
-                {"missed": none},
-                by=("kind",),
-                prefix=prefix,
-                judged_where=machine,
-            )
-        ),
-        lost.transform(numbers({"beyond": BEYOND}, {"beyond": none}, by=("kind",), prefix=prefix)),
+        rows.transform(recovery).transform(numbers(STABILISED, asked, by=by, prefix=prefix)),
+        lost.transform(numbers(events, none, by=by, prefix=prefix, judged_where=machines)),
+        lost.transform(numbers(beyond, at_most(0.0, "beyond"), by=by, prefix=prefix)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     drawing, (left, right) = panels(columns=2)
     crashes = table(rows.where(F.col("kind").startswith(STABILISE)))
     for number, (kind, some) in enumerate(crashes.groupby("kind")):
-        style = {"color": colour(number), "marker": marker(number), "ls": "none", "label": kind}
         beside = some["percent"] + some["loss_percent"] / 5 - number  # not one over the other
-        left.plot(beside, some["periods"], **style)
+        left.plot(beside, some["periods"], ls="none", label=kind, **look(number))
     left.axhline(PERIODS_MAX, color=BLACK, ls="--", lw=0.9, label="asked for")
     left.set_ylim(bottom=0)
     left.set_xlabel("peers crashed, % (to the right: with loss; to the left: arrays)")
     left.set_ylabel("periods until Lemma 4.2 holds")
     left.legend()
-    events = rows.where(F.col("kind").startswith(ROOTS)).groupBy("kind", "scheme")
-    drawn = table(
-        events.agg(
-            F.avg("missed_by_trees").alias("by trees alone"), F.avg("missed").alias("in the end")
-        ).orderBy("kind", "scheme")
-    )
+    events = rows.where(F.col("kind").startswith(ROOTS))
+    drawn = means(events, ("kind", "scheme"), "missed_by_trees", "missed")
     names = [f"{row.scheme}\n({row.kind})" for row in drawn.itertuples()]
-    for number, column in enumerate(("by trees alone", "in the end")):
+    when = {"missed_by_trees": "by trees alone", "missed": "in the end"}
+    for number, (column, label) in enumerate(when.items()):
         places = [place + 0.4 * number for place in range(len(names))]
-        right.barh(places, drawn[column], height=0.38, color=colour(number), label=column)
+        right.barh(places, drawn[column], height=0.38, color=colour(number), label=label)
     right.set_yticks([place + 0.2 for place in range(len(names))], names)
     right.set_xlabel("live subscribers missed per event, f roots crashed")
     right.legend()
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="tadht-fail",
-        title="Crashed forwarders and crashed roots",
-        claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
-        "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
-        "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
-        "peers; there nothing serves a dead root's own children, which k for each bounds.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            **{
-                f"{kind}: {name}": why
-                for kind in (STABILISE, STABILISE_ARRAYS)
-                for name, why in (
-                    (PERIODS, "Ten periods are asked for."),
-                    (LOST, "A forwarder has at most k children."),
-                )
-            },
-            f"{ROOTS}: {MISSED}": "None, three periods after it was published.",
-            **{
-                f"{kind}: {BEYOND}": "A dead root's own children at most, of which it has k."
-                for kind in (ROOTS, ROOTS_ARRAYS)
-            },
-        },
-        figure=figure,
-        seconds=seconds,
+ENTRY = Entry.of(
+    __name__,
+    title="Crashed forwarders and crashed roots",
+    claim="Crashed forwarders cost at most k children each, and Algorithm 1 brings every live "
+    "child back to its closest live forwarder within ten periods. With f + 1 roots an event is "
+    "lost to nobody when f of them crash. With the real machines, and over arrays at 10⁴ "
+    "peers; there nothing serves a dead root's own children, which k for each bounds.",
+    tolerances=reasons(
+        STABILISED,
+        (f"{STABILISE}: ", f"{STABILISE_ARRAYS}: "),
+        periods="Ten periods are asked for.",
+        lost="A forwarder has at most k children.",
     )
-]
+    | reasons(LOST_EVENTS, (f"{ROOTS}: ",), missed="None, three periods after it was published.")
+    | reasons(
+        LOST_EVENTS,
+        (f"{ROOTS}: ", f"{ROOTS_ARRAYS}: "),
+        beyond="A dead root's own children at most, of which it has k.",
+    ),
+)

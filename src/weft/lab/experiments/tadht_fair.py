@@ -7,9 +7,8 @@ sent, and events received, over all of its topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.roles import settled
@@ -18,18 +17,12 @@ from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import at_least, each, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
 from weft.rules.fairness import jain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 3}
 SIZES: dict[str, Params] = {
@@ -54,13 +47,6 @@ def points(size: Size) -> list[Params]:
     ]
 
 
-def seconds(params: Params) -> float:
-    return 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6
-
-
-# --- simulation -------------------------------------------------------------------------------
-
-
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
@@ -83,20 +69,17 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    links=WHOLE,
-    peer=WHOLE,
-    topics_held=WHOLE,
-    locations=WHOLE,
-    sent=WHOLE,
-    received=WHOLE,
-    missed=WHOLE,
+COLUMNS = joined(
+    texts("scheme", "mode"),
+    wholes("links", "peer", "topics_held", "locations", "sent", "received", "missed"),
 )
-JAIN = "Jain's index of forwarded over received"
+TITLES = {
+    "jain": "Jain's index of forwarded over received",
+    "jain_roles": "Jain's index of locations over topics",
+    "mean": "mean of forwarded over received",
+    "most": "largest forwarded over received",
+    "copies": "copies per event received",
+}
 ONE_LINK = ", one link per level"
 
 
@@ -127,33 +110,15 @@ def fairness(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "jain": JAIN,
-        "jain_roles": "Jain's index of locations over topics",
-        "mean": "mean of forwarded over received",
-        "most": "largest forwarded over received",
-        "copies": "copies per event received",
-    }
-    asked: dict[str, Bound] = {"jain": (AT_LEAST, 0.95)}
+    asked, trees = at_least(0.95, "jain"), F.col("way").isin(*tadht.TREES)
     return rows.transform(fairness).transform(
-        numbers(
-            titles,
-            asked,
-            by=("way",),
-            prefix=F.concat("way", F.lit(": ")),
-            judged_where=F.col("way").isin(*tadht.TREES),
-        )
+        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=trees)
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    shares = rows.where(F.col("links") == LINKS).select(
-        tadht.named().alias("way"), (F.col("sent") / F.col("received")).alias("share")
-    )
-    drawn = table(shares)
+    share = (F.col("sent") / F.col("received")).alias("share")
+    drawn = table(rows.where(F.col("links") == LINKS).select(tadht.named().alias("way"), share))
     drawing, [panel] = panels()
     for number, name in enumerate(tadht.ORDER):
         values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())
@@ -162,32 +127,22 @@ def figure(rows: DataFrame) -> Figure:
             index = values.sum() ** 2 / (len(values) * (values**2).sum())
             above = np.arange(1, len(values) + 1) / len(values)
             panel.plot(scaled, above, color=colour(number), label=f"{name}: {index:.3f}")
-    panel.set_xlim(0, 3)
-    panel.set_xlabel("forwarded over received, relative to the scheme's mean")
+    panel.set(xlim=(0, 3), xlabel="forwarded over received, relative to the scheme's mean")
     panel.set_ylabel("share of peers with at most so much")
     panel.legend(title="Jain's index")
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-_WHY = (
-    "With a random root for each event every member does the same work in the long run; 0.95 "
-    "leaves room for the noise of so many events and for unlike places."
+ENTRY = Entry.of(
+    __name__,
+    title="Work is shared fairly",
+    claim="What a peer forwards is in proportion to what it receives: Jain's index of "
+    "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
+    tolerances=reasons(
+        TITLES,
+        [f"{name}: " for name in tadht.TREES],
+        jain="With a random root for each event every member does the same work in the long run; "
+        "0.95 leaves room for the noise of so many events and for unlike places.",
+    ),
+    seconds=lambda params: 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6,
 )
-ENTRIES = [
-    Entry(
-        id="tadht-fair",
-        title="Work is shared fairly",
-        claim="What a peer forwards is in proportion to what it receives: Jain's index of "
-        "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={f"{name}: {JAIN}": _WHY for name in tadht.TREES},
-        figure=figure,
-        seconds=seconds,
-    )
-]

@@ -9,29 +9,23 @@ counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule u
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import at_most, each, texts, wholes
 from weft.lab.tadht import SUBSCRIBE_MS, Net
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.rules.hierarchy import above
 from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 1}
 
@@ -48,23 +42,18 @@ def points(size: Size) -> list[Params]:
     return [{**shape, "scheme": scheme, "mode": mode} for scheme, mode in WAYS if mode == "push"]
 
 
-def seconds(params: Params) -> float:
-    return float(params["peers"]) * 0.4
-
-
-# --- simulation -------------------------------------------------------------------------------
-
 ROOT = "/a"
 TOPICS = tuple(
     Topic(name)
     for name in ("/a", "/a/b", "/a/c", "/a/b/c", "/a/b/d", "/a/c/b", "/ab", "/ab/c", "/other")
 )
 _BETWEEN_MS = 2_000
+COUNTED = ("expected", "missing", "extra", "twice", "misnamed")
 
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = Settings(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions, [ROOT])
     for number in range(params["peers"]):
@@ -87,10 +76,7 @@ def run(params: Params, seed: int) -> Columns:
     return {
         "event": list(range(len(rows))),
         "topic": [topic for topic, _ in rows],
-        **{
-            name: [one[name] for one in judged]
-            for name in ("expected", "missing", "extra", "twice", "misnamed")
-        },
+        **{name: [one[name] for one in judged] for name in COUNTED},
         "parasites": net.parasites,
     }
 
@@ -113,21 +99,11 @@ def _judged(net: Net, topic: Topic, payload: bytes) -> dict[str, int]:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    loss_percent=WHOLE,
-    peers=WHOLE,
-    event=WHOLE,
-    topic=TEXT,
-    expected=WHOLE,
-    missing=WHOLE,
-    extra=WHOLE,
-    twice=WHOLE,
-    misnamed=WHOLE,
-    parasites=WHOLE,
+COLUMNS = joined(
+    texts("scheme", "mode"),
+    wholes("loss_percent", "peers", "event"),
+    texts("topic"),
+    wholes("expected", "missing", "extra", "twice", "misnamed", "parasites"),
 )
 JUDGED = {
     "missing": "subscribers of the topic and those above it that lack an event",
@@ -140,10 +116,8 @@ JUDGED = {
 
 def reached(rows: DataFrame) -> DataFrame:
     """Per scheme and seed: deliveries that should have been, and what was wrong with them."""
-    sums = [
-        F.sum(name).alias(name) for name in ("expected", "missing", "extra", "twice", "misnamed")
-    ]
     per_run = rows.withColumn("way", tadht.named()).groupBy("way", "loss_percent", "seed")
+    sums = (F.sum(name).alias(name) for name in COUNTED)
     found = per_run.agg(*sums, F.first("parasites").alias("parasites"))
     every = ("expected", *JUDGED)
     return found.groupBy("way", "seed").agg(*(F.sum(name).alias(name) for name in every))
@@ -151,18 +125,12 @@ def reached(rows: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(reached)
-    asked: dict[str, Bound] = dict.fromkeys(JUDGED, (AT_MOST, 0.0))
-    whole = found.groupBy("seed").agg(*(F.sum(name).alias(name) for name in ("expected", *JUDGED)))
-    prefix = F.concat("way", F.lit(": "))
+    titles = {"expected": "deliveries due", **JUDGED}
+    whole = found.groupBy("seed").agg(*(F.sum(name).alias(name) for name in titles))
     return together(
-        whole.transform(numbers({**JUDGED, "expected": "deliveries due"}, asked)),
-        found.transform(
-            numbers({"expected": "deliveries due", **JUDGED}, by=("way",), prefix=prefix)
-        ),
+        whole.transform(numbers(titles, at_most(0.0, *JUDGED))),
+        found.transform(numbers(titles, by=("way",), prefix=each("way"))),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -182,27 +150,16 @@ def figure(rows: DataFrame) -> Figure:
         panel.barh(drawn["topic"], drawn[name], left=left, color=colour(number), label=name)
         left = left + drawn[name]
     panel.invert_yaxis()
-    panel.set_xlabel("deliveries per event, in its topic and those above it")
-    panel.set_ylabel("published in")
+    panel.set(xlabel="deliveries per event, in its topic and those above it", ylabel="published in")
     panel.legend()
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="tadht-hier",
-        title="Events reach the topics above theirs, and nobody else",
-        claim="In a hierarchy an event reaches exactly the subscribers of its topic and of the "
-        "topics above it, once per subscription, in all four schemes.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances=dict.fromkeys(JUDGED.values(), "None: exactly these."),
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Events reach the topics above theirs, and nobody else",
+    claim="In a hierarchy an event reaches exactly the subscribers of its topic and of the "
+    "topics above it, once per subscription, in all four schemes.",
+    tolerances=dict.fromkeys(JUDGED.values(), "None: exactly these."),
+    seconds=lambda params: float(params["peers"]) * 0.4,
+)

@@ -8,9 +8,9 @@ topics; a topic's events are counted one by one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import memberships
@@ -19,17 +19,11 @@ from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
-from weft.lab.figures import BLACK, panels, table
-from weft.pipeline.schemas import AT_MOST, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.lab.figures import BLACK, Figure, means, panels
+from weft.lab.measures import at_most, each, texts, wholes
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import Bound, Transform, numbers, together
 from weft.rules.treecast import Mode
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 5}
 K = 8
@@ -56,8 +50,6 @@ def seconds(params: Params) -> float:
     return 0.2 + float(work) * (4e-8 if params["scheme"].endswith("treecast") else 6e-8)
 
 
-# --- simulation -------------------------------------------------------------------------------
-
 _TOPICS = 10
 
 
@@ -83,20 +75,10 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    members=WHOLE,
-    scheme=TEXT,
-    mode=TEXT,
-    k=WHOLE,
-    event=WHOLE,
-    forwarders=WHOLE,
-    payloads=WHOLE,
-    handovers=WHOLE,
-    calls=WHOLE,
-    rounds=WHOLE,
-    missed=WHOLE,
+COLUMNS = joined(
+    wholes("members"),
+    texts("scheme", "mode"),
+    wholes("k", "event", "forwarders", "payloads", "handovers", "calls", "rounds", "missed"),
 )
 EXCESS = "largest difference from N_t − 1 copies"
 LOGARITHM = "most copies per member, over ln n + 4"
@@ -147,72 +129,52 @@ def saved(found: DataFrame) -> DataFrame:
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(costs)
     totals = found.transform(summed)
-    prefix = F.concat("way", F.lit(": "))
-    exact: dict[str, Bound] = {"excess": (AT_MOST, 0.0)}
-    bounded: dict[str, Bound] = {"logarithm": (AT_MOST, 1.0)}
-    told = {
+    trees = F.col("way").isin(*tadht.TREES)
+
+    def by_way(titles: dict[str, str], asked: dict[str, Bound] | None = None) -> Transform:
+        return numbers(titles, asked, by=("way",), prefix=each("way"))
+
+    others = {
         "per_member": "copies per member, largest topic",
         "calls": "calls per member in rounds of pulling, largest topic",
         "missed": "share of members an event missed",
     }
-    trees = totals.where(F.col("way").isin(*tadht.TREES))
-    gossip = totals.where(~F.col("way").isin(*tadht.TREES))
     return together(
-        trees.transform(numbers({"excess": EXCESS}, exact, by=("way",), prefix=prefix)),
-        gossip.transform(numbers({"logarithm": LOGARITHM}, bounded, by=("way",), prefix=prefix)),
-        found.transform(saved).transform(numbers({"fewer": FEWER}, {"fewer": (AT_MOST, 1.0)})),
-        totals.transform(numbers(told, by=("way",), prefix=prefix)),
+        totals.where(trees).transform(by_way({"excess": EXCESS}, at_most(0.0, "excess"))),
+        totals.where(~trees).transform(by_way({"logarithm": LOGARITHM}, at_most(1.0, "logarithm"))),
+        found.transform(saved).transform(numbers({"fewer": FEWER}, at_most(1.0, "fewer"))),
+        totals.transform(by_way(others)),
     )
 
 
-# --- figure -----------------------------------------------------------------------------------
-
-
 def figure(rows: DataFrame) -> Figure:
-    found = rows.transform(costs).groupBy("way", "members").agg(F.avg("per_member").alias("each"))
-    drawn = table(found.orderBy("members"))
+    drawn = means(rows.transform(costs), ("way", "members"), "per_member")
     drawing, [panel] = panels()
     for name in tadht.ORDER:
         some = drawn[drawn["way"] == name]
-        panel.plot(some["members"], some["each"], **tadht.style(name))
+        panel.plot(some["members"], some["per_member"], **tadht.style(name))
     panel.axhline(1.0, color=BLACK, ls=":", lw=0.9, label="one copy per member")
     panel.set_xscale("log", base=2)
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("members of the topic")
-    panel.set_ylabel("copies of an event per member")
+    panel.set(ylim=(0, None), xlabel="members of the topic", ylabel="copies of an event per member")
     panel.legend()
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-
-def _reasons() -> dict[str, str]:
-    trees = {
-        f"{name}: {EXCESS}": "Every member but the publisher is sent the event once: exactly."
-        for name in tadht.TREES
-    }
-    gossip = {
-        f"{name}: {LOGARITHM}": "Each of n members tells ln n + 3 others, rounded up, at most."
-        for name in tadht.ORDER
-        if name not in tadht.TREES
-    }
-    return {**trees, **gossip, FEWER: "Push-pull is there to need fewer copies."}
-
-
-ENTRIES = [
-    Entry(
-        id="tadht-messages",
-        title="Trees send one copy per member, gossip O(log n)",
-        claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
-        "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances=_reasons(),
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Trees send one copy per member, gossip O(log n)",
+    claim="FullTreeCast and ForwardTreeCast send exactly N_t − 1 copies of an event, a child's "
+    "handover to its parent included. Push gossip sends O(n log n), push-pull fewer.",
+    tolerances={
+        **{
+            f"{name}: {EXCESS}": "Every member but the publisher is sent the event once: exactly."
+            for name in tadht.TREES
+        },
+        **{
+            f"{name}: {LOGARITHM}": "Each of n members tells ln n + 3 others, rounded up, at most."
+            for name in tadht.ORDER
+            if name not in tadht.TREES
+        },
+        FEWER: "Push-pull is there to need fewer copies.",
+    },
+)

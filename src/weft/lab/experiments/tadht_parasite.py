@@ -8,26 +8,19 @@ a word halfway through the events. *churn*: peers unsubscribe and others subscri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
-from weft.lab.figures import panels, table
+from weft.lab.figures import Figure, means, panels
+from weft.lab.measures import at_most, reasons, smalls, texts, truths, wholes
 from weft.lab.simulation import workload
 from weft.lab.tadht import Net, Spread, topic_of
-from weft.pipeline.schemas import AT_MOST, SMALL, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import TopicDht
 from weft.sim.network import Conditions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 1, "full": 1}
 WAYS = (
@@ -59,8 +52,6 @@ def seconds(params: Params) -> float:
     return float(params["subscriptions"]) * 0.08 * gossip
 
 
-# --- simulation -------------------------------------------------------------------------------
-
 _LOSS_PERCENT, _CRASH_PERCENT = 5, 30
 _BETWEEN_MS = 2_000
 _OUTSIDE_EVERY = 4
@@ -70,7 +61,7 @@ _JOIN_MS = 3_000
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = Settings(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
     condition = params["condition"]
     loss = _LOSS_PERCENT if condition == "loss" else 0
     net = Net(seed, params["peers"], settings, Conditions(loss_percent=loss))
@@ -136,31 +127,25 @@ def _outcome(net: Net, publication: int, members: list[int], number: int, _: boo
     return Spread(len(members), spread.copies, spread.rounds, spread.missed)
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    scheme=TEXT,
-    mode=TEXT,
-    condition=TEXT,
-    peers=WHOLE,
-    event=WHOLE,
-    outside=TRUTH,
-    members=WHOLE,
-    copies=WHOLE,
-    rounds=WHOLE,
-    missed=WHOLE,
-    settled_periods=SMALL,
-    lookups=WHOLE,
-    lookups_parasite=WHOLE,
-    copies_all=WHOLE,
-    copies_parasite=WHOLE,
+COLUMNS = joined(
+    texts("scheme", "mode", "condition"),
+    wholes("peers", "event"),
+    truths("outside"),
+    wholes("members", "copies", "rounds", "missed"),
+    smalls("settled_periods"),
+    wholes("lookups", "lookups_parasite", "copies_all", "copies_parasite"),
 )
-COPIES = "copies of events to peers that are not subscribed"
-LOOKUPS = "requests inside a topic to peers that are not subscribed"
-EXACT = "largest difference from N_t − 1 copies, nothing failing, a handover from outside taken off"
-MISSED = "live subscribers that an event never reached"
-STALE = "churn: copies to peers that had unsubscribed, per thousand copies"
-STALE_LOOKUPS = "churn: requests to peers that had unsubscribed, per thousand requests"
+TITLES = {
+    "copies_parasite": "copies of events to peers that are not subscribed",
+    "lookups_parasite": "requests inside a topic to peers that are not subscribed",
+    "difference": "largest difference from N_t − 1 copies, nothing failing, a handover from "
+    "outside taken off",
+    "missed": "live subscribers that an event never reached",
+    "stale": "churn: copies to peers that had unsubscribed, per thousand copies",
+    "stale_lookups": "churn: requests to peers that had unsubscribed, per thousand requests",
+    "copies_all": "copies of events sent",
+    "lookups": "requests inside topics",
+}
 
 
 def sent(rows: DataFrame) -> DataFrame:
@@ -206,70 +191,42 @@ def totals(found: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(sent)
-    titles = {
-        "copies_parasite": COPIES,
-        "lookups_parasite": LOOKUPS,
-        "difference": EXACT,
-        "missed": MISSED,
-        "stale": STALE,
-        "stale_lookups": STALE_LOOKUPS,
-        "copies_all": "copies of events sent",
-        "lookups": "requests inside topics",
-    }
-    asked: dict[str, Bound] = dict.fromkeys(
-        ("copies_parasite", "lookups_parasite", "difference", "missed"), (AT_MOST, 0.0)
-    )
+    asked = at_most(0.0, "copies_parasite", "lookups_parasite", "difference", "missed")
     prefix = F.concat("way", F.lit(", "), "condition", F.lit(": "))
-    told = {"copies_parasite": "parasite copies", "missed": "missed", "rounds": "most rounds"}
+    others = {"copies_parasite": "parasite copies", "missed": "missed", "rounds": "most rounds"}
     return together(
-        found.transform(totals).transform(numbers(titles, asked)),
-        found.transform(numbers(told, by=("way", "condition"), prefix=prefix)),
+        found.transform(totals).transform(numbers(TITLES, asked)),
+        found.transform(numbers(others, by=("way", "condition"), prefix=prefix)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     """Copies sent, by scheme and condition; in the title, how many of them were parasites."""
-    drawn = table(
-        rows.transform(sent)
-        .groupBy("way", "condition")
-        .agg(F.avg("copies_all").alias("copies"), F.avg("copies_parasite").alias("parasites"))
-    )
+    names = ("copies_all", "copies_parasite")
+    drawn = means(rows.transform(sent), ("way", "condition"), *names)
     drawing, axes = panels(columns=2, rows=2)
     for panel, condition in zip(axes, CONDITIONS, strict=True):
         some = drawn[drawn["condition"] == condition].set_index("way").reindex(tadht.ORDER)
         colours = [tadht.style(way)["color"] for way in tadht.ORDER]
-        panel.barh(list(tadht.ORDER), some["copies"].fillna(0), color=colours)
+        panel.barh(list(tadht.ORDER), some["copies_all"].fillna(0), color=colours)
         panel.invert_yaxis()
-        panel.set_title(f"{condition}: {some['parasites'].sum():g} parasites")
+        panel.set_title(f"{condition}: {some['copies_parasite'].sum():g} parasites")
         panel.set_xlabel("copies of events sent")
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="tadht-parasite",
-        title="No parasite messages, with the real machines",
-        claim="No event and no lookup inside a topic reaches a peer that is not subscribed, in any "
-        "of the four schemes, whether messages are lost or peers crash. Trees send exactly "
-        "N_t − 1 copies where nothing fails, one more for a publisher outside. Where peers "
-        "unsubscribe, others know them as forwarders for a while; that is reported.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            COPIES: "None: it is what the scheme is for.",
-            LOOKUPS: "None, by Lemma 4.1.",
-            EXACT: "None: each member is sent the event once.",
-            MISSED: "None: what trees and gossip miss is repaired within some periods.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="No parasite messages, with the real machines",
+    claim="No event and no lookup inside a topic reaches a peer that is not subscribed, in any "
+    "of the four schemes, whether messages are lost or peers crash. Trees send exactly "
+    "N_t − 1 copies where nothing fails, one more for a publisher outside. Where peers "
+    "unsubscribe, others know them as forwarders for a while; that is reported.",
+    tolerances=reasons(
+        TITLES,
+        copies_parasite="None: it is what the scheme is for.",
+        lookups_parasite="None, by Lemma 4.1.",
+        difference="None: each member is sent the event once.",
+        missed="None: what trees and gossip miss is repaired within some periods.",
+    ),
+)

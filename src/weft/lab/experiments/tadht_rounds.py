@@ -5,27 +5,25 @@ The simulation is that of tadht-messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab.experiment import Entry, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments import tadht_messages
-from weft.lab.figures import BLACK, panels, table
-from weft.pipeline.schemas import AT_MOST
-from weft.pipeline.transforms import Bound, numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- measures ---------------------------------------------------------------------------------
+from weft.lab.figures import BLACK, Figure, panels, table
+from weft.lab.measures import at_most, each, reasons
+from weft.pipeline.transforms import numbers
 
 SLOPE, SPARE = 1.5, 3.0
-OVER = "most rounds, over 1.5·log₂ N_t + 3"
+TITLES = {
+    "over": "most rounds, over 1.5·log₂ N_t + 3",
+    "most_a": "a of the most rounds ≈ a·log₂ N_t + b",
+    "most_b": "b of the most rounds",
+    "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
+    "mean_b": "b of the mean rounds",
+}
 JUDGED = (*tadht.PUSHED, *tadht.TREES)
 
 
@@ -54,30 +52,11 @@ def fitted(found: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "over": OVER,
-        "most_a": "a of the most rounds ≈ a·log₂ N_t + b",
-        "most_b": "b of the most rounds",
-        "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
-        "mean_b": "b of the mean rounds",
-    }
-    asked: dict[str, Bound] = {"over": (AT_MOST, 0.0)}
-    return (
-        rows.transform(longest)
-        .transform(fitted)
-        .transform(
-            numbers(
-                titles,
-                asked,
-                by=("way",),
-                prefix=F.concat("way", F.lit(": ")),
-                judged_where=F.col("way").isin(*JUDGED),
-            )
-        )
+    asked, judged = at_most(0.0, "over"), F.col("way").isin(*JUDGED)
+    lines = rows.transform(longest).transform(fitted)
+    return lines.transform(
+        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=judged)
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -86,7 +65,7 @@ def figure(rows: DataFrame) -> Figure:
         found.agg(F.max("most").alias("most"), F.avg("mean").alias("mean")).orderBy("members")
     )
     drawing, axes = panels(columns=2)
-    for panel, column, label in zip(axes, ("most", "mean"), ("most", "mean"), strict=True):
+    for panel, column in zip(axes, ("most", "mean"), strict=True):
         for name in tadht.ORDER:
             some = drawn[drawn["way"] == name]
             panel.plot(some["members"], some[column], **tadht.style(name))
@@ -96,31 +75,26 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_ylim(0, 1.6 * bound.max())  # with room for the legend
         panel.set_xlabel("members of the topic")
-        panel.set_ylabel(f"rounds, {label} over events")
+        panel.set_ylabel(f"rounds, {column} over events")
     axes[0].legend(loc="upper left", ncols=2)
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="tadht-rounds",
-        title="Events reach everybody in O(log N_t) rounds",
-        claim="In a topic of N_t members an event is with everybody after at most a·log₂ N_t + b "
-        "rounds, by trees and by push gossip; asked for is 1.5·log₂ N_t + 3. Lines are fitted to "
-        "the most and to the mean number of rounds. Push-pull, whose rounds of pulling come after "
-        "the push, is reported.",
-        simulation=f"{tadht_messages.__name__}:run",
-        points=tadht_messages.points,
-        seeds=tadht_messages.SEEDS,
-        columns=tadht_messages.COLUMNS,
-        measure=measure,
-        tolerances={
-            f"{name}: {OVER}": "The bound that is asked for, for every event of every size."
-            for name in JUDGED
-        },
-        figure=figure,
-        seconds=tadht_messages.seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Events reach everybody in O(log N_t) rounds",
+    claim="In a topic of N_t members an event is with everybody after at most a·log₂ N_t + b "
+    "rounds, by trees and by push gossip; asked for is 1.5·log₂ N_t + 3. Lines are fitted to "
+    "the most and to the mean number of rounds. Push-pull, whose rounds of pulling come after "
+    "the push, is reported.",
+    simulation=f"{tadht_messages.__name__}:run",
+    points=tadht_messages.points,
+    seeds=tadht_messages.SEEDS,
+    columns=tadht_messages.COLUMNS,
+    tolerances=reasons(
+        TITLES,
+        [f"{name}: " for name in JUDGED],
+        over="The bound that is asked for, for every event of every size.",
+    ),
+    seconds=tadht_messages.seconds,
+)

@@ -11,28 +11,21 @@ the logarithm of the number N of all locations, those in the lobby included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
 from weft.engine.topic_dht.roles import FORWARDS, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, marker, panels, table
+from weft.lab.figures import BLACK, Figure, colour, look, means, panels
+from weft.lab.measures import at_most, reasons, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 5}
 CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
@@ -56,12 +49,6 @@ def points(size: Size) -> list[Params]:
         for count, k, held in dict.fromkeys(every)
     ]
 
-
-def seconds(params: Params) -> float:
-    return 0.5 + float(params["subscriptions"]) * 5e-6
-
-
-# --- simulation -------------------------------------------------------------------------------
 
 BUCKET = 20
 """paper (Kademlia's k)."""
@@ -92,28 +79,21 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    peers=WHOLE,
-    k=WHOLE,
-    per_peer=WHOLE,
-    topics=WHOLE,
-    peer=WHOLE,
-    topics_held=WHOLE,
-    locations=WHOLE,
-    children_most=WHOLE,
-    entries=WHOLE,
-    entries_lobby=WHOLE,
-    network=WHOLE,
+COLUMNS = joined(
+    wholes("peers", "k", "per_peer", "topics", "peer", "topics_held", "locations"),
+    wholes("children_most", "entries", "entries_lobby", "network"),
 )
 RATIO = "mean |L_p| over its bound 1 + |T_p|/(k+1)"
-TABLES = "entries per table in topics, over 20·(log₂ N + 2.67)"
-LOBBY = "entries per table in the lobby, over 20·(2·log₂ N + 2.67)"
+TITLES = {
+    "tables": "entries per table in topics, over 20·(log₂ N + 2.67)",
+    "lobby": "entries per table in the lobby, over 20·(2·log₂ N + 2.67)",
+    "children": "most children of a forwarder, over k",
+    "growth": "entries per table in topics, for each doubling of N",
+    "growth_lobby": "entries per table in the lobby, for each doubling of N",
+}
 _MORE = 2.67
 """A random tree of prefixes with n leaves has log₂ n + 1.33 forks above a leaf; there are two such
 trees here, one of topics, and in each of its leaves one of peers."""
-CHILDREN = "most children of a forwarder, over k"
 
 
 def space(rows: DataFrame) -> DataFrame:
@@ -158,110 +138,70 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     prefix = F.concat(
         F.lit("k = "), F.col("k"), F.lit(", "), F.col("per_peer"), F.lit(" topics each: ")
     )
-    asked: dict[str, Bound] = {"ratio": (AT_MOST, 1.0)}
-    told = {
+    asked = at_most(1.0, "tables", "lobby", "children")
+    by_point = {
+        "ratio": RATIO,
         "locations": "mean |L_p|",
         "forwarding": "share of subscriptions that are forwarders",
         "entries_of_peer": "table entries of a peer",
     }
-    by = ("k", "per_peer")
-    whole: dict[str, Bound] = {
-        "tables": (AT_MOST, 1.0),
-        "lobby": (AT_MOST, 1.0),
-        "children": (AT_MOST, 1.0),
-    }
-    titles = {
-        "tables": TABLES,
-        "lobby": LOBBY,
-        "children": CHILDREN,
-        "growth": "entries per table in topics, for each doubling of N",
-        "growth_lobby": "entries per table in the lobby, for each doubling of N",
-    }
+    ratio, by = at_most(1.0, "ratio"), ("k", "per_peer")
     return together(
-        found.transform(numbers({"ratio": RATIO}, asked, by=by, prefix=prefix)),
-        found.transform(tables).transform(numbers(titles, whole)),
-        found.transform(numbers(told, by=by, prefix=prefix)),
+        found.transform(numbers(by_point, ratio, by=by, prefix=prefix)),
+        found.transform(tables).transform(numbers(TITLES, asked)),
     )
-
-
-# --- figure -----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    found = rows.transform(space)
-    drawn = table(
-        found.groupBy("peers", "k", "per_peer").agg(
-            F.avg("locations").alias("locations"),
-            F.avg("entries").alias("entries"),
-            F.avg("entries_lobby").alias("entries_lobby"),
-            F.avg("doublings").alias("doublings"),
-        )
-    )
+    names = ("locations", "entries", "entries_lobby", "doublings")
+    drawn = means(rows.transform(space), ("peers", "k", "per_peer"), *names)
     drawing, (left, right) = panels(columns=2)
     largest = drawn[drawn["peers"] == drawn[drawn["k"] != 8]["peers"].max()]
     for number, (k, some) in enumerate(largest.groupby("k")):
         line = some.sort_values("per_peer")
-        left.plot(
-            line["per_peer"],
-            line["locations"],
-            color=colour(number),
-            marker=marker(number),
-            label=f"k = {k}",
-        )
+        left.plot(line["per_peer"], line["locations"], label=f"k = {k}", **look(number))
         topics = range(1, 1 + int(line["per_peer"].max()))
         bound = [location_view_bound(each, int(k)) for each in topics]
         left.plot(topics, bound, "--", color=colour(number), lw=0.9)
     left.plot([], [], "--", color=BLACK, lw=0.9, label="1 + |T_p|/(k+1)")
-    left.set_ylim(bottom=0)
-    left.set_xlabel("topics per peer |T_p|")
-    left.set_ylabel("mean of |L_p|")
+    left.set(ylim=(0, None), xlabel="topics per peer |T_p|", ylabel="mean of |L_p|")
     left.legend()
     same = drawn[(drawn["k"] == 8) & (drawn["per_peer"] == 10)].sort_values("doublings")
     steps = np.linspace(0, same["doublings"].max())
     lines = (("entries", "in topics", 1), ("entries_lobby", "in the lobby", 2))
     for number, (name, label, forks) in enumerate(lines):
-        own = colour(number)
-        right.plot(same["doublings"], same[name], color=own, marker=marker(number), label=label)
+        right.plot(same["doublings"], same[name], label=label, **look(number))
         allowed = BUCKET * (forks * steps + _MORE)
-        right.plot(steps, allowed, "--", color=own, lw=0.9)
+        right.plot(steps, allowed, "--", color=colour(number), lw=0.9)
     right.plot([], [], "--", color=BLACK, lw=0.9, label="20 for each fork expected")
-    right.set_ylim(bottom=0)
-    right.set_xlabel("log₂ of all locations N")
-    right.set_ylabel("entries per table")
+    right.set(ylim=(0, None), xlabel="log₂ of all locations N", ylabel="entries per table")
     right.legend()
     return drawing
 
-
-# --- entry ------------------------------------------------------------------------------------
 
 _DENSE = (
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
     "and that one location more may be needed per peer."
 )
-ENTRIES = [
-    Entry(
-        id="tadht-space",
-        title="Few locations per peer, short tables",
-        claim="Where topics have more than k subscribers, a peer of |T_p| topics has at most "
-        "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
-        "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
-        "prefixes of all N locations.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            **{
-                f"k = {k}, {held} topics each: {RATIO}": _DENSE
-                for k in CHILDREN_MAX
-                for held in PER_PEER
-            },
-            TABLES: "A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
-            LOBBY: "The same; all peers are in the lobby, so it has up to twice as many forks.",
-            CHILDREN: "The bound k itself.",
+ENTRY = Entry.of(
+    __name__,
+    title="Few locations per peer, short tables",
+    claim="Where topics have more than k subscribers, a peer of |T_p| topics has at most "
+    "1 + |T_p|/(k+1) locations on average, and no forwarder more than k children. The tables "
+    "of a peer have O(|L_p| log N) entries: a bucket of 20 for each fork of the tree of "
+    "prefixes of all N locations.",
+    tolerances={
+        **{
+            f"k = {k}, {held} topics each: {RATIO}": _DENSE
+            for k in CHILDREN_MAX
+            for held in PER_PEER
         },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+        **reasons(
+            TITLES,
+            tables="A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
+            lobby="The same; all peers are in the lobby, so it has up to twice as many forks.",
+            children="The bound k itself.",
+        ),
+    },
+    seconds=lambda params: 0.5 + float(params["subscriptions"]) * 5e-6,
+)

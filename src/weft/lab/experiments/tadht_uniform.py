@@ -10,29 +10,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact, Topic
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, colour, panels, table
-from weft.pipeline.schemas import AT_MOST, NUMBER, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers
-from weft.protocol.config import Dht
-from weft.protocol.topic_dht.roles import Config as Settings
+from weft.lab.figures import BLACK, Figure, colour, panels, table
+from weft.lab.measures import at_most, reals, reasons, texts, wholes
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
+from weft.protocol.config import Dht, TopicDht
 from weft.protocol.topic_dht.roles import location, position
 from weft.rules.draw import absorb
 from weft.rules.prefix import BITS
 from weft.rules.roles import closest_forwarder
 from weft.sim.topic_dht import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
-# --- points -----------------------------------------------------------------------------------
 
 SEEDS = {"quick": 2, "full": 4}
 
@@ -42,12 +35,6 @@ def points(size: Size) -> list[Params]:
         return [{"members": 60, "strangers": 30, "draws": 2_400, "k": 3, "bucket": 6}]
     return [{"members": 24, "strangers": 12, "draws": 480, "k": 2, "bucket": 6}]
 
-
-def seconds(params: Params) -> float:
-    return 5.0 + 4 * float(params["draws"]) * 0.006
-
-
-# --- simulation -------------------------------------------------------------------------------
 
 _TOPIC, _OTHER = Topic("/t"), Topic("/other")
 _AT_ONCE = 40
@@ -80,7 +67,7 @@ def run(params: Params, seed: int) -> Columns:
 
 def _network(params: Params, seed: int) -> Run:
     """All peers forward something else already, so that the topic has children, too."""
-    topics = Settings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
+    topics = TopicDht(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
     few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
     net = Run(seed, peers, topics, dht=few)
@@ -142,23 +129,20 @@ def chi_square(counts: Sequence[int]) -> tuple[float, int]:
     return sum((count - mean) ** 2 / mean for count in counts), len(counts) - 1
 
 
-# --- measures ---------------------------------------------------------------------------------
-
-COLUMNS = columns(
-    members=WHOLE,
-    draws=WHOLE,
-    drawer=TEXT,
-    statistic=NUMBER,
-    freedom=WHOLE,
-    forwarders=WHOLE,
-    children=WHOLE,
-    left_the_topic=WHOLE,
-    lookups=WHOLE,
-    lookups_parasite=WHOLE,
+COLUMNS = joined(
+    wholes("members", "draws"),
+    texts("drawer"),
+    reals("statistic"),
+    wholes("freedom", "forwarders", "children", "left_the_topic", "lookups"),
+    wholes("lookups_parasite"),
 )
-EXCESS = "chi-square above its mean, in its standard deviations"
-LEFT = "requests of draws that left the topic"
-PAPER = "the same for the peer closest to a random value"
+TITLES = {
+    "excess": "chi-square above its mean, in its standard deviations",
+    "left": "requests of draws that left the topic",
+    "paper": "the same for the peer closest to a random value",
+    "parasites": "requests inside the topic to peers that are not subscribed",
+    "cost": "requests inside topics per draw, those of subscribing included",
+}
 
 
 def excess(rows: DataFrame) -> DataFrame:
@@ -183,18 +167,8 @@ def excess(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "excess": EXCESS,
-        "left": LEFT,
-        "paper": PAPER,
-        "parasites": "requests inside the topic to peers that are not subscribed",
-        "cost": "requests inside topics per draw, those of subscribing included",
-    }
-    asked: dict[str, Bound] = {"excess": (AT_MOST, 3 / F.sqrt("seeds")), "left": (AT_MOST, 0.0)}
-    return rows.transform(excess).transform(numbers(titles, asked))
-
-
-# --- figure -----------------------------------------------------------------------------------
+    asked = at_most(3 / F.sqrt("seeds"), "excess") | at_most(0.0, "left")
+    return rows.transform(excess).transform(numbers(TITLES, asked))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -213,25 +187,16 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- entry ------------------------------------------------------------------------------------
-
-ENTRIES = [
-    Entry(
-        id="tadht-uniform",
-        title="Random routing draws all subscribers alike",
-        claim="A peer that routes at random inside a topic, forwarder or child, draws every "
-        "subscriber with the same chance, and asks nobody outside of the topic. Drawing the peer "
-        "closest to a random value, as the paper does, is reported beside it: it is not uniform.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            EXCESS: "Three standard deviations of the mean over so many seeds.",
-            LEFT: "None, by Lemma 4.1.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Random routing draws all subscribers alike",
+    claim="A peer that routes at random inside a topic, forwarder or child, draws every "
+    "subscriber with the same chance, and asks nobody outside of the topic. Drawing the peer "
+    "closest to a random value, as the paper does, is reported beside it: it is not uniform.",
+    tolerances=reasons(
+        TITLES,
+        excess="Three standard deviations of the mean over so many seeds.",
+        left="None, by Lemma 4.1.",
+    ),
+    seconds=lambda params: 5.0 + 4 * float(params["draws"]) * 0.006,
+)

@@ -27,26 +27,21 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array, Numbers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.collide import estimate, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, GREY, Table, colour, panels, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
+from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, magnitude, numbers, ranked, together
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import magnitude, numbers, ranked, together
 
 SEEDS = {"quick": 3, "full": 10}
 KINDS = ("true", "counted", "unscaled", "likely", "textbook")
@@ -58,18 +53,12 @@ _WALK_STEPS = 8
 _REFRESH_CYCLES = 100  # each member estimates anew once in so many cycles
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(letter: str, size: Size) -> list[Params]:
     shape = {"peers": 10_000, "topics": 1_000, "subscriptions": 5_000}
     if size == "quick":
         shape = {"peers": 2_000, "topics": 1_000 if letter == "c" else 200, "subscriptions": 1_000}
     kinds = ("true", "counted", "unscaled", "textbook") if size == "quick" else KINDS
-    return [{**shape, "zipf": _ZIPF[letter], "table_size": 10, "kind": kind} for kind in kinds]
-
-
-# --- the simulation -------------------------------------------------------------------------------
+    return every({**shape, "zipf": _ZIPF[letter], "table_size": 10}, kind=kinds)
 
 
 def lifetime(peers: int, active: int, table_size: int, settings: WorldSettings) -> float:
@@ -148,11 +137,11 @@ def _step(world: World, kind: str) -> None:
         _advertise_estimates(world, kind, turn, world.cycle)
 
 
-def _advertise_estimates(world: World, kind: str, who: range, tick: int) -> None:
+def _advertise_estimates(world: World, kind: str, members: range, tick: int) -> None:
     """Let some members estimate their topic's size and advertise what they found."""
-    if kind == "true" or len(who) == 0:
+    if kind == "true" or len(members) == 0:
         return
-    asking = np.arange(who.start, who.stop, who.step)
+    asking = np.arange(members.start, members.stop, members.step)
     if kind in ("counted", "unscaled"):
         found = estimate(world.topics, asking, _REPEATS, _WALK_STEPS, tick)
         sizes = found.sizes if kind == "unscaled" else found.to_advertise(_REPEATS)
@@ -177,9 +166,6 @@ def seconds(params: Params) -> float:
     )
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 JUDGED = ("true", "counted")
 """The popularity that tables admit by: the true one, and the one that weft's peers estimate."""
 NAMES = {
@@ -190,18 +176,13 @@ NAMES = {
     "textbook": "C²/2l",
 }
 PAPER_SPREAD = 0.05
-COLUMNS = columns(
-    kind=TEXT,
-    topic=WHOLE,
-    popularity=WHOLE,
-    held=WHOLE,
-    held_average=NUMBER,
-    active=WHOLE,
-    cycles=WHOLE,
-    mean_expected=NUMBER,
-    spread_floor=NUMBER,
-    spread_average_floor=NUMBER,
-    rank_correlation_noise=NUMBER,
+COLUMNS = joined(
+    texts("kind"),
+    wholes("topic", "popularity", "held"),
+    reals("held_average"),
+    wholes("active", "cycles"),
+    reals("mean_expected", "spread_floor", "spread_average_floor"),
+    reals("rank_correlation_noise"),
 )
 
 
@@ -240,18 +221,15 @@ def small_spread(letter: str) -> str:
 
 
 def measure(letter: str, rows: DataFrame, size: Size) -> DataFrame:
-    asked: dict[str, Bound] = {
-        "filled": (AT_LEAST, 0.999),
-        "spread_to_floor": (AT_MOST, 1 + 3 * F.col("spread_noise") / F.sqrt("seeds")),
-        "ranks": (AT_MOST, 3 * F.col("rank_noise") / F.sqrt("seeds")),
-        small_spread(letter): (AT_MOST, PAPER_SPREAD),
-    }
+    asked = at_least(0.999, "filled") | at_most(PAPER_SPREAD, small_spread(letter))
+    asked |= at_most(1 + 3 * F.col("spread_noise") / F.sqrt("seeds"), "spread_to_floor")
+    asked |= at_most(3 * F.col("rank_noise") / F.sqrt("seeds"), "ranks")
     found = unevenness(rows).transform(
         numbers(
             MEASURES,
             asked,
             by=("kind",),
-            prefix=F.concat("kind", F.lit(": ")),
+            prefix=each("kind"),
             judged_where=F.col("kind").isin(*JUDGED),
             keep=("rank_noise", "spread_noise"),
         )
@@ -261,20 +239,17 @@ def measure(letter: str, rows: DataFrame, size: Size) -> DataFrame:
 
 
 def tolerances(letter: str) -> dict[str, str]:
-    reasons = {
-        MEASURES["filled"]: "Tables are full in the long run, so the mean is exact; a thousandth "
+    why = {
+        "filled": "Tables are full in the long run, so the mean is exact; a thousandth "
         "allows for peers that heard nothing yet.",
-        MEASURES["spread_to_floor"]: "The floor is the spread that regular, independent "
+        "spread_to_floor": "The floor is the spread that regular, independent "
         "advertisements leave (derived beside the simulation). A standard deviation over A topics "
         "and S seeds has a relative error of 1/√(2(A−1)S); three of them.",
-        MEASURES["ranks"]: "Spearman's coefficient of unrelated columns of length A has standard "
+        "ranks": "Spearman's coefficient of unrelated columns of length A has standard "
         "deviation 1/√(A−1), over S seeds 1/√(S(A−1)); three of them.",
-        MEASURES[small_spread(letter)]: "The paper's 5 %.",
+        small_spread(letter): "The paper's 5 %.",
     }
-    return {f"{kind}: {name}": why for kind in JUDGED for name, why in reasons.items()}
-
-
-# --- the picture ----------------------------------------------------------------------------------
+    return reasons(MEASURES, [f"{kind}: " for kind in JUDGED], **why)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -298,22 +273,14 @@ def _panel(panel: Axes, topics: Table) -> None:
     panel.plot(topics["topic"], topics["popularity"], ".", color=GREY, ms=3.5, label="subscribers")
     panel.plot(topics["topic"], topics["held"], ".", color=BLACK, ms=3.5, label="tables")
     panel.axhline(expected, color=colour(1), ls="--", label="N·APT/active")
-    panel.axhspan(
-        expected * (1 - 2 * floor),
-        expected * (1 + 2 * floor),
-        color=colour(1),
-        alpha=0.15,
-        lw=0,
-        label="± 2 × the floor",
-    )
+    low, high = expected * (1 - 2 * floor), expected * (1 + 2 * floor)
+    panel.axhspan(low, high, color=colour(1), alpha=0.15, lw=0, label="± 2 × the floor")
     panel.set_xlabel("topic")
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 def _entry(letter: str, workload: str) -> Entry:
-    return Entry(
+    return Entry.of(
+        __name__,
         id=f"tera-3{letter}",
         title=f"Topics are spread evenly over tables, {workload}",
         claim="Whatever the popularity of topics, each active topic is in about the same number of "
@@ -321,15 +288,9 @@ def _entry(letter: str, workload: str) -> Entry:
         "popularity. The paper saw a standard deviation below 5 %: a snapshot can show that for "
         "Zipf 2.0, an average of snapshots for the others. It must hold for the popularity that "
         "peers estimate, too.",
-        simulation=f"{__name__}:run",
         points=partial(points, letter),
-        seeds=SEEDS,
-        columns=COLUMNS,
         measure=partial(measure, letter),
         tolerances=tolerances(letter),
-        figure=figure,
-        seconds=seconds,
-        most_seeds=most_seeds,
         version=2,
     )
 

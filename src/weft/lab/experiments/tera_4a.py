@@ -16,39 +16,24 @@ the same reason: by the time a walk comes back the table is another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, panels, plain_log, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, colour, means, panels, plain_log
+from weft.lab.measures import reals, smalls, told
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
-from weft.pipeline.transforms import (
-    largest,
-    magnitude,
-    measured,
-    numbers,
-    over_seeds,
-    together,
-)
+from weft.pipeline.schemas import AT_MOST, joined
+from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import lookup_success
 from weft.rules.tera import steps_of_each
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
 SEEDS = {"quick": 3, "full": 10}
 _WALKS = 4  # paper
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(size: Size) -> list[Params]:
@@ -57,13 +42,8 @@ def points(size: Size) -> list[Params]:
         tables, lookups = [10, 20, 50, 100, 200, 400], 4_000
     else:
         tables, lookups = [10, 50, 400], 2_000
-    return [
-        {**shape, "table_size": table, "lookups": lookups, "cycles": 1_000, "visits_max": 500}
-        for table in tables
-    ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
+    same = {**shape, "lookups": lookups, "cycles": 1_000, "visits_max": 500}
+    return every(same, table_size=tables)
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -98,24 +78,15 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-def seconds(params: Params) -> float:
-    return 1.0 + float(params["table_size"]) / 200
-
-
-# --- what is measured -----------------------------------------------------------------------------
-
-
 LARGE_TABLE = 50
 SMALL_TABLE = 10
 LARGE = "largest gap, tables of 50 and more"
 TEN = "largest gap, tables of 10"
-COLUMNS = columns(
-    table_size=SMALL,
-    visits=SMALL,
-    success=NUMBER,
-    predicted=NUMBER,
-    active=SMALL,
-    entries_mean=NUMBER,
+COLUMNS = joined(
+    smalls("table_size", "visits"),
+    reals("success", "predicted"),
+    smalls("active"),
+    reals("entries_mean"),
 )
 
 
@@ -130,66 +101,40 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     worst = rows.transform(gaps)
     large = worst.where(F.col("table_size") >= LARGE_TABLE).transform(largest("value"))
     ten = worst.where(F.col("table_size") == SMALL_TABLE)
-    filled = (F.col("entries_mean") / F.col("table_size")).alias("filled")
+    filled = {"share of entries in use": F.col("entries_mean") / F.col("table_size")}
+    sized = F.concat(F.lit("tables of "), F.col("table_size"), F.lit(": "))
     return together(
         large.transform(measured(LARGE, AT_MOST, 0.02)),
         ten.transform(measured(TEN, AT_MOST, 0.03)),
         worst.transform(measured(F.concat(F.lit("gap with tables of "), "table_size"))),
-        rows.where(F.col("visits") == 1)
-        .select("table_size", "seed", filled)
-        .transform(
-            numbers(
-                {"filled": "share of entries in use"},
-                by=("table_size",),
-                prefix=F.concat(F.lit("tables of "), F.col("table_size"), F.lit(": ")),
-            )
-        ),
+        rows.where(F.col("visits") == 1).transform(told(filled, ("table_size",), sized)),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     drawing, [panel] = panels()
-    found = rows.groupBy("table_size", "visits").agg(
-        F.avg("success").alias("success"), F.avg("predicted").alias("predicted")
-    )
-    drawn = table(found.orderBy("table_size", "visits"))
+    drawn = means(rows, ("table_size", "visits"), "success", "predicted")
     for number, (size, line) in enumerate(drawn.groupby("table_size")):
         panel.plot(line["visits"], line["success"], color=colour(number), label=f"APT {size}")
         panel.plot(line["visits"], line["predicted"], "--", color="black", lw=0.9)
     panel.plot([], [], "--", color="black", lw=0.9, label="1 − (1 − APT/active)^K")
     plain_log(panel, (1, 3, 10, 30, 100, 300))
-    panel.set_xlim(1, drawn["visits"].max())
-    panel.set_ylim(0, 1.02)
-    panel.set_xlabel("visits K, over four walks")
+    panel.set(xlim=(1, drawn["visits"].max()), ylim=(0, 1.02), xlabel="visits K, over four walks")
     panel.set_ylabel("lookups that succeed")
     panel.legend(loc="lower right")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="tera-4a",
-        title="Lookups succeed as often as the formula says",
-        claim="A lookup that visits K peers finds an access point with probability "
-        "1 − (1 − APT/active)^K, with four walks sharing the visits.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            LARGE: "Tables of 50 and more hold nearly uniform samples and walks are short against "
-            "the network; what is left is the noise of the lookups made.",
-            TEN: "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
-            "walks are long and revisit peers. Both cost success, up to 0.03 together.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Lookups succeed as often as the formula says",
+    claim="A lookup that visits K peers finds an access point with probability "
+    "1 − (1 − APT/active)^K, with four walks sharing the visits.",
+    tolerances={
+        LARGE: "Tables of 50 and more hold nearly uniform samples and walks are short against "
+        "the network; what is left is the noise of the lookups made.",
+        TEN: "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
+        "walks are long and revisit peers. Both cost success, up to 0.03 together.",
+    },
+    seconds=lambda params: 1.0 + float(params["table_size"]) / 200,
+)

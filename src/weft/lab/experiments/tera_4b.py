@@ -15,23 +15,18 @@ a little sooner.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import spread
 from weft.engine.tera.world import WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, plain_log, table
-from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, look, means, panels, plain_log
+from weft.lab.measures import reals, smalls
+from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import merged_within
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 SEEDS = {"quick": 3, "full": 10}
 _VIEW = 20
@@ -39,26 +34,14 @@ _WARM_UP = 100  # cycles before the first advertisement
 _SHUFFLES = (3, 8, 20)
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(size: Size) -> list[Params]:
     trials = 1_000 if size == "full" else 400
     horizons = {4: 60, 16: 20, 64: 8}
     return [
-        {
-            "peers": 1_000,
-            "members": members,
-            "shuffle_length": shuffle,
-            "trials": trials,
-            "cycles": cycles,
-        }
+        {**point, "members": members, "cycles": cycles}
         for members, cycles in horizons.items()
-        for shuffle in _SHUFFLES
+        for point in every({"peers": 1_000, "trials": trials}, shuffle_length=_SHUFFLES)
     ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -105,20 +88,12 @@ def seconds(params: Params) -> float:
     return 0.5 + float(params["cycles"] * params["trials"] * params["members"]) * 2e-6
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 FRESH_VIEW = 20  # a shuffle of the whole view is nearest to the formula's fresh one
 GAP = "largest gap, shuffle 20"
-COLUMNS = columns(
-    members=SMALL,
-    shuffle_length=SMALL,
-    trials=SMALL,
-    horizon=SMALL,
-    merged=NUMBER,
-    predicted=NUMBER,
-    one_overlay=NUMBER,
-    forced_exchanges=SMALL,
+COLUMNS = joined(
+    smalls("members", "shuffle_length", "trials", "horizon"),
+    reals("merged", "predicted", "one_overlay"),
+    smalls("forced_exchanges"),
 )
 
 
@@ -142,27 +117,18 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     worst = rows.transform(gaps)
     fresh = F.col("shuffle_length") == FRESH_VIEW
     bound = F.lit(0.03) if size == "full" else 0.03 + 3 * F.col("noise")
-    others = worst.where(~fresh)
-    one = rows.groupBy("shuffle_length", "seed").agg(F.avg("one_overlay").alias("value"))
+    title = F.concat(F.lit("largest gap, shuffle "), "shuffle_length")
+    one = F.concat(F.lit("share with one overlay id at the end, shuffle "), "shuffle_length")
+    found = rows.transform(over_seeds("shuffle_length", value="one_overlay"))
     return together(
         worst.where(fresh).transform(measured(GAP, AT_MOST, bound)),
-        others.transform(measured(F.concat(F.lit("largest gap, shuffle "), "shuffle_length"))),
-        one.transform(over_seeds("shuffle_length")).transform(
-            measured(
-                F.concat(F.lit("share with one overlay id at the end, shuffle "), "shuffle_length")
-            )
-        ),
+        worst.where(~fresh).transform(measured(title)),
+        found.transform(measured(one)),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    found = rows.groupBy("shuffle_length", "members", "horizon").agg(
-        F.avg("merged").alias("merged"), F.avg("predicted").alias("predicted")
-    )
-    drawn = table(found.orderBy("members", "horizon"))
+    drawn = means(rows, ("shuffle_length", "members", "horizon"), "merged", "predicted")
     lengths = sorted(drawn["shuffle_length"].unique(), reverse=True)
     drawing, axes = panels(columns=len(lengths))
     for panel, length in zip(axes, lengths, strict=True):
@@ -173,35 +139,21 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(line["horizon"], line["predicted"], "--", color="black", lw=0.9)
         panel.plot([], [], "--", color="black", lw=0.9, label="formula")
         plain_log(panel, (1, 2, 5, 10, 20, 50))
-        panel.set_ylim(0, 1.02)
-        panel.set_title(f"shuffle {length} of 20")
-        panel.set_xlabel("cycles H")
+        panel.set(ylim=(0, 1.02), title=f"shuffle {length} of 20", xlabel="cycles H")
     axes[0].set_ylabel("met within H cycles")
     axes[0].legend(loc="lower right")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="tera-4b",
-        title="Parts of a topic meet as soon as the formula says",
-        claim="G subscribers of a topic and one more in an overlay of its own meet within H cycles "
-        "with the probability of the closed form, which takes every view to be fresh in each "
-        "cycle. That is near the truth when the whole view is shuffled; with shorter shuffles a "
-        "view is mostly the same in the next cycle, and meeting takes longer.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            GAP: "0.03 for what the form leaves out at a shuffle of the whole view; in the quick "
-            "size, three standard errors of the share among its fewer trials more."
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Parts of a topic meet as soon as the formula says",
+    claim="G subscribers of a topic and one more in an overlay of its own meet within H cycles "
+    "with the probability of the closed form, which takes every view to be fresh in each "
+    "cycle. That is near the truth when the whole view is shuffled; with shorter shuffles a "
+    "view is mostly the same in the next cycle, and meeting takes longer.",
+    tolerances={
+        GAP: "0.03 for what the form leaves out at a shuffle of the whole view; in the quick "
+        "size, three standard errors of the share among its fewer trials more."
+    },
+)

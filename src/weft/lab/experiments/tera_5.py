@@ -14,30 +14,23 @@ message of its own, under which peers with more subscriptions send more, in the 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import BLACK, GREY, colour, panels, table
+from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
+from weft.lab.measures import at_least, at_most, reasons, smalls, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, SMALL, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, ranked
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, ranked
 from weft.rules.deployment import visits_for
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
-
 _SUCCESS = 0.999  # of lookups, from which K follows
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(zipf: float, size: Size) -> list[Params]:
@@ -47,9 +40,6 @@ def points(zipf: float, size: Size) -> list[Params]:
     if size == "quick":
         shape = {"peers": 1_000, "subscriptions": 20_000, "table_size": 100, "cycles": 600}
     return [{**shape, "topics": 1_000, "zipf": zipf}]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -82,22 +72,18 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-def seconds(params: Params) -> float:
-    return float(params["cycles"] * params["subscriptions"] * 4e-7)
-
-
-# --- what is measured -----------------------------------------------------------------------------
-
-
-FLAT = "general load, max/mean"
-FAIR = "rank correlation of global load with subscriptions"
-COLUMNS = columns(
-    peer=SMALL,
-    subscriptions_held=SMALL,
-    general=WHOLE,
-    general_single=WHOLE,
-    topic=WHOLE,
-    events_lost=SMALL,
+TITLES = {
+    "flat": "general load, max/mean",
+    "fair": "rank correlation of global load with subscriptions",
+    "spread": "general load, std/mean",
+    "flat_single": "general load, max/mean, an advertisement per topic",
+    "fair_single": "rank correlation of global load with subscriptions, an advertisement per topic",
+    "lost": "events lost to failed lookups",
+}
+COLUMNS = joined(
+    smalls("peer", "subscriptions_held"),
+    wholes("general", "general_single", "topic"),
+    smalls("events_lost"),
 )
 
 
@@ -126,19 +112,8 @@ def fairness(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "flat": FLAT,
-        "fair": FAIR,
-        "spread": "general load, std/mean",
-        "flat_single": f"{FLAT}, an advertisement per topic",
-        "fair_single": f"{FAIR}, an advertisement per topic",
-        "lost": "events lost to failed lookups",
-    }
-    asked: dict[str, Bound] = {"flat": (AT_MOST, 1.06), "fair": (AT_LEAST, 0.99)}
-    return rows.transform(fairness).transform(numbers(titles, asked))
-
-
-# --- the picture ----------------------------------------------------------------------------------
+    asked = at_most(1.06, "flat") | at_least(0.99, "fair")
+    return rows.transform(fairness).transform(numbers(TITLES, asked))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -148,9 +123,7 @@ def figure(rows: DataFrame) -> Figure:
     share = peers["general"] / peers["general"].sum()
     left.plot(peers["peer"], share, ".", color=BLACK, ms=1.5, rasterized=True)
     left.axhline(1 / len(peers), color=colour(1), ls="--", label="equal shares, 1/N")
-    left.set_ylim(0, 1.6 * share.mean())
-    left.set_xlabel("peer")
-    left.set_ylabel("share of messages")
+    left.set(ylim=(0, 1.6 * share.mean()), xlabel="peer", ylabel="share of messages")
     left.set_title("general overlay")
     left.legend(loc="upper right")
     ordered = peers.sort_values("subscriptions_held", ascending=False, kind="stable")
@@ -162,37 +135,30 @@ def figure(rows: DataFrame) -> Figure:
     grey.set_ylabel("subscriptions (grey)", color="#666666")
     grey.grid(visible=False)
     right.plot(place, share, ".", color=BLACK, ms=1.5, rasterized=True)
-    right.set_ylim(0, 1.1 * share.max())
-    right.set_zorder(grey.get_zorder() + 1)
+    right.set(ylim=(0, 1.1 * share.max()), zorder=grey.get_zorder() + 1)
     right.patch.set_visible(False)
-    right.set_xlabel("peer, by falling number of subscriptions")
-    right.set_title("all overlays")
+    right.set(xlabel="peer, by falling number of subscriptions", title="all overlays")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
 def _entry(letter: str, zipf: float, workload: str) -> Entry:
-    return Entry(
+    return Entry.of(
+        __name__,
         id=f"tera-5{letter}",
         title=f"Load is shared fairly, {workload}",
         claim="The load of the general overlay is the same for all peers, and all load together "
         "follows a peer's number of subscriptions: a peer that asks for more carries more.",
-        simulation=f"{__name__}:run",
         points=partial(points, zipf),
         seeds={"quick": 2, "full": 10},
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            FLAT: "Over 300 cycles a peer handles some 1800 messages, of which about 300 "
+        tolerances=reasons(
+            TITLES,
+            flat="Over 300 cycles a peer handles some 1800 messages, of which about 300 "
             "advertisements arrive at random (± 17). The largest of 10⁴ such deviations is four "
             "times that, below 4 %; 6 % leaves room for in-degrees that differ and for walks.",
-            FAIR: "Each subscription costs the same view exchanges; only events differ between "
+            fair="Each subscription costs the same view exchanges; only events differ between "
             "topics, and one is published per cycle.",
-        },
-        figure=figure,
-        seconds=seconds,
+        ),
+        seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 4e-7),
     )
 
 

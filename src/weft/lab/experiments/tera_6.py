@@ -17,11 +17,9 @@ while peers' tables are drawn when asked); or "formula".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.workload import uniform_sizes
@@ -31,10 +29,10 @@ from weft.engine.tera.topics import Topics
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab import costs
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, look, marker, panels
+from weft.lab.figures import Figure, colour, look, marker, panels
+from weft.lab.measures import at_least, at_most, reasons
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.transforms import numbers, together
 from weft.rules.deployment import (
     Deployment,
     flooding_costs,
@@ -43,30 +41,15 @@ from weft.rules.deployment import (
     visits_for,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
-
 SEEDS = {"quick": 2, "full": 10}
 _SUCCESS = 0.999
 _TABLE = 10  # paper (Fig. 3)
-_KINDS = (
-    "exchange_general",
-    "exchange_topic",
-    "advert",
-    "lookup",
-    "route",
-    "dissemination",
-)
-_UPKEEP = _KINDS[:3]
+_UPKEEP = ("exchange_general", "exchange_topic", "advert")
+_KINDS = (*_UPKEEP, "lookup", "route", "dissemination")
 _EVENTS_MOST = 200
 """guess: events published in a cycle of a simulation; more are weighted."""
 _SIZE_EVERY = 30
 """weft's default: an estimate of a topic's size is passed on for 30 cycles."""
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points_a(size: Size) -> list[Params]:
@@ -126,9 +109,6 @@ def _point(**given: object) -> Params:
 def _decades(first: int, last: int, half: bool) -> list[int]:
     found = [10**n for n in range(first, last + 1)]
     return sorted(found + [3 * 10**n for n in range(first, last)]) if half else found
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -197,7 +177,7 @@ def _row(params: Params, costs: Costs, rate: float, size_messages: float) -> Col
         "tera": costs.per_notification(events),
         "flooding": costs.flooding_per_notification(events),
         **by_kind,
-        **_formula(params, rate),
+        **_formula(_system(params, rate)),
         "size_estimation": size_messages / notified,
         "flood_per_event": costs.flood_per_event,
         "flood_reached": costs.flood_reached,
@@ -210,15 +190,13 @@ def _row(params: Params, costs: Costs, rate: float, size_messages: float) -> Col
     }
 
 
-def _formula(params: Params, rate: float) -> Columns:
-    system = Deployment(
-        params["peers"],
-        params["topics"],
-        params["subscriptions"],
-        rate,
-        table_size=params["table_size"],
-        visits=_visits(params, params["topics"]),
-    )
+def _system(params: Params, rate: float) -> Deployment:
+    shape = (params["peers"], params["topics"], params["subscriptions"])
+    visits = _visits(params, params["topics"])
+    return Deployment(*shape, rate, table_size=params["table_size"], visits=visits)
+
+
+def _formula(system: Deployment) -> Columns:
     return {
         "tera_formula": per_notification(tera_costs(system), system),
         "flooding_formula": per_notification(flooding_costs(system), system),
@@ -226,16 +204,9 @@ def _formula(params: Params, rate: float) -> Columns:
 
 
 def _by_formula(params: Params) -> Columns:
-    system = Deployment(
-        params["peers"],
-        params["topics"],
-        params["subscriptions"],
-        params["rate"],
-        table_size=params["table_size"],
-        visits=_visits(params, params["topics"]),
-    )
+    system = _system(params, params["rate"])
     tera, flooding = tera_costs(system), flooding_costs(system)
-    predicted = _formula(params, params["rate"])
+    predicted = _formula(system)
     row = {
         "rate_shown": params["rate"],
         "tera": predicted["tera_formula"],
@@ -272,26 +243,36 @@ def seconds(params: Params) -> float:
     return float(1.0 + flooded / params["topics"] * 1e-7 + (walked + upkeep) * 1e-7)
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
+TITLES = {
+    "above": "TERA less the view size, at the right end",
+    "little": "TERA over the view size, at the right end",
+    "both": "TERA over flooding, at the right end",
+    "growth": "growth of flooding over growth of topics",
+    "flat": "exponent of TERA's cost, tables growing",
+    "steep": "exponent of TERA's cost, tables fixed",
+    "growing": "cost, max/min, tables growing",
+    "fixed": "cost, max/min, tables fixed",
+    "low": "TERA at the lowest rate, over its counted maintenance",
+    "high": "TERA at the highest rate, over its counted cost of events",
+    "additive": "costs at published rates against those put together, largest relative gap",
+    "crossing": "rate per topic at which TERA and flooding cost the same",
+    "agrees": "simulated TERA against the closed form, largest relative gap",
+    "dominant": "fewest peers at which the general overlay's exchanges are half of the cost",
+    "reach": "most peers simulated",
+}
 
 # --- 6a: subscriptions grow -----------------------------------------------------------------------
-
-ABOVE = "TERA less the view size, at the right end"
-LITTLE = "TERA over the view size, at the right end"
 
 
 def measure_a(rows: DataFrame, size: Size) -> DataFrame:
     right = F.max_by("tera", "subscriptions")
     own = {
-        "above": (right - costs.VIEW, ABOVE),
-        "little": (right / costs.VIEW, LITTLE),
-        "both": (
-            right / F.max_by("flooding", "subscriptions"),
-            "TERA over flooding, at the right end",
-        ),
+        "above": right - costs.VIEW,
+        "little": right / costs.VIEW,
+        "both": right / F.max_by("flooding", "subscriptions"),
     }
-    return costs.judged(rows, own, {"above": (AT_LEAST, 0.0), "little": (AT_MOST, 1.11)})
+    asked = at_least(0.0, "above") | at_most(1.11, "little")
+    return costs.judged(rows, TITLES, own, asked)
 
 
 def figure_a(rows: DataFrame) -> Figure:
@@ -300,9 +281,7 @@ def figure_a(rows: DataFrame) -> Figure:
     costs.line(left, points, "subscriptions", "tera", 0, "TERA")
     costs.line(left, points, "subscriptions", "flooding", 1, "flooding")
     left.axhline(costs.VIEW, color="#666666", lw=0.8, ls=":", label="view size")
-    costs.log_log(left)
-    costs.formula_in_legend(left)
-    left.set_ylabel("messages per notification")
+    costs.finish(left)
     costs.by_kind(right, points, "subscriptions")
     for panel in (left, right):
         panel.set_xlabel("subscriptions, on 100 topics")
@@ -310,10 +289,6 @@ def figure_a(rows: DataFrame) -> Figure:
 
 
 # --- 6b: topics grow ------------------------------------------------------------------------------
-
-GROWTH = "growth of flooding over growth of topics"
-FLAT = "exponent of TERA's cost, tables growing"
-STEEP = "exponent of TERA's cost, tables fixed"
 
 
 def measure_b(rows: DataFrame, size: Size) -> DataFrame:
@@ -325,20 +300,14 @@ def measure_b(rows: DataFrame, size: Size) -> DataFrame:
 
     growth = F.max_by("flooding", "topics") / F.min_by("flooding", "topics")
     own = {
-        "growth": (growth / (F.max("topics") / F.min("topics")), GROWTH),
-        "flat": (F.abs(slope("growing")), FLAT),
-        "steep": (slope("fixed"), STEEP),
-        **{
-            tables: (F.max(tera(tables)) / F.min(tera(tables)), f"cost, max/min, tables {tables}")
-            for tables in ("growing", "fixed")
-        },
+        "growth": growth / (F.max("topics") / F.min("topics")),
+        "flat": F.abs(slope("growing")),
+        "steep": slope("fixed"),
+        "growing": F.max(tera("growing")) / F.min(tera("growing")),
+        "fixed": F.max(tera("fixed")) / F.min(tera("fixed")),
     }
-    asked: dict[str, Bound] = {
-        "growth": (AT_LEAST, 0.9),
-        "flat": (AT_MOST, 0.1),
-        "steep": (AT_LEAST, 0.1),
-    }
-    return costs.judged(rows, own, asked)
+    asked = at_least(0.9, "growth") | at_most(0.1, "flat") | at_least(0.1, "steep")
+    return costs.judged(rows, TITLES, own, asked)
 
 
 def figure_b(rows: DataFrame) -> Figure:
@@ -348,9 +317,7 @@ def figure_b(rows: DataFrame) -> Figure:
     costs.line(axes[0], growing, "topics", "tera", 0, "TERA, tables a tenth of the topics")
     costs.line(axes[0], fixed, "topics", "tera", 2, "TERA, tables of 10")
     costs.line(axes[0], growing, "topics", "flooding", 1, "flooding")
-    costs.log_log(axes[0])
-    costs.formula_in_legend(axes[0])
-    axes[0].set_ylabel("messages per notification")
+    costs.finish(axes[0])
     costs.by_kind(axes[1], growing, "topics", legend=False)
     axes[1].set_title("TERA by kind, tables a tenth of the topics")
     costs.by_kind(axes[2], fixed, "topics")
@@ -362,12 +329,7 @@ def figure_b(rows: DataFrame) -> Figure:
 
 # --- 6c: the rate of publishing varies ------------------------------------------------------------
 
-LOW = "TERA at the lowest rate, over its counted maintenance"
-HIGH = "TERA at the highest rate, over its counted cost of events"
-ADDITIVE = "costs at published rates against those put together, largest relative gap"
-_UPKEEP_COLUMNS = tuple(f"tera_{kind}" for kind in _UPKEEP)
 _EVENTS_LEAST = 2_000  # published at each of the rates that are run as they are
-_EVENT_COLUMNS = tuple(f"tera_{kind}" for kind in _KINDS if kind not in _UPKEEP)
 
 
 def with_crossings(rows: DataFrame) -> DataFrame:
@@ -382,8 +344,8 @@ def with_crossings(rows: DataFrame) -> DataFrame:
 
 def measure_c(rows: DataFrame, size: Size) -> DataFrame:
     put_together = F.col("rate") == 0  # one simulation, its costs put together for every rate
-    upkeep = sum((F.col(name) for name in _UPKEEP_COLUMNS), F.lit(0.0))
-    events = sum((F.col(name) for name in _EVENT_COLUMNS), F.lit(0.0))
+    upkeep = sum((F.col(f"tera_{kind}") for kind in _UPKEEP), F.lit(0.0))
+    events = sum((F.col(f"tera_{kind}") for kind in _KINDS if kind not in _UPKEEP), F.lit(0.0))
 
     def at(rate: float, which: Column) -> Column:
         return F.max(
@@ -397,20 +359,13 @@ def measure_c(rows: DataFrame, size: Size) -> DataFrame:
     sample = published[0]["subscriptions"] / published[0]["topics"] * _EVENTS_LEAST
     rate = F.when(put_together, F.col("rate_shown"))
     own = {
-        "low": (F.min_by(F.col("tera") / upkeep, rate), LOW),
-        "high": (F.max_by(F.col("tera") / events, rate), HIGH),
-        "additive": (F.greatest(*gaps), ADDITIVE),
-        "crossing": (
-            F.max("crossing"),
-            "rate per topic at which TERA and flooding cost the same",
-        ),
+        "low": F.min_by(F.col("tera") / upkeep, rate),
+        "high": F.max_by(F.col("tera") / events, rate),
+        "additive": F.greatest(*gaps),
+        "crossing": F.max("crossing"),
     }
-    asked: dict[str, Bound] = {
-        "low": (AT_MOST, 1.01),
-        "high": (AT_MOST, 1.01),
-        "additive": (AT_MOST, 3 / math.sqrt(sample)),
-    }
-    return costs.judged(rows.transform(with_crossings), own, asked)
+    asked = at_most(1.01, "low", "high") | at_most(3 / math.sqrt(sample), "additive")
+    return costs.judged(rows.transform(with_crossings), TITLES, own, asked)
 
 
 def figure_c(rows: DataFrame) -> Figure:
@@ -422,9 +377,7 @@ def figure_c(rows: DataFrame) -> Figure:
         left.plot(points["rate_shown"], points[f"{name}_formula"], "--", color="black", lw=0.9)
         as_published = f"{label}, as published"
         left.plot(real["rate_shown"], real[name], label=as_published, ls="", **look(number))
-    costs.log_log(left)
-    costs.formula_in_legend(left)
-    left.set_ylabel("messages per notification")
+    costs.finish(left)
     costs.by_kind(right, points, "rate_shown")
     right.set_ylim(bottom=1e-3)
     for panel in (left, right):
@@ -434,26 +387,20 @@ def figure_c(rows: DataFrame) -> Figure:
 
 # --- 6d: peers grow -------------------------------------------------------------------------------
 
-AGREES = "simulated TERA against the closed form, largest relative gap"
-REACH = "most peers simulated"
-
 
 def measure_d(rows: DataFrame, size: Size) -> DataFrame:
     gap = F.abs(F.col("tera") / F.col("tera_formula") - 1)
     dominant = F.col("tera_exchange_general") / F.col("tera") >= 0.5
     own = {
-        "agrees": (F.max(costs.when_simulated(gap)), AGREES),
-        "dominant": (
-            F.min(F.when(dominant, F.col("peers"))),
-            "fewest peers at which the general overlay's exchanges are half of the cost",
-        ),
+        "agrees": F.max(costs.when_simulated(gap)),
+        "dominant": F.min(F.when(dominant, F.col("peers"))),
     }
     most = rows.where(costs.is_simulated()).groupBy().agg(F.max("peers").alias("reach"))
     reach = most.withColumn("seed", F.lit(1))
     wanted = 1e8 if size == "full" else 1e6
     return together(
-        costs.judged(rows, own, {"agrees": (AT_MOST, 0.01)}),
-        reach.transform(numbers({"reach": REACH}, {"reach": (AT_LEAST, wanted)})),
+        costs.judged(rows, TITLES, own, at_most(0.01, "agrees")),
+        reach.transform(numbers({"reach": TITLES["reach"]}, at_least(wanted, "reach"))),
     )
 
 
@@ -472,106 +419,91 @@ def figure_d(rows: DataFrame) -> Figure:
             if len(some):
                 [dots] = left.plot(some["peers"], some[name], mark, color=colour(number), mfc=face)
                 dots.set_label(f"{label}, {words}")
-    costs.log_log(left)
+    costs.finish(left)
     low, high = left.get_ylim()
     left.set_ylim(low, high * (high / low) ** 0.7)  # room for the legend above the lines
-    costs.formula_in_legend(left)
-    left.set_ylabel("messages per notification")
     costs.by_kind(right, points, "peers")
     for panel in (left, right):
         panel.set_xlabel("peers")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-def _entry(
-    letter: str,
-    title: str,
-    claim: str,
-    points: Callable[[Size], list[Params]],
-    measure: Callable[[DataFrame, Size], DataFrame],
-    tolerances: dict[str, str],
-    figure: Callable[[DataFrame], Figure],
-) -> Entry:
-    return Entry(
-        id=f"tera-6{letter}",
-        title=f"Messages per notification as {title}",
-        claim=claim,
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=costs.COLUMNS,
-        measure=measure,
-        tolerances={**costs.TOLERANCES, **tolerances},
-        figure=figure,
-        seconds=seconds,
-        gigabytes=gigabytes,
-        most_seeds=most_seeds,
-    )
-
-
 ENTRIES = [
-    _entry(
-        "a",
-        "subscriptions grow",
-        "With more subscriptions a notification gets cheaper, for flooding in proportion, for TERA "
-        "down to a little more than the view size, since events are flooded inside topics. Where "
-        "everybody subscribes to everything the two cost about the same.",
-        points_a,
-        measure_a,
-        {
-            ABOVE: "Each subscriber sends an event to all its neighbours.",
-            LITTLE: "20 for the flood, 2 for the exchange of views of each subscription at one "
+    Entry.of(
+        __name__,
+        id="tera-6a",
+        title="Messages per notification as subscriptions grow",
+        claim="With more subscriptions a notification gets cheaper, for flooding in proportion, "
+        "for TERA down to a little more than the view size, since events are flooded inside "
+        "topics. Where everybody subscribes to everything the two cost about the same.",
+        points=points_a,
+        columns=costs.COLUMNS,
+        measure=measure_a,
+        tolerances=costs.TOLERANCES
+        | reasons(
+            TITLES,
+            above="Each subscriber sends an event to all its neighbours.",
+            little="20 for the flood, 2 for the exchange of views of each subscription at one "
             "event per topic and cycle, 0.03 for the general overlay and advertisements: 22.03.",
-        },
-        figure_a,
+        ),
+        figure=figure_a,
     ),
-    _entry(
-        "b",
-        "topics grow",
-        "With more topics an event concerns fewer peers, so flooding costs more per notification; "
-        "TERA's cost stays about the same. It does so only where tables grow with the topics: "
-        "with tables of fixed size lookups take over.",
-        points_b,
-        measure_b,
-        {
-            GROWTH: "Flooding costs 2 + 20·topics per notification here: from 1 topic to 10⁴ it "
+    Entry.of(
+        __name__,
+        id="tera-6b",
+        title="Messages per notification as topics grow",
+        claim="With more topics an event concerns fewer peers, so flooding costs more per "
+        "notification; TERA's cost stays about the same. It does so only where tables grow with "
+        "the topics: with tables of fixed size lookups take over.",
+        points=points_b,
+        columns=costs.COLUMNS,
+        measure=measure_b,
+        tolerances=costs.TOLERANCES
+        | reasons(
+            TITLES,
+            growth="Flooding costs 2 + 20·topics per notification here: from 1 topic to 10⁴ it "
             "grows by 0.91 of the topics' growth.",
-            FLAT: "Flat means: less than a quarter more for ten times the topics.",
-            STEEP: "Not flat, by the same measure.",
-        },
-        figure_b,
+            flat="Flat means: less than a quarter more for ten times the topics.",
+            steep="Not flat, by the same measure.",
+        ),
+        figure=figure_b,
     ),
-    _entry(
-        "c",
-        "events get more frequent",
-        "At low rates TERA's upkeep is not paid back and flooding is cheaper; at high rates only "
-        "dissemination counts, and TERA wins.",
-        points_c,
-        measure_c,
-        {
-            LOW: "At 10⁻⁵ events per topic and cycle the rest is below a thousandth.",
-            HIGH: "At 10⁵ upkeep is below a thousandth.",
-            ADDITIVE: "Costs add up, as events change neither overlays nor tables. Publishing in "
+    Entry.of(
+        __name__,
+        id="tera-6c",
+        title="Messages per notification as events get more frequent",
+        claim="At low rates TERA's upkeep is not paid back and flooding is cheaper; at high rates "
+        "only dissemination counts, and TERA wins.",
+        points=points_c,
+        columns=costs.COLUMNS,
+        measure=measure_c,
+        tolerances=costs.TOLERANCES
+        | reasons(
+            TITLES,
+            low="At 10⁻⁵ events per topic and cycle the rest is below a thousandth.",
+            high="At 10⁵ upkeep is below a thousandth.",
+            additive="Costs add up, as events change neither overlays nor tables. Publishing in "
             "random topics of mean size s, E events meet subscribers with a relative error of "
             "1/√(sE); three of them.",
-        },
-        figure_c,
+        ),
+        figure=figure_c,
     ),
-    _entry(
-        "d",
-        "peers grow",
-        "With a fixed number of subscriptions TERA's cost stays low while the network grows, up to "
-        "the point where the exchanges of views in the general overlay dominate.",
-        points_d,
-        measure_d,
-        {
-            AGREES: "The form takes topics to be equally large; sizes of 100 ± 10 change the cost "
+    Entry.of(
+        __name__,
+        id="tera-6d",
+        title="Messages per notification as peers grow",
+        claim="With a fixed number of subscriptions TERA's cost stays low while the network grows, "
+        "up to the point where the exchanges of views in the general overlay dominate.",
+        points=points_d,
+        columns=costs.COLUMNS,
+        measure=measure_d,
+        tolerances=costs.TOLERANCES
+        | reasons(
+            TITLES,
+            agrees="The form takes topics to be equally large; sizes of 100 ± 10 change the cost "
             "by less than a hundredth.",
-            REACH: "10⁸ peers in the general overlay within this machine's memory (10⁶ quick).",
-        },
-        figure_d,
+            reach="10⁸ peers in the general overlay within this machine's memory (10⁶ quick).",
+        ),
+        figure=figure_d,
     ),
 ]

@@ -21,9 +21,8 @@ newcomer starts with a copy of the table of the peer it enters by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array
@@ -32,24 +31,17 @@ from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, table
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_least, at_most, reals, reasons, texts, truths, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, TRUTH, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, together
 from weft.rules.deployment import stale_share, visits_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
 
 SEEDS = {"quick": 2, "full": 10}
 _RATES = (0.0, 0.001, 0.01, 0.05)
 _ATTEMPTS = 4  # weft's default: access points tried before giving up
 _ROUNDS = 10
-
-
-# --- points ---------------------------------------------------------------------------------------
 
 
 def points(size: Size) -> list[Params]:
@@ -64,9 +56,6 @@ def points(size: Size) -> list[Params]:
         *({**common, "churn": kind, "rate": rate, "mended": False} for kind, rate in what),
         *({**common, "churn": "both", "rate": rate, "mended": True} for rate in _RATES[1:]),
     ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -183,9 +172,6 @@ def seconds(params: Params) -> float:
     return float(turns * 5e-7 * (1 + 10 * rate))
 
 
-# --- what is measured -----------------------------------------------------------------------------
-
-
 NUMBERS = {
     "stale_entries": "table entries whose access point is gone",
     "lookup_live": "lookups that find a live access point",
@@ -194,25 +180,24 @@ NUMBERS = {
     "delivery_joined": "the same, members not yet merged left out",
     "stale_views": "entries of views that name the gone",
 }
-QUIET_LOOKUPS = "no churn: lookups that succeed"
-QUIET_DELIVERY = "no churn: members that get an event"
-SLOW_LOOKUPS = "0.1 % of both: lookups that find a live access point within four attempts"
-SLOW_DELIVERY = "0.1 % of both: members that get an event"
-JOINED = "1 % of both: merged members that get an event"
-MENDED_LOOKUPS = "1 % of both, mended: lookups that find a live access point in four attempts"
-MENDED_DELIVERY = "1 % of both, mended: members that get an event"
-FRESHER = "1 % of both: stale entries, mended over plain"
-COLUMNS = columns(
-    churn=TEXT,
-    rate=NUMBER,
-    mended=TRUTH,
-    lookups=WHOLE,
-    round=NUMBER,
-    lookup_any=NUMBER,
-    **dict.fromkeys(NUMBERS, NUMBER),
-    members=NUMBER,
-    joins_failed=NUMBER,
-    messages_per_peer_cycle=NUMBER,
+TITLES = {
+    "quiet_lookups": "no churn: lookups that succeed",
+    "quiet_delivery": "no churn: members that get an event",
+    "slow_lookups": "0.1 % of both: lookups that find a live access point within four attempts",
+    "slow_delivery": "0.1 % of both: members that get an event",
+    "joined": "1 % of both: merged members that get an event",
+    "mended_lookups": "1 % of both, mended: lookups that find a live access point in four attempts",
+    "mended_delivery": "1 % of both, mended: members that get an event",
+    "fresher": "1 % of both: stale entries, mended over plain",
+}
+COLUMNS = joined(
+    texts("churn"),
+    reals("rate"),
+    truths("mended"),
+    wholes("lookups"),
+    reals("round", "lookup_any"),
+    reals(*NUMBERS),
+    reals("members", "joins_failed", "messages_per_peer_cycle"),
 )
 
 
@@ -241,42 +226,22 @@ def resistance(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    titles = {
-        "quiet_lookups": QUIET_LOOKUPS,
-        "quiet_delivery": QUIET_DELIVERY,
-        "slow_lookups": SLOW_LOOKUPS,
-        "slow_delivery": SLOW_DELIVERY,
-        "joined": JOINED,
-        "mended_lookups": MENDED_LOOKUPS,
-        "mended_delivery": MENDED_DELIVERY,
-        "fresher": FRESHER,
-    }
-    asked: dict[str, Bound] = {
-        "quiet_lookups": (AT_LEAST, 0.999 - 3 * F.sqrt(0.001 / (F.col("made") * F.col("seeds")))),
-        "quiet_delivery": (AT_LEAST, 1.0),
-        "slow_lookups": (AT_LEAST, 0.999),
-        "slow_delivery": (AT_LEAST, 0.99),
-        "joined": (AT_LEAST, 0.99),
-        "mended_lookups": (AT_LEAST, 0.99),
-        "mended_delivery": (AT_LEAST, 0.99),
-        "fresher": (AT_MOST, 1.0),
-    }
-    who = F.format_string("%.1f %% of %s", F.col("rate") * 100, F.col("churn"))
+    noise = F.sqrt(0.001 / (F.col("made") * F.col("seeds")))
+    asked = at_least(0.999 - 3 * noise, "quiet_lookups") | at_least(1.0, "quiet_delivery")
+    asked |= at_least(0.999, "slow_lookups") | at_least(0.99, "slow_delivery", "joined")
+    asked |= at_least(0.99, "mended_lookups", "mended_delivery") | at_most(1.0, "fresher")
+    what = F.format_string("%.1f %% of %s", F.col("rate") * 100, F.col("churn"))
     how = F.when(F.col("mended"), ", mended; ").otherwise("; ")
     groups = ("churn", "rate", "mended")
     return together(
-        rows.transform(resistance).transform(numbers(titles, asked, keep=("made",))),
-        rows.transform(numbers(NUMBERS, by=groups, prefix=F.concat(who, how))),
+        rows.transform(resistance).transform(numbers(TITLES, asked, keep=("made",))),
+        rows.transform(numbers(NUMBERS, by=groups, prefix=F.concat(what, how))),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
     names = ("stale_entries", "lookup_live", "lookup_retried", "delivery")
-    wanted = rows.groupBy("churn", "rate", "mended").agg(*(F.avg(n).alias(n) for n in names))
-    drawn = table(wanted.orderBy("rate"))
+    drawn = means(rows, ("churn", "rate", "mended"), *names)
     quiet = drawn[drawn["churn"] == "none"].iloc[0]
     places = {0.001: 1, 0.01: 2, 0.05: 3}
     drawing, axes = panels(columns=2, rows=2)
@@ -289,47 +254,33 @@ def figure(rows: DataFrame) -> Figure:
             y = [quiet[name], *some[name]]
             panel.plot(x, y, ls="--" if mended else "-", label=label, **look(number))
         panel.set_xticks([0, *places.values()], ["none", "0.1 %", "1 %", "5 %"])
-        panel.set_ylim(-0.03, 1.05)
-        panel.set_title(NUMBERS[name])
-        panel.set_xlabel("come and go, per cycle")
+        panel.set(ylim=(-0.03, 1.05), title=NUMBERS[name], xlabel="come and go, per cycle")
     axes[0].legend(loc="upper left")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="tera-churn",
-        title="What coming and going does",
-        claim="The paper leaves churn of peers and subscriptions to future work and expects TERA "
-        "to resist it. We ask: that nothing is lost without churn; that at 0.1 % of both per cycle "
-        "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
-        "members that are merged with the others; and that peers that heed failures (mended: a "
-        "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
-        "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            QUIET_LOOKUPS: "K is chosen for a success of 0.999; three standard errors of the "
-            "lookups made.",
-            QUIET_DELIVERY: "A flood over a connected overlay reaches everyone.",
-            SLOW_LOOKUPS: "An entry is stale when its access point left since it was heard, below "
-            "a tenth at this rate; four of them in a row, below one in ten thousand.",
-            SLOW_DELIVERY: "Missing are members that have just joined and whose lookup failed; at "
-            "this rate fewer than one in a hundred.",
-            JOINED: "A member has twenty neighbours of which a tenth is gone; that none of those "
-            "that know it forwards is rarer than one in a hundred.",
-            MENDED_LOOKUPS: "With a third of the entries stale, four in a row are one in a "
-            "hundred.",
-            MENDED_DELIVERY: "Joins hardly fail any more, so fewer than one in a hundred is apart.",
-            FRESHER: "Fresher means: fewer stale entries.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="What coming and going does",
+    claim="The paper leaves churn of peers and subscriptions to future work and expects TERA "
+    "to resist it. We ask: that nothing is lost without churn; that at 0.1 % of both per cycle "
+    "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
+    "members that are merged with the others; and that peers that heed failures (mended: a "
+    "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
+    "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
+    tolerances=reasons(
+        TITLES,
+        quiet_lookups="K is chosen for a success of 0.999; three standard errors of the "
+        "lookups made.",
+        quiet_delivery="A flood over a connected overlay reaches everyone.",
+        slow_lookups="An entry is stale when its access point left since it was heard, below "
+        "a tenth at this rate; four of them in a row, below one in ten thousand.",
+        slow_delivery="Missing are members that have just joined and whose lookup failed; at "
+        "this rate fewer than one in a hundred.",
+        joined="A member has twenty neighbours of which a tenth is gone; that none of those "
+        "that know it forwards is rarer than one in a hundred.",
+        mended_lookups="With a third of the entries stale, four in a row are one in a hundred.",
+        mended_delivery="Joins hardly fail any more, so fewer than one in a hundred is apart.",
+        fresher="Fresher means: fewer stale entries.",
+    ),
+)

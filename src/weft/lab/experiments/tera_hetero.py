@@ -19,10 +19,8 @@ capacity of the weakest tenth against the mean. And deliveries: none should be m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array
@@ -30,19 +28,15 @@ from weft.engine.core.draws import base_key, random_peers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
-from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import look, panels, plain_log, table
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, look, means, panels, plain_log
+from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, TEXT, WHOLE, columns
-from weft.pipeline.transforms import Bound, numbers, ranked, together
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers, ranked, together
 from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
 from weft.rules.fairness import jain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import Column, DataFrame
-
 
 SEEDS = {"quick": 2, "full": 10}
 _VIEW = 20
@@ -52,27 +46,11 @@ _EXPONENT = 2.0  # of the power law's tail: P(capacity > c) = c^-exponent, for c
 _CAPACITY_MOST = 100.0
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(size: Size) -> list[Params]:
     peers = 10_000 if size == "full" else 1_000
-    return [
-        {
-            "peers": peers,
-            "topics": 100,
-            "subscriptions": 10 * peers,
-            "zipf": 0.7,
-            "table_size": 10,
-            "cycles": 100,
-            "events": 10,
-            "choice": choice,
-        }
-        for choice in ("paper", "flat", "aware")
-    ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
+    shape = {"peers": peers, "topics": 100, "subscriptions": 10 * peers, "zipf": 0.7}
+    same = {**shape, "table_size": 10, "cycles": 100, "events": 10}
+    return every(same, choice=("paper", "flat", "aware"))
 
 
 def capacities(peers: int, seed: int) -> Array:
@@ -133,11 +111,12 @@ def _by_capacity(held: Memberships, capacity: Array, usual: int) -> tuple[Array,
 
 
 def _publish(world: World, events: Events, params: Params, seed: int) -> None:
+    held = world.memberships
     for cycle in range(params["cycles"]):
         world.step()
-        topics = random_peers(params["events"], world.memberships.topics, seed, "hetero.t", cycle)
-        who = random_peers(params["events"], world.memberships.peers, seed, "hetero.p", cycle)
-        events.publish(topics, who)
+        topics = random_peers(params["events"], held.topics, seed, "hetero.t", cycle)
+        publishers = random_peers(params["events"], held.peers, seed, "hetero.p", cycle)
+        events.publish(topics, publishers)
         events.advance()
     while not events.is_over:
         world.step()
@@ -151,34 +130,24 @@ def _entries_naming(world: World) -> Array:
     return np.bincount(named, minlength=world.memberships.peers)
 
 
-def seconds(params: Params) -> float:
-    return float(params["cycles"] * params["subscriptions"] * 8e-7)
-
-
-# --- what is measured -----------------------------------------------------------------------------
-
-
 CHOICES = {
     "paper": "to the whole view",
     "flat": "to half of the view",
     "aware": "by capacity, half on average",
 }
-FORWARDED = "rank correlation of events forwarded and capacity, capacity-aware"
-GAIN = "rank correlation of load and capacity, gained by the capacity-aware choice"
-WEAK = "load per capacity of the weakest tenth, capacity-aware over flat"
-DELIVERY = "deliveries with the capacity-aware choice"
-COLUMNS = columns(
-    choice=TEXT,
-    peer=WHOLE,
-    capacity=NUMBER,
-    subscriptions_held=WHOLE,
-    general=WHOLE,
-    topic=WHOLE,
-    forwarded=WHOLE,
-    access_point_for=WHOLE,
-    delivery=NUMBER,
-    events_lost=WHOLE,
-    messages=WHOLE,
+TITLES = {
+    "gain": "rank correlation of load and capacity, gained by the capacity-aware choice",
+    "sent": "rank correlation of events forwarded and capacity, capacity-aware",
+    "weakest": "load per capacity of the weakest tenth, capacity-aware over flat",
+    "delivery": "deliveries with the capacity-aware choice",
+}
+COLUMNS = joined(
+    texts("choice"),
+    wholes("peer"),
+    reals("capacity"),
+    wholes("subscriptions_held", "general", "topic", "forwarded", "access_point_for"),
+    reals("delivery"),
+    wholes("events_lost", "messages"),
 )
 
 
@@ -236,77 +205,48 @@ TOLD = {
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(fairness)
-    titles = {"gain": GAIN, "sent": FORWARDED, "weakest": WEAK, "delivery": DELIVERY}
-    asked: dict[str, Bound] = {
-        "gain": (AT_LEAST, 3 * F.col("noise") / F.sqrt("seeds")),
-        "sent": (AT_LEAST, 0.5),
-        "weakest": (AT_MOST, 1.0),
-        "delivery": (AT_LEAST, 0.999),
-    }
+    asked = at_least(3 * F.col("noise") / F.sqrt("seeds"), "gain") | at_least(0.5, "sent")
+    asked |= at_most(1.0, "weakest") | at_least(0.999, "delivery")
     return together(
-        found.transform(gains).transform(numbers(titles, asked, keep=("noise",))),
-        found.transform(numbers(TOLD, by=("choice",), prefix=F.concat("choice", F.lit(": ")))),
+        found.transform(gains).transform(numbers(TITLES, asked, keep=("noise",))),
+        found.transform(numbers(TOLD, by=("choice",), prefix=each("choice"))),
     )
-
-
-# --- the picture ----------------------------------------------------------------------------------
 
 
 def figure(rows: DataFrame) -> Figure:
-    tenths = rows.transform(busy).groupBy("choice", "tenth")
-    drawn = table(
-        tenths.agg(
-            F.avg("capacity").alias("capacity"),
-            F.avg("load").alias("load"),
-            F.avg("busy").alias("busy"),
-            F.avg("forwarded").alias("forwarded"),
-            F.avg("access_point_for").alias("points"),
-        ).orderBy("tenth")
-    )
-    drawing, axes = panels(columns=2, rows=2)
     labels = {
         "load": "messages handled",
         "busy": "messages handled per capacity",
         "forwarded": "events forwarded",
-        "points": "table entries that name the peer",
+        "access_point_for": "table entries that name the peer",
     }
+    drawn = means(rows.transform(busy), ("choice", "tenth"), "capacity", *labels)
+    drawing, axes = panels(columns=2, rows=2)
     for panel, (name, label) in zip(axes, labels.items(), strict=True):
         for number, (choice, how) in enumerate(CHOICES.items()):
             some = drawn[drawn["choice"] == choice]
             panel.plot(some["capacity"], some[name], label=f"{choice}: {how}", **look(number))
         plain_log(panel, (1, 2, 3, 4, 6))
-        panel.set_ylim(bottom=0)
-        panel.set_xlabel("capacity, means of tenths of the peers")
-        panel.set_ylabel(label)
+        panel.set(ylim=(0, None), xlabel="capacity, means of tenths of the peers", ylabel=label)
     axes[1].legend(loc="upper right")
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="tera-hetero",
-        title="Load against capacity",
-        claim="The paper leaves peers of different capacity to future work: all carry the same "
-        "load for the same subscriptions. With a capacity-aware choice (strong peers advertise and "
-        "forward more, and so serve as access points more often) load moves from weak peers to "
-        "strong ones, and events still arrive.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={
-            GAIN: "Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
-            "by √(2/(N−1)/S); more than three of them.",
-            FORWARDED: "What a peer forwards is its own choice and must follow capacity; half the "
-            "way to a perfect order, as subscriptions differ too.",
-            WEAK: "Moved away from the weak means: less than before, per capacity.",
-            DELIVERY: "A fan-out of ten on average and at least four reaches all but a thousandth.",
-        },
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="Load against capacity",
+    claim="The paper leaves peers of different capacity to future work: all carry the same "
+    "load for the same subscriptions. With a capacity-aware choice (strong peers advertise and "
+    "forward more, and so serve as access points more often) load moves from weak peers to "
+    "strong ones, and events still arrive.",
+    tolerances=reasons(
+        TITLES,
+        gain="Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
+        "by √(2/(N−1)/S); more than three of them.",
+        sent="What a peer forwards is its own choice and must follow capacity; half the "
+        "way to a perfect order, as subscriptions differ too.",
+        weakest="Moved away from the weak means: less than before, per capacity.",
+        delivery="A fan-out of ten on average and at least four reaches all but a thousandth.",
+    ),
+    seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 8e-7),
+)

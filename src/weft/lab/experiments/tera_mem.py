@@ -6,45 +6,26 @@ written down as records of a topic's name and a peer's number, and its bytes are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.figures import colour, panels, table
+from weft.lab.figures import Figure, colour, panels, table
+from weft.lab.measures import at_most, reasons, smalls, wholes
 from weft.lab.simulation import workload
-from weft.pipeline.schemas import AT_MOST, SMALL, WHOLE, columns
+from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.rules.deployment import table_bytes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-
 
 SEEDS = {"quick": 1, "full": 1}
 
 
-# --- points ---------------------------------------------------------------------------------------
-
-
 def points(size: Size) -> list[Params]:
     peers = 1_000 if size == "full" else 200
-    return [
-        {
-            "peers": peers,
-            "topics": 1_000,
-            "subscriptions": 5_000,
-            "table_size": 400,
-            "topic_bytes": 256,
-            "cycles": 1_000,
-        }
-    ]
-
-
-# --- the simulation -------------------------------------------------------------------------------
+    shape = {"peers": peers, "topics": 1_000, "subscriptions": 5_000, "cycles": 1_000}
+    return [{**shape, "table_size": 400, "topic_bytes": 256}]
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -72,21 +53,14 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
-def seconds(params: Params) -> float:
-    return 2.0
-
-
-# --- what is measured -----------------------------------------------------------------------------
-
-
-BYTES = "bytes of the largest table"
-COLUMNS = columns(
-    peer=SMALL,
-    table_size=SMALL,
-    topic_bytes=SMALL,
-    entries=WHOLE,
-    bytes=WHOLE,
-    bytes_by_formula=WHOLE,
+TITLES = {
+    "most": "bytes of the largest table",
+    "filled": "share of entries in use",
+    "gap": "largest relative gap to the closed form",
+}
+COLUMNS = joined(
+    smalls("peer", "table_size", "topic_bytes"),
+    wholes("entries", "bytes", "bytes_by_formula"),
 )
 
 
@@ -96,15 +70,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         F.avg(F.col("entries") / F.col("table_size")).alias("filled"),
         F.max(F.abs(F.col("bytes") / F.col("bytes_by_formula") - 1)).alias("gap"),
     )
-    titles = {
-        "most": BYTES,
-        "filled": "share of entries in use",
-        "gap": "largest relative gap to the closed form",
-    }
-    return per_seed.transform(numbers(titles, {"most": (AT_MOST, 104_000.0)}))
-
-
-# --- the picture ----------------------------------------------------------------------------------
+    return per_seed.transform(numbers(TITLES, at_most(104_000.0, "most")))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -118,29 +84,20 @@ def figure(rows: DataFrame) -> Figure:
     panel.plot(sizes, closed, "--", color="black", lw=0.9, label="APT · (topic + address)")
     panel.plot(found["entries"], found["bytes"] / 1e3, "o", color=colour(0), label="measured")
     panel.axhline(104, color="#666666", lw=0.8, ls=":", label="104 kB")
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("entries of a table")
+    panel.set(ylim=(0, None), xlabel="entries of a table")
     panel.set_ylabel(f"kB, topics of {topic_bytes} bytes")
     panel.legend()
     return drawing
 
 
-# --- the claim ------------------------------------------------------------------------------------
-
-
-ENTRIES = [
-    Entry(
-        id="tera-mem",
-        title="A large table takes about 104 kB",
-        claim="An access point table of 400 entries with topics of 256 bytes takes about 104 kB "
-        "at each peer.",
-        simulation=f"{__name__}:run",
-        points=points,
-        seeds=SEEDS,
-        columns=COLUMNS,
-        measure=measure,
-        tolerances={BYTES: "400 entries of 256 bytes and a four-byte address: 104,000 bytes."},
-        figure=figure,
-        seconds=seconds,
-    )
-]
+ENTRY = Entry.of(
+    __name__,
+    title="A large table takes about 104 kB",
+    claim="An access point table of 400 entries with topics of 256 bytes takes about 104 kB "
+    "at each peer.",
+    tolerances=reasons(
+        TITLES,
+        most="400 entries of 256 bytes and a four-byte address: 104,000 bytes.",
+    ),
+    seconds=lambda params: 2.0,
+)
