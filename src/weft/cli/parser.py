@@ -82,7 +82,43 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.strip().splitlines())
 
 
-# --- kinds of values --------------------------------------------------------------------------
+# --- kinds of options and values --------------------------------------------------------------
+
+
+def whole_option(
+    parser: argparse.ArgumentParser,
+    name: str,
+    low: int,
+    high: int,
+    help: str | None = None,
+    *,
+    default: int | Sequence[int] | None = None,
+    metavar: str = "N",
+    nargs: str | None = None,
+    required: bool = False,
+) -> None:
+    """An option for a whole number within these bounds, or with `nargs` for several."""
+    kind = whole(low, high)
+    parser.add_argument(
+        name,
+        type=kind,
+        default=default,
+        metavar=metavar,
+        nargs=nargs,
+        required=required,
+        help=help,
+    )
+
+
+def repeated_option(
+    parser: argparse.ArgumentParser,
+    name: str,
+    metavar: str,
+    help: str,
+    kind: Callable[[str], str] = str,
+) -> None:
+    """An option that may be given again: a list, empty without it."""
+    parser.add_argument(name, action="append", type=kind, default=[], metavar=metavar, help=help)
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

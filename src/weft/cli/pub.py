@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 from weft.cli.output import Fields
-from weft.cli.parser import seconds, topic
+from weft.cli.parser import repeated_option, seconds, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.store import keep_option, kept
@@ -42,14 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     home_option(parser)
     network_options(parser)
     keep_option(parser)
-    parser.add_argument(
-        "--also",
-        type=topic,
-        action="append",
-        default=[],
-        metavar="TOPIC",
-        help="publish the same event in this topic, too; may be given again",
-    )
+    also = "publish the same event in this topic, too; may be given again"
+    repeated_option(parser, "--also", "TOPIC", also, topic)
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "--timeout",

@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def ask(args: argparse.Namespace, op: str) -> Fields:
+async def ask(args: argparse.Namespace, op: str, **fields: str) -> Fields:
     """One question to the peer that runs with this home."""
     from weft.net.control import ControlClient
 
     async with ControlClient(socket_of(args)) as client:
-        return await client.ask(op)
+        return await client.ask(op, **fields)
 
 
 def in_words(status: Fields) -> str:

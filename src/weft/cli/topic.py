@@ -7,7 +7,7 @@ import asyncio
 import json
 
 from weft.cli.output import Fields
-from weft.cli.parser import topic
+from weft.cli.parser import repeated_option, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
 
@@ -51,13 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", type=topic, metavar="TOPIC")
     parser.add_argument("values", nargs="*", metavar="PEER", help="peer ids, or a sub-topic's name")
     home_option(parser)
-    parser.add_argument(
-        "--owner",
-        action="append",
-        default=[],
-        metavar="PEER",
-        help="with create: this peer may change the topic, too (repeat for more)",
-    )
+    owner = "with create: this peer may change the topic, too (repeat for more)"
+    repeated_option(parser, "--owner", "PEER", owner)
     parser.add_argument("--anyone", action="store_true", help="anyone may publish")
     parser.add_argument(
         "--hierarchy",

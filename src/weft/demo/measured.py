@@ -31,11 +31,10 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
     try:
         from pyspark.errors import PySparkException  # noqa: PLC0415  (an extra)
 
-        from weft.pipeline.java import NoJava  # noqa: PLC0415
-        from weft.pipeline.session import SessionError, SessionSettings, opened  # noqa: PLC0415
+        from weft.pipeline.session import SessionSettings, opened  # noqa: PLC0415
         from weft.pipeline.traces.measure import STEPS  # noqa: PLC0415
         from weft.pipeline.traces.measure import measure as run  # noqa: PLC0415
-        from weft.pipeline.traces.source import BadTrace, NoTrace, find  # noqa: PLC0415
+        from weft.pipeline.traces.source import find  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise NotMeasured(f"the package {error.name!r} is not installed") from error
     settings = SessionSettings("local[2]", "weft demo", driver_memory="1g", small_tables=True)
@@ -44,7 +43,7 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
         done = progress.steps("measuring", STEPS)
         with opened(settings) as spark:
             found = run(spark, source, out, done)
-    except (NoJava, SessionError, NoTrace, BadTrace, PySparkException) as error:
+    except (WeftError, PySparkException) as error:
         raise NotMeasured(str(error)) from error
     draw(out)
     return found

@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from weft.net.errors import WeftError
 from weft.pipeline import resources
 from weft.pipeline.java import java_home
 from weft.pipeline.resources import held
@@ -61,7 +62,7 @@ State: TypeAlias = dict[str, Any]
 """What a master says of itself, as JSON."""
 
 
-class ClusterError(Exception):
+class ClusterError(WeftError):
     """What a user can mend: a cluster that runs already, does not run, or did not start."""
 
 

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.net.errors import WeftError
 from weft.pipeline import tables
 from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import MEMBERSHIP, REJECT, SOURCE, TOPIC, TRACE, USER
@@ -60,7 +61,7 @@ _STAGING = ".staging-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class NotALake(Exception):
+class NotALake(WeftError):
     """The folder is no lake, or none that this version can read; the text says why."""
 
 

@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from weft.net.errors import WeftError
+
 PREFIX = "weft-spark-"
 OWNER = ".owner"
 REMOVED_SECONDS = 10.0  # guess: a worker that is being ended writes for a moment longer
@@ -39,7 +41,7 @@ _POLL_SECONDS = 0.05
 # --- folders that a run holds --------------------------------------------------------------------
 
 
-class Busy(Exception):
+class Busy(WeftError):
     """Another run writes to the same folder."""
 
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from weft.net.errors import WeftError
 from weft.pipeline import cluster, resources
 from weft.pipeline.java import java_home
 from weft.pipeline.resources import scratch
@@ -77,7 +78,7 @@ LARGE_TABLES = {
 """measured: counting 2·10⁷ memberships by 10⁶ topics takes half the CPU time; 8 MB a task."""
 
 
-class SessionError(Exception):
+class SessionError(WeftError):
     """Spark did not start, and the text says what it said last; or it ended before its time."""
 
 

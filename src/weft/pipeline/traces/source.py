@@ -21,6 +21,7 @@ from msgspec import Meta, Raw, Struct
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from weft.net.errors import UsageError, WeftError
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
 from weft.protocol import delivery
@@ -66,11 +67,11 @@ SUBSCRIPTION, EMPTY = "Subscription", "Empty"
 # --- where a trace is -----------------------------------------------------------------------------
 
 
-class NoTrace(Exception):
+class NoTrace(UsageError):
     """There is no trace where one should be; the text says what was looked for."""
 
 
-class BadTrace(Exception):
+class BadTrace(WeftError):
     """A trace cannot be read; the text says what Spark said."""
 
 
