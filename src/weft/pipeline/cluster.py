@@ -201,9 +201,7 @@ def _alone(folder: Path) -> AbstractContextManager[None]:
 
 def _describe(cluster: Cluster) -> None:
     written = {name: value for name, value in asdict(cluster).items() if name != "folder"}
-    aside = cluster.folder / f".{_FILE}"
-    aside.write_text(json.dumps(written, indent=2) + "\n")
-    os.replace(aside, cluster.folder / _FILE)
+    resources.put(cluster.folder / _FILE, json.dumps(written, indent=2) + "\n")
 
 
 def _clean(cluster: Cluster) -> None:

@@ -18,10 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from weft.engine.data.correlation import correlations as matrix_of
 from weft.engine.data.correlation import most_popular, shuffled
@@ -38,13 +42,7 @@ from weft.pipeline.schemas import (
     joined,
     selected,
 )
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from weft.pipeline.transforms import Transform
+from weft.pipeline.transforms import Transform
 
 SUBSCRIBERS = "subscribers per topic"
 SUBSCRIPTIONS = "subscriptions per node"
@@ -107,8 +105,6 @@ def correlations(
         raise ValueError("shuffles are numbered from 1 on")
 
     def correlated(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow  # noqa: PLC0415
-
         for batch in batches:
             for place in batch.column(0).to_pylist():
                 number = numbers[place]

@@ -31,10 +31,6 @@ class Trace(Reading):
 
     format: str
 
-    @property
-    def described(self) -> str:
-        return ""
-
     def stage(self, place: Place) -> None:
         tables.write(source.parsed(source.text_lines(place.spark, place.links)), place.folder)
 

@@ -221,9 +221,9 @@ class Reading(ABC):
     format: str
 
     @property
-    @abstractmethod
     def described(self) -> str:
         """What, beside the format, decides what the files mean."""
+        return ""
 
     @abstractmethod
     def stage(self, place: Place) -> None:
@@ -273,3 +273,14 @@ class Records(Reading):
     @staticmethod
     def _staged(place: Place) -> DataFrame:
         return tables.read(place.spark, place.folder, RECORD)
+
+
+class Lines(Records):
+    """Text files, with a record on each line."""
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        return read_lines(spark, links).transform(self.parsed)
+
+    @abstractmethod
+    def parsed(self, text: DataFrame) -> DataFrame:
+        """`LINE` → `RECORD`."""

@@ -24,14 +24,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow  # type: ignore[import-untyped]
-from pyarrow import compute
+from pyarrow import RecordBatch, Table, compute
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
@@ -52,10 +52,6 @@ from weft.pipeline.session import packed, parallelism
 from weft.pipeline.traces.source import Parsed, Source, parse
 from weft.protocol import delivery
 from weft.protocol.publication import RouteEvent
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Table
-    from pyspark.sql import SparkSession
 
 # A part of a trace that one task reads: bytes of a file, or row groups of a Parquet file. How many
 # lines begin in it; and which of them cannot be read, counted from the beginning of the part.
