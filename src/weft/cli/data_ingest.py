@@ -36,7 +36,7 @@ Formats:
 """
 EXAMPLES = """
 weft data ingest subs.csv.gz --out lake
-weft data ingest likes.csv --user who --topic what --time when --time-unit ms --out lake
+weft data ingest likes.csv --user fan --topic band --time since --time-unit ms --out lake
 weft data ingest com-lj.all.cmty.txt.gz --out lj
 weft data ingest com-lj.ungraph.txt.gz --format snap-edges --both-ways --out lj
 weft data ingest dumps/*.xml.bz2 --format mediawiki-xml --out wiki

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import indent
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -72,14 +73,10 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
     return {
         "prog": f"weft {command}",
         "description": f"{help_line}.\n\n{details.strip()}" if details else f"{help_line}.",
-        "epilog": f"examples:\n{_indented(examples)}" if examples else None,
+        "epilog": f"examples:\n{indent(examples.strip(), '  ')}" if examples else None,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
         "allow_abbrev": False,
     }
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.strip().splitlines())
 
 
 # --- kinds of options and values --------------------------------------------------------------

@@ -74,7 +74,9 @@ def _measure(args: argparse.Namespace) -> int:
 
     source = find(args.paths)
     begun = time.monotonic()
-    print(f"weft: measuring {len(source.paths)} files, {_size(source.size)}", file=sys.stderr)
+    print(
+        f"weft: measuring {len(source.paths)} files, {source.size / 1e6:,.1f} MB", file=sys.stderr
+    )
     with session(args, "trace", small_tables=source.size < 64 << 20) as spark:
         with Steps(spark, WEIGHTS) as steps:
             numbers = iter(range(1, len(WEIGHTS)))
@@ -151,7 +153,3 @@ def _rejected(spark: SparkSession, out: Path) -> list[str]:
         f"{number} lines could not be read, the first: {first.file} line {first.line}: "
         f"{first.reason} (all are in {out / 'rejects'})"
     ]
-
-
-def _size(number: int) -> str:
-    return f"{number / 1e6:,.1f} MB"

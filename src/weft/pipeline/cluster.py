@@ -79,7 +79,7 @@ class Size:
             raise ClusterError("a cluster needs at least one worker with one core")
         if not re.fullmatch(r"[1-9]\d*[mg]", self.memory):
             raise ClusterError(f"memory {self.memory!r}: expected a number with m or g, as in 1g")
-        if _megabytes(self.memory) < 512:
+        if int(self.memory[:-1]) * (1024 if self.memory.endswith("g") else 1) < 512:
             raise ClusterError(f"memory {self.memory!r}: Spark's executors need 512m or more")
 
 
@@ -326,7 +326,3 @@ def _spark_home() -> Path:
 def _last_words(log: Path) -> list[str]:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line for line in lines if not line.startswith("\tat ")][-10:]
-
-
-def _megabytes(memory: str) -> int:
-    return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)

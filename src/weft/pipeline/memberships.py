@@ -20,6 +20,7 @@ from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.engine.core.arrays import offsets_of
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.lake import Version, drafted
@@ -58,8 +59,7 @@ def held(frame: DataFrame) -> Memberships:
     # In order of users, so that the order of the rows, which is chance, does not matter.
     order = np.lexsort((users, topics))
     sizes = np.bincount(topics) if len(topics) else np.zeros(0, np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return memberships(int(users.max()) + 1 if len(users) else 0, offsets, users[order])
+    return memberships(int(users.max()) + 1 if len(users) else 0, offsets_of(sizes), users[order])
 
 
 # --- the synthetic grid ---------------------------------------------------------------------------

@@ -238,18 +238,14 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         options["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     if not settings.local:
         options["spark.executorEnv.PYTHONPATH"] = SHIPPED
-        if _java_runs() and (own := cluster.known(settings.master)):
-            options |= own.properties()  # no longer read from its folder
+        from pyspark import SparkContext  # noqa: PLC0415
+
+        # A Java process that runs already, as it outlives sessions, does not read the folder again.
+        if SparkContext._gateway is not None and (own := cluster.known(settings.master)):
+            options |= own.properties()
     options |= SMALL_TABLES if settings.small_tables else LARGE_TABLES
     options |= {f"spark.executorEnv.{name}": "1" for name in ONE_THREAD}
     return options
-
-
-def _java_runs() -> bool:
-    """Whether this process has a Java process already; it outlives sessions."""
-    from pyspark import SparkContext  # noqa: PLC0415
-
-    return SparkContext._gateway is not None
 
 
 @contextmanager

@@ -88,12 +88,8 @@ def bins_of(
     costs = np.array([cost_of(int(size), config, rounds) for size in known], float)[which]
     most = min(len(topics), BINS_PER_CORE * parallelism(spark), math.ceil(costs.sum() / BIN_COST))
     bins = max(1, most)
-    frame = spark.createDataFrame(_table(topics, packed(costs, bins)), BIN)
-    return frame, bins
-
-
-def _table(topics: npt.NDArray[np.int64], bins: npt.NDArray[np.int32]) -> Table:
-    return pyarrow.table({"topic": topics, "bin": bins})
+    table = pyarrow.table({"topic": topics, "bin": packed(costs, bins)})
+    return spark.createDataFrame(table, BIN), bins
 
 
 def computed(

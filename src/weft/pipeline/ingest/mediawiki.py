@@ -102,7 +102,6 @@ def _found(title: Column, revision: Column) -> Column:
 
 
 def plan_dump(file: Inspected, options: Options) -> Dump:
-    """How to read a dump, if it is one and whole."""
     if not any(ROOT in line for line in file.lines[:50]):
         raise BadInput(f"{file.path}: not a MediaWiki dump: it begins with {file.beginning}")
     if END not in file.tail:
@@ -146,7 +145,6 @@ def _either(cells: Column, now: int, then: int) -> Column:
 
 
 def plan_history(file: Inspected, options: Options) -> History:
-    """How to read a file, if it is one."""
     if not file.lines or len(file.lines[0].split("\t")) < WIDTH:
         raise BadInput(
             f"{file.path}: not MediaWiki history, which has {WIDTH} columns: "

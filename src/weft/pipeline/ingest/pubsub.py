@@ -77,7 +77,6 @@ def memberships(trace: DataFrame) -> DataFrame:
 
 
 def plan(format_name: str, file: Inspected, options: Options) -> Trace:
-    """How to read a trace, if it is one."""
     if not next((line for line in file.lines if line.strip()), "").lstrip().startswith("{"):
         raise BadInput(f"{file.path}: not a trace in JSON lines: it begins with {file.beginning}")
     return Trace(format_name)

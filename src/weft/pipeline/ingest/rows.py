@@ -259,7 +259,6 @@ def _time(rows: DataFrame, name: str) -> Column:
 
 
 def plan_parquet(file: Inspected, options: Options) -> Columnar:
-    """How to read a file: it says so itself."""
     if not file.head.startswith(MAGIC):
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
     if not file.tail.endswith(MAGIC):

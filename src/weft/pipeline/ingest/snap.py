@@ -78,7 +78,6 @@ class Communities(records.Lines):
 
 
 def plan_edges(file: Inspected, options: Options) -> Edges:
-    """How to read an edge list."""
     if options.time is not None and options.time not in ("3", "4"):
         raise BadInput(f"the time in an edge list is column 3 or 4, not {options.time!r}")
     time = None if options.time is None else int(options.time) - 1
@@ -86,5 +85,4 @@ def plan_edges(file: Inspected, options: Options) -> Edges:
 
 
 def plan_communities(file: Inspected, options: Options) -> Communities:
-    """How to read a community file."""
     return Communities()

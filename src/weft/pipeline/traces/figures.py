@@ -153,7 +153,6 @@ def latencies(deliveries: DataFrame) -> DataFrame:
 
 
 def merged_latencies(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("hops", "latency_ns").agg(F.sum("deliveries").alias("deliveries"))
     return selected(counted, LATENCY)
 

@@ -290,7 +290,7 @@ def added_up(records: RecordBatch) -> dict[str, Table]:
             peer="peer",
             delivered_ns="timestamp_ns",
             hops="hops",
-        ).append_column("times", _ones(int(delivered.sum()))),
+        ).append_column("times", pyarrow.array(np.ones(int(delivered.sum()), np.int64))),
         "copies": _listed(records, _of(records, delivery.RECV_RPC) & message),
     }
 
@@ -317,7 +317,6 @@ def _counted(records: RecordBatch, first: npt.NDArray[np.bool_]) -> Table:
 
 
 def _begun_and_ended(records: RecordBatch, what: str, begin: str, end: str) -> Table:
-    """What begins and ends."""
     rows = _of(records, begin, end)
     begins = pyarrow.array(_of(records, begin)[rows])
     chosen = _chosen(records, rows, **{name: name for name in ("peer", what, "timestamp_ns")})
@@ -347,10 +346,6 @@ def _of(records: RecordBatch, *kinds: str) -> npt.NDArray[np.bool_]:
     codes = column.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
     found: npt.NDArray[np.bool_] = known[codes]
     return found
-
-
-def _ones(number: int) -> pyarrow.Array:
-    return pyarrow.array(np.ones(number, np.int64))
 
 
 class Sums:
@@ -450,7 +445,6 @@ def strays(times: str) -> Column:
 
 
 def merged_traffic(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("peer", "kind", "rpc").agg(*_sums("messages", "bytes"))
     return selected(counted, TRAFFIC)
 
@@ -466,7 +460,6 @@ def merged_deliveries(frame: DataFrame) -> DataFrame:
 
 
 def merged_receipts(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("peer", "topic", "other").agg(*_sums("copies", "parasites", "routed"))
     return selected(counted, RECEIPT_PIECE)
 
