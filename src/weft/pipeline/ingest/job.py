@@ -113,9 +113,9 @@ class _Ingest:
         self._step(4)
         topics = self._names("topics", "topic", pairs)
         self._step(5)
-        numbers = pairs.transform(dictionary.interned(users, topics))
+        numbers = pairs.transform(dictionary.interned, users, topics)
         self._draft.replace(
-            "memberships", numbers.transform(dictionary.merged(self._old("memberships")))
+            "memberships", numbers.transform(dictionary.merged, self._old("memberships"))
         )
         reasons = self._add_rejects(judged, places)
         self._add_trace(places)
@@ -218,7 +218,7 @@ class _Ingest:
         """The memberships of all files by name, written down."""
         found = together(*(reading.pairs(place) for reading, place in places))
         named = found.transform(
-            dictionary.prefixed(self._options.user_prefix, self._options.topic_prefix)
+            dictionary.prefixed, self._options.user_prefix, self._options.topic_prefix
         )
         folder = self._draft.staging / "pairs"
         tables.write(named, folder)
@@ -230,10 +230,10 @@ class _Ingest:
         found = pairs.select(pairs[column].alias("name"))
         folder = self._draft.staging / table
         tables.write(
-            found.transform(dictionary.unknown(known)).transform(dictionary.placed), folder
+            found.transform(dictionary.unknown, known).transform(dictionary.placed), folder
         )
         placed = tables.read(self._spark, folder, PLACED)
-        new = placed.transform(dictionary.numbered(self._draft.rows(table)))
+        new = placed.transform(dictionary.numbered, self._draft.rows(table))
         fresh = new.withColumnRenamed("id", column)
         self._draft.add(table, fresh, placed.count())
         return known.unionByName(fresh)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -247,19 +247,15 @@ def coded(parsed: Parsed) -> RecordBatch:
 # --- bad lines ------------------------------------------------------------------------------------
 
 
-def rejects(counted: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def rejects(bad: DataFrame, counted: DataFrame) -> DataFrame:
     """Bad lines (BAD_LINE) → the same with their number in the file (REJECT), given how many lines
     each part has (PART_LINES)."""
     before = Window.partitionBy("file").orderBy("start").rowsBetween(Window.unboundedPreceding, -1)
     offsets = counted.select(
         "file", "start", F.coalesce(F.sum("lines").over(before), F.lit(0)).alias("before")
     )
-
-    def transform(bad: DataFrame) -> DataFrame:
-        placed = bad.join(offsets, ["file", "start"])
-        return selected(placed.withColumn("line", F.col("before") + F.col("line")), REJECT)
-
-    return transform
+    placed = bad.join(offsets, ["file", "start"])
+    return selected(placed.withColumn("line", F.col("before") + F.col("line")), REJECT)
 
 
 # --- what records add up to, in workers -----------------------------------------------------------
@@ -371,22 +367,18 @@ class Sums:
 # --- copies that were wanted, and others ----------------------------------------------------------
 
 
-def receipts(histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def receipts(copies: DataFrame, histories: DataFrame) -> DataFrame:
     """Copies of events (COPIES) → how many, by receiver, topic and sender (RECEIPT_PIECE), given
     the subscriptions."""
-
-    def transform(copies: DataFrame) -> DataFrame:
-        known = copies.join(histories, ["peer", "topic"], "left")
-        routing = F.coalesce(F.col("rpc") == ROUTING, F.lit(False))
-        counted = known.select(
-            *("peer", "topic", "other"),
-            F.size("times_ns").alias("copies"),
-            F.when(~routing, strays("times_ns")).otherwise(0).alias("parasites"),
-            F.when(routing, strays("times_ns")).otherwise(0).alias("routed"),
-        )
-        return counted.transform(merged_receipts)
-
-    return transform
+    known = copies.join(histories, ["peer", "topic"], "left")
+    routing = F.coalesce(F.col("rpc") == ROUTING, F.lit(False))
+    counted = known.select(
+        *("peer", "topic", "other"),
+        F.size("times_ns").alias("copies"),
+        F.when(~routing, strays("times_ns")).otherwise(0).alias("parasites"),
+        F.when(routing, strays("times_ns")).otherwise(0).alias("routed"),
+    )
+    return counted.transform(merged_receipts)
 
 
 # --- subscriptions over time ----------------------------------------------------------------------
