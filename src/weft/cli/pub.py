@@ -88,7 +88,9 @@ async def _run(args: argparse.Namespace) -> int:
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     """Publish everything, in order; returns the exit code."""
     code = 0
-    lines = one(args.data) if args.data not in (None, "-") else input_lines()
+    lines: Iterator[bytes] = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    if args.data not in (None, "-"):
+        lines = iter([args.data.encode()])
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
@@ -101,15 +103,6 @@ def reached_above(receipt: Fields) -> Fields | None:
     """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
     above: list[Fields] = receipt.get("above", [])
     return next((level for level in above if level["outcome"] in _GOES_ON), None)
-
-
-def one(text: str) -> Iterator[bytes]:
-    yield text.encode()
-
-
-def input_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
 
 
 def in_words(receipt: Fields) -> str:

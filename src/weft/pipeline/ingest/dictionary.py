@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from weft.pipeline.ingest.records import PAIR
 from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 
-# Names in order: `place` is the number of a part of the table, times 2³³, plus the place in it.
+# Names; the same in order, where `place` is the number of a part of the table, times 2³³, plus the
+# place in it; and with the numbers that they get.
 NAME = columns(name=TEXT)
 PLACED = columns(name=TEXT, place=WHOLE)
 NUMBERED = columns(id=WHOLE, name=TEXT)
