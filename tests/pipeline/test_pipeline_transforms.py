@@ -47,7 +47,7 @@ def test_over_seeds_gives_the_mean_and_students_interval(spark: SparkSession) ->
         columns(group=TEXT, seed=WHOLE, value=NUMBER),
     )
     # Three values with standard deviation 2: the half-width is t(2) · 2/√3.
-    half = stats.t.ppf(0.975, 2) * 2 / math.sqrt(3)
+    half = float(stats.t.ppf(0.975, 2)) * 2 / math.sqrt(3)
     expected = spark.createDataFrame(
         [("a", 12.0, 12.0 - half, 12.0 + half, 3), ("b", 5.0, None, None, 1)],
         columns(group=TEXT, value=NUMBER, low=NUMBER, high=NUMBER, seeds=WHOLE),
@@ -137,7 +137,7 @@ def test_numbers_makes_a_measure_of_each_titled_column(spark: SparkSession) -> N
         ],
         columns(kind=TEXT, seed=WHOLE, spread=NUMBER, count=SMALL, noise=NUMBER),
     )
-    half = stats.t.ppf(0.975, 1) * math.sqrt(2) / math.sqrt(2)
+    half = float(stats.t.ppf(0.975, 1)) * math.sqrt(2) / math.sqrt(2)
     expected = spark.createDataFrame(
         [
             ("true: how even", 2.0, 2.0 - half, 2.0 + half, 2, AT_MOST, 1.5),
