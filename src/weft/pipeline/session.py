@@ -7,10 +7,10 @@ with the session. If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,
-pandas, scipy) must be installed there, for the Python that `PYSPARK_PYTHON` names. A master on loopback,
-such as the one of `weft cluster up`, is this machine again: its workers use this same Python. Of
-the user's own cluster the secret is known as well (see `cluster`). A master that has no room for
-the job is an error after a while, not a job that waits for ever.
+pandas, scipy) must be installed there, for the Python that `PYSPARK_PYTHON` names. A master on
+loopback, such as the one of `weft cluster up`, is this machine again: its workers use this same
+Python. Of the user's own cluster the secret is known as well (see `cluster`). A master that has no
+room for the job is an error after a while, not a job that waits for ever.
 
 A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
 task is started a second time because it is slow: the long ones are simulations, which take as long
