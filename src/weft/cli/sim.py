@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole, whole_option
+from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
 
@@ -52,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=whole(0, (1 << 63) - 1), metavar="S", help="the run to play")
     which.add_argument("--seeds", type=seed_range, metavar="A..B", help="all runs from A to B")
-    whole_option(parser, "--peers", 3, 100_000, default=25)
-    whole_option(parser, "--topics", 1, 100_000, default=8)
-    whole_option(parser, "--events", 0, 1_000_000, default=120)
+    parser.add_argument("--peers", type=whole(3, 100_000), default=25, metavar="N")
+    parser.add_argument("--topics", type=whole(1, 100_000), default=8, metavar="N")
+    parser.add_argument("--events", type=whole(0, 1_000_000), default=120, metavar="N")
     parser.add_argument(
         "--scheme",
         choices=SCHEMES,
@@ -80,7 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
     parser.add_argument("--profile", action="store_true", help="say where the time of one run went")
-    whole_option(parser, "--processes", 1, 64, "for --seeds (2)", default=2)
+    parser.add_argument(
+        "--processes", type=whole(1, 64), default=2, metavar="N", help="for --seeds (2)"
+    )
 
 
 def seed_range(text: str) -> range:
