@@ -16,22 +16,64 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.graph import exponent
 from benchmarks.peer import machine
 from benchmarks.pipeline.processes import timed
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw
-from weft.engine.stan.overlays import Config
+from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab.progress import Steps
 from weft.lab.sources import DATA_BESIDE, TRACES
 from weft.pipeline.memberships import grid_memberships
-from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
+from weft.pipeline.schemas import MEMBERSHIP, NODE_SIZES, NUMBER, SMALL, WHOLE, columns, selected
 from weft.pipeline.session import SessionSettings, opened
-from weft.pipeline.stan import reductions, stan_nodes
+from weft.pipeline.stan import MANY_TOPICS, links, view_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# What became of physical links: over all users, or those in `least` topics or more.
+REDUCTION = columns(
+    least=SMALL, users=WHOLE, lvs=WHOLE, ipvs=WHOLE, fpvs=WHOLE, ideal=WHOLE, improved_40=NUMBER
+)
 PARTS = (1 / 16, 1 / 8, 1 / 4)  # of the LiveJournal-sized universe
 QUICK_PARTS = (0.01, 0.02, 0.04)
+
+
+def node_sizes(sizes: DataFrame) -> DataFrame:
+    """Before, after and at best, side by side: `VIEW_SIZES` → `NODE_SIZES`."""
+    last = F.max("round").alias("last")
+    ends = sizes.crossJoin(F.broadcast(sizes.agg(last)))
+
+    def at(where: Column, name: str) -> Column:
+        return F.max(F.when(where, F.col("pvs"))).alias(name)
+
+    wide = ends.groupBy("user").agg(
+        F.max("topics").alias("topics"),
+        F.max("lvs").alias("lvs"),
+        at(F.col("round") == 0, "ipvs"),
+        at(F.col("round") == F.col("last"), "fpvs"),
+        at(F.col("round") == IDEAL, "ideal"),
+    )
+    return selected(wide, NODE_SIZES)
+
+
+def stan_nodes(memberships: DataFrame, config: Config, seed: int) -> DataFrame:
+    """StaN from beginning to end: what each user's views come to (`NODE_SIZES`)."""
+    found = links(memberships, config, seed, (0, config.rounds, IDEAL))
+    return found.transform(view_sizes).transform(node_sizes)
+
+
+def reductions(nodes: DataFrame, least: Sequence[int] = (1, MANY_TOPICS)) -> DataFrame:
+    """Physical links pooled over users in so many topics or more: `NODE_SIZES` → `REDUCTION`."""
+    groups = F.explode(F.array(*(F.lit(number) for number in least))).alias("least")
+    some = nodes.select("*", groups).where(F.col("topics") >= F.col("least"))
+    better = (1 - F.col("fpvs") / F.col("ipvs") > 0.4).cast("double")
+    pooled = some.groupBy("least").agg(
+        F.count(F.lit(1)).alias("users"),
+        *(F.sum(name).alias(name) for name in ("lvs", "ipvs", "fpvs", "ideal")),
+        F.avg(better).alias("improved_40"),
+    )
+    return selected(pooled, REDUCTION)
 
 
 def run(memberships: DataFrame) -> list[dict[str, Any]]:

@@ -21,8 +21,7 @@ from weft.pipeline.session import SessionSettings, opened
 from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import measure as measure_trace
 from weft.pipeline.traces.source import Source, find
-from weft.sim.scenario import SessionSettings as ScenarioSettings
-from weft.sim.scenario import run
+from weft.sim.scenario import ScenarioSettings, run
 from weft.trace import Writer
 
 if TYPE_CHECKING:

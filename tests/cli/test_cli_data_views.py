@@ -9,6 +9,7 @@ import pytest
 from weft.cli import data
 from weft.cli.parser import parser_for
 from weft.cli.problem import Problem
+from weft.net.errors import WeftError
 from weft.pipeline.lake import Version
 
 
@@ -33,5 +34,5 @@ def test_mistakes_are_told_before_spark_is_started(lake: Path, tmp_path: Path) -
         (["profile", str(lake)], "no memberships"),
         (["synth", "--out", str(lake)], "a lake already"),
     ):
-        with pytest.raises(Problem, match=says):
+        with pytest.raises((Problem, WeftError), match=says):
             weft_data(*arguments)

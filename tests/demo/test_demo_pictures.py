@@ -37,7 +37,7 @@ def test_text_is_escaped_and_colours_follow_the_page() -> None:
     assert "<b> &" in [text.text for text in drawn(picture).iter(f"{SVG}text")]
     assert "peer 0 is subscribed to <b> &" in hints(picture)
     text = picture.render()
-    assert text.startswith("<svg ") and "var(--blue)" in text and "<style>:root" not in text
+    assert text.startswith("<svg ") and "#2f6fde" in text and "<style>:root" not in text
     assert "prefers-color-scheme: dark" in picture.render(alone=True)
     assert text == picture.render()
 

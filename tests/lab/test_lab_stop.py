@@ -1,11 +1,11 @@
-"""Work with Spark that can be stopped (`weft.cli.stop`); here, where the shared session is."""
+"""Work with Spark that can be stopped (`weft.cli.spark`); here, where the shared session is."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.cli.stop import Stopped, Stopping, stoppable
+from weft.cli.spark import Stopped, Stopping, stoppable
 
 
 def test_work_that_is_not_stopped(spark: SparkSession) -> None:

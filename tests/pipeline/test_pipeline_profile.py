@@ -43,7 +43,7 @@ def test_distributions_count_topics_and_nodes(spark: SparkSession) -> None:
 def test_each_group_gets_the_fit_of_its_own(spark: SparkSession) -> None:
     steep = [("steep", size, max(1, int(9_000 * size**-3.0))) for size in range(1, 15)]
     flat = [("flat", size, max(1, int(9_000 * size**-1.5))) for size in range(1, 200)]
-    found = spark.createDataFrame(steep + flat, DISTRIBUTION).transform(fitted("kind"))
+    found = spark.createDataFrame(steep + flat, DISTRIBUTION).transform(fitted, "kind")
     assert found.schema.names == ["kind", *FIT.names]
     rows = {row.kind: row for row in found.collect()}
     for name, data in (("steep", steep), ("flat", flat)):
@@ -70,7 +70,7 @@ def test_correlations_of_all_pairs_as_they_are_and_shuffled(spark: SparkSession)
 
 def test_summaries_are_over_pairs(spark: SparkSession) -> None:
     rows = [(0, 0, 1, 0.1), (0, 0, 2, 0.2), (0, 1, 2, 0.6), (1, 0, 1, 0.0)]
-    found = spark.createDataFrame(rows, CORRELATION).transform(correlation_summary())
+    found = spark.createDataFrame(rows, CORRELATION).transform(correlation_summary)
     assert found.schema.names == CORRELATION_SUMMARY.names
     first, second = found.orderBy("shuffle").collect()
     assert tuple(first) == pytest.approx((0, 3, 0.3, 0.2, 0.592, 0.6))

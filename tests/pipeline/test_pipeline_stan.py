@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.pipeline.stan import REDUCTION, node_sizes, reductions, stan_nodes
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
@@ -18,7 +19,6 @@ from weft.pipeline.schemas import (
     FITNESS,
     LINKS,
     NODE_SIZES,
-    REDUCTION,
     VIEW_SIZES,
 )
 from weft.pipeline.session import packed
@@ -26,12 +26,9 @@ from weft.pipeline.stan import (
     cost_of,
     links,
     neighbours_of,
-    node_sizes,
     omniscient,
     overlay_fitness,
     pieces,
-    reductions,
-    stan_nodes,
     view_sizes,
 )
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
+from scipy import stats
 
 from weft.pipeline.schemas import (
     AT_LEAST,
@@ -23,7 +24,6 @@ from weft.pipeline.schemas import (
     selected,
 )
 from weft.pipeline.transforms import (
-    STUDENT_T,
     judged,
     largest,
     magnitude,
@@ -47,7 +47,7 @@ def test_over_seeds_gives_the_mean_and_students_interval(spark: SparkSession) ->
         columns(group=TEXT, seed=WHOLE, value=NUMBER),
     )
     # Three values with standard deviation 2: the half-width is t(2) · 2/√3.
-    half = 4.303 * 2 / math.sqrt(3)
+    half = float(stats.t.ppf(0.975, 2)) * 2 / math.sqrt(3)
     expected = spark.createDataFrame(
         [("a", 12.0, 12.0 - half, 12.0 + half, 3), ("b", 5.0, None, None, 1)],
         columns(group=TEXT, value=NUMBER, low=NUMBER, high=NUMBER, seeds=WHOLE),
@@ -66,18 +66,11 @@ def test_over_seeds_weighs_seeds_and_not_rows(spark: SparkSession) -> None:
 
 def test_over_seeds_uses_an_expansion_beyond_the_table(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
-        [(seed, float(seed % 2)) for seed in range(42)], columns(seed=WHOLE, value=NUMBER)
+        [(seed, float(seed % 2)) for seed in range(142)], columns(seed=WHOLE, value=NUMBER)
     )
     [row] = rows.transform(over_seeds()).collect()
-    std = math.sqrt(42 * 0.25 / 41)
-    t_41 = 2.0195  # from a statistical table
-    assert row.high - row.value == pytest.approx(t_41 * std / math.sqrt(42), rel=1e-3)
-
-
-def test_the_table_of_student_falls_towards_the_normal_quantile() -> None:
-    assert list(STUDENT_T) == sorted(STUDENT_T, reverse=True)
-    assert len(STUDENT_T) == 30
-    assert STUDENT_T[-1] == pytest.approx(1.960 + 2.372 / 30, abs=3e-3)
+    half = stats.t.ppf(0.975, 141) * math.sqrt(142 * 0.25 / 141) / math.sqrt(142)
+    assert row.high - row.value == pytest.approx(half, rel=1e-4)
 
 
 def test_spread_describes_each_group(spark: SparkSession) -> None:
@@ -144,7 +137,7 @@ def test_numbers_makes_a_measure_of_each_titled_column(spark: SparkSession) -> N
         ],
         columns(kind=TEXT, seed=WHOLE, spread=NUMBER, count=SMALL, noise=NUMBER),
     )
-    half = 12.706 * math.sqrt(2) / math.sqrt(2)
+    half = float(stats.t.ppf(0.975, 1)) * math.sqrt(2) / math.sqrt(2)
     expected = spark.createDataFrame(
         [
             ("true: how even", 2.0, 2.0 - half, 2.0 + half, 2, AT_MOST, 1.5),

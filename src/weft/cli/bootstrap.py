@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 EVERYTHING = ("core", "dev", "engine", "pipeline", "lab")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -73,7 +74,7 @@ class Environment:
     def stamp(self, group: str) -> str:
         """What the stamp of an up-to-date group reads."""
         digest = hashlib.sha256(self.requirements(group).read_bytes()).hexdigest()
-        return f"{sys.version_info.major}.{sys.version_info.minor} {digest}\n"
+        return f"{PYTHON} {digest}\n"
 
     def missing(self, groups: Sequence[str]) -> list[str]:
         """The groups that are not installed, or not as the requirements now say."""
@@ -106,17 +107,15 @@ class Environment:
 
     def _is_foreign(self) -> bool:
         """No environment of ours yet, or one that another Python made."""
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         ours = self.stamps.is_dir() and self.python.exists()
-        return not (ours and (self.home / "lib" / version).is_dir())
+        return not (ours and (self.home / "lib" / f"python{PYTHON}").is_dir())
 
     def _create(self) -> None:
         for module in ("venv", "ensurepip"):
             if importlib.util.find_spec(module) is None:
-                version = f"{sys.version_info.major}.{sys.version_info.minor}"
                 raise Failed(
                     f"this Python ({sys.executable}) lacks the module '{module}'.\n"
-                    f"On Debian or Ubuntu: apt install python{version}-venv (or python3-venv)"
+                    f"On Debian or Ubuntu: apt install python{PYTHON}-venv (or python3-venv)"
                 )
         say(f"first use: making an environment in {self.home}")
         shutil.rmtree(self.home, ignore_errors=True)

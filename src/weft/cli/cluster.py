@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft.cli.output import table
-from weft.cli.parser import whole
+from weft.cli.parser import whole_option
 from weft.cli.problem import FAILED, Problem
-
-if TYPE_CHECKING:
-    from weft.pipeline.cluster import Cluster
 
 HELP = "Run a Spark cluster on this machine, for jobs with --master"
 DETAILS = """
@@ -35,38 +31,26 @@ weft cluster down
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("up", "status", "down"), help="what to do")
-    parser.add_argument(
-        "--workers", type=whole(1, 64), default=2, metavar="N", help="how many workers (2)"
-    )
-    parser.add_argument(
-        "--cores", type=whole(1, 1024), default=1, metavar="N", help="tasks at once in each (1)"
-    )
+    whole_option(parser, "--workers", 1, 64, "how many workers (2)", default=2)
+    whole_option(parser, "--cores", 1, 1024, "tasks at once in each (1)", default=1)
     parser.add_argument(
         "--memory",
         default="1g",
         metavar="SIZE",
         help="memory of each worker's Java process, such as 512m or 4g (1g)",
     )
-    parser.add_argument(
-        "--port", type=whole(0, 65535), default=0, metavar="N", help="the master's port (any free)"
-    )
-    parser.add_argument(
-        "--ui-port", type=whole(0, 65535), default=0, metavar="N", help="its page's (any free)"
-    )
+    whole_option(parser, "--port", 0, 65535, "the master's port (any free)", default=0)
+    whole_option(parser, "--ui-port", 0, 65535, "its page's (any free)", default=0)
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="the cluster's folder (WEFT_CLUSTER)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.pipeline.cluster import ClusterError, default_folder
-    from weft.pipeline.java import NoJava
+    from weft.pipeline.cluster import default_folder
 
     folder = args.dir or default_folder()
-    try:
-        return {"up": _up, "status": _status, "down": _down}[args.action](args, folder)
-    except (ClusterError, NoJava) as error:
-        raise Problem(str(error)) from error
+    return {"up": _up, "status": _status, "down": _down}[args.action](args, folder)
 
 
 def _up(args: argparse.Namespace, folder: Path) -> int:
@@ -106,14 +90,10 @@ def _status(args: argparse.Namespace, folder: Path) -> int:
     print(table(("worker", "state", "cores in use"), rows))
     for job in state["activeapps"]:
         print(f"job     {job['name']} ({job['cores']} cores)")
-    missing = _missing(cluster)
+    missing = cluster.size.workers - cluster.workers_alive()
     if missing:
         _say(f"{missing} of {cluster.size.workers} workers are lost")
     return FAILED if missing else 0
-
-
-def _missing(cluster: Cluster) -> int:
-    return cluster.size.workers - cluster.workers_alive()
 
 
 def _down(args: argparse.Namespace, folder: Path) -> int:

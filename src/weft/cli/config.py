@@ -53,13 +53,11 @@ def lines(config: DataclassInstance, path: str = "") -> Iterator[str]:
         yield ""
         yield f"[{path}]" if path else ""
     for field in values:
-        line = f"# {field.name} = {toml_value(getattr(config, field.name))}"
+        value = getattr(config, field.name)
+        # JSON's form is TOML's for all kinds of values that settings have.
+        text = json.dumps(list(value) if isinstance(value, tuple) else value)
+        line = f"# {field.name} = {text}"
         comment = comments.get(field.name)
         yield f"{line:<40} # {comment}" if comment else line
     for field in tables:
         yield from lines(getattr(config, field.name), f"{path}.{field.name}".lstrip("."))
-
-
-def toml_value(value: object) -> str:
-    """The TOML form of a setting; JSON's is the same for all kinds of values that settings have."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)

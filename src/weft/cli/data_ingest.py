@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.problem import USAGE, Problem
+from weft.cli.spark import Stopping, master_option, session, stoppable
 
 if TYPE_CHECKING:
     from weft.pipeline.ingest.job import Summary
@@ -35,7 +36,7 @@ Formats:
 """
 EXAMPLES = """
 weft data ingest subs.csv.gz --out lake
-weft data ingest likes.csv --user who --topic what --time when --time-unit ms --out lake
+weft data ingest likes.csv --user fan --topic band --time since --time-unit ms --out lake
 weft data ingest com-lj.all.cmty.txt.gz --out lj
 weft data ingest com-lj.ungraph.txt.gz --format snap-edges --both-ways --out lj
 weft data ingest dumps/*.xml.bz2 --format mediawiki-xml --out wiki
@@ -95,31 +96,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic-prefix", default="", metavar="TEXT", help="put before topics' names"
     )
-    parser.add_argument(
-        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
-    )
+    master_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.cli.stop import Stopping, stoppable
     from weft.lab.progress import Steps
     from weft.pipeline.ingest.files import SMALL_BYTES, listed
     from weft.pipeline.ingest.job import ingest
-    from weft.pipeline.ingest.options import BadInput
-    from weft.pipeline.java import NoJava
-    from weft.pipeline.lake import NotALake
-    from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     options = _options(args)
     try:
         files = listed(args.paths)  # before Spark is waited for
         print(f"weft: {_many(len(files), 'file')}; starting Spark", file=sys.stderr)
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
-        settings = SessionSettings(
-            args.master or "local[*]", name="weft data ingest", options=QUICK if small else {}
-        )
-        with opened(settings) as spark, Steps(spark, WEIGHTS) as steps:
+        options_of_spark = QUICK if small else {}
+        with (
+            session(args, "data ingest", options=options_of_spark) as spark,
+            Steps(spark, WEIGHTS) as steps,
+        ):
 
             def work(stopping: Stopping) -> Summary:
                 def watch(step: int, text: str) -> None:
@@ -132,8 +126,6 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"weft: interrupted; {args.out} is as it was", file=sys.stderr)
         raise
-    except (BadInput, Busy, NotALake, NoJava, SessionError) as error:
-        raise Problem(str(error)) from error
     for line in told(summary):
         print(line)
     return 0

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole
+from weft.cli.output import table
+from weft.cli.parser import whole_option
 from weft.cli.problem import Problem
+from weft.cli.spark import master_option, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,30 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
     parser.add_argument("--out", type=Path, metavar="DIR", help="(default: LAKE/profile)")
     parser.add_argument("--universe", metavar="NAME", help="one of the lake's universes instead")
-    parser.add_argument(
-        "--least", type=whole(1, 10**9), default=1, metavar="N", help="leave out smaller topics"
-    )
-    parser.add_argument(
-        "--popular",
-        type=whole(2, 5_000),
-        default=1_000,
-        metavar="N",
-        help="correlate so many of the most popular topics (1000)",
-    )
-    parser.add_argument("--shuffles", type=whole(1, 1_000), default=3, metavar="N", help="(3)")
-    parser.add_argument(
-        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
-    )
+    whole_option(parser, "--least", 1, 10**9, "leave out smaller topics", default=1)
+    popular = "correlate so many of the most popular topics (1000)"
+    whole_option(parser, "--popular", 2, 5_000, popular, default=1_000)
+    whole_option(parser, "--shuffles", 1, 1_000, "(3)", default=3)
+    master_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Steps
-    from weft.pipeline.java import NoJava
-    from weft.pipeline.lake import Lake, NotALake
+    from weft.pipeline.lake import Lake
     from weft.pipeline.memberships import pruned
     from weft.pipeline.profile import make
-    from weft.pipeline.resources import Busy, claimed
-    from weft.pipeline.session import SessionError, SessionSettings, opened
+    from weft.pipeline.resources import claimed
 
     try:
         lake = Lake(args.lake)
@@ -65,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             raise Problem(f"{args.lake}: no memberships in this lake")
         out = args.out or lake.path / "profile" / (args.universe or "")
         print("weft: starting Spark", file=sys.stderr)
-        with opened(SessionSettings(args.master or "local[*]", name="weft data profile")) as spark:
+        with session(args, "data profile") as spark:
             held = lake.memberships(spark)
             if args.universe:
                 held = lake.universe(spark, args.universe)
@@ -85,15 +76,12 @@ def run(args: argparse.Namespace) -> int:
             _draw(spark, out)
     except ValueError as error:
         raise Problem(str(error)) from error
-    except (Busy, NotALake, NoJava, SessionError) as error:
-        raise Problem(str(error)) from error
     print(f"weft: tables and pictures are in {out}", file=sys.stderr)
     return 0
 
 
 def told(spark: SparkSession, out: Path) -> list[str]:
     """The profile for people."""
-    from weft.cli.output import table
     from weft.pipeline import profile
 
     fits = profile.table(spark, out, "fits").orderBy("kind").collect()

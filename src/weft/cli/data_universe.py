@@ -6,8 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from weft.cli.parser import whole
+from weft.cli.output import table
+from weft.cli.parser import whole_option
 from weft.cli.problem import USAGE, Problem
+from weft.cli.spark import master_option, session
 
 HELP = "Draw self-contained universes from a lake"
 DETAILS = """
@@ -29,48 +31,27 @@ weft data universe lj --seeds 1000 --own-topics
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
-    parser.add_argument(
-        "--seeds",
-        type=whole(1, 10**9),
-        nargs="+",
-        required=True,
-        metavar="N",
-        help="how many topics to begin with; several numbers make several universes",
-    )
-    parser.add_argument(
-        "--draws", type=whole(1, 100_000), default=100, metavar="N", help="of each size (100)"
-    )
+    seeds = "how many topics to begin with; several numbers make several universes"
+    whole_option(parser, "--seeds", 1, 10**9, seeds, nargs="+", required=True)
+    whole_option(parser, "--draws", 1, 100_000, "of each size (100)", default=100)
     parser.add_argument(
         "--reading", choices=("closed", "open"), default="closed", help="(default: closed)"
     )
-    parser.add_argument(
-        "--least",
-        type=whole(1, 10**9),
-        default=30,
-        metavar="N",
-        help="topics with fewer subscribers are left out (30)",
-    )
+    least = "topics with fewer subscribers are left out (30)"
+    whole_option(parser, "--least", 1, 10**9, least, default=30)
     parser.add_argument(
         "--own-topics", action="store_true", help="users add the topic that bears their name"
     )
-    parser.add_argument(
-        "--seed", type=whole(0, 2**63 - 1), default=1, metavar="N", help="of all draws (1)"
-    )
+    whole_option(parser, "--seed", 0, 2**63 - 1, "of all draws (1)", default=1)
     parser.add_argument("--name", help="of the universe (default: seeds-N, seeds-N-open)")
-    parser.add_argument(
-        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
-    )
+    master_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from weft.cli.output import table
     from weft.lab.progress import Steps
-    from weft.pipeline.java import NoJava
-    from weft.pipeline.lake import Lake, NotALake
-    from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, SessionSettings, opened
+    from weft.pipeline.lake import Lake
     from weft.pipeline.universe import Recipe, make
 
     sizes = sorted(set(args.seeds))
@@ -85,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
             raise Problem(f"{sizes[-1]} seeds, but {args.lake} has {lake.rows('topics')} topics")
         print("weft: starting Spark", file=sys.stderr)
         weights = [2.0, 3.0, *([2.0] * len(sizes))]  # guess
-        with (
-            opened(SessionSettings(args.master or "local[*]", name="weft data universe")) as spark,
-            Steps(spark, weights) as steps,
-        ):
+        with session(args, "data universe") as spark, Steps(spark, weights) as steps:
             made = make(
                 spark,
                 lake,
@@ -101,8 +79,6 @@ def run(args: argparse.Namespace) -> int:
             )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
-    except (Busy, NotALake, NoJava, SessionError) as error:
-        raise Problem(str(error)) from error
     rows = [[str(value) for value in asdict(each).values()] for each in made]
     print(table(["universe", "seeds", "draw", "topics", "nodes", "memberships"], rows))
     return 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole
+from weft.cli.parser import whole_option
 from weft.cli.problem import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -35,25 +35,15 @@ weft demo --no-measure         without the pipeline, so without Spark
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    number = whole(2, 500)
     parser.add_argument(
         "--out", type=Path, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
     )
-    parser.add_argument("--peers", type=number, default=25, metavar="N", help="peers (25)")
-    parser.add_argument(
-        "--processes", type=whole(1, 64), default=4, metavar="N", help="to spread them over (4)"
-    )
-    parser.add_argument("--topics", type=whole(1, 200), default=12, metavar="N", help="topics (12)")
-    parser.add_argument(
-        "--events", type=whole(1, 100_000), default=300, metavar="N", help="events (300)"
-    )
-    parser.add_argument(
-        "--seconds", type=whole(1, 600), default=10, metavar="N", help="to publish them in (10)"
-    )
-    parser.add_argument(
-        "--seed", type=whole(0, 2**63 - 1), default=1, metavar="S", help="of the workload (1)"
-    )
-
+    whole_option(parser, "--peers", 2, 500, "peers (25)", default=25)
+    whole_option(parser, "--processes", 1, 64, "to spread them over (4)", default=4)
+    whole_option(parser, "--topics", 1, 200, "topics (12)", default=12)
+    whole_option(parser, "--events", 1, 100_000, "events (300)", default=300)
+    whole_option(parser, "--seconds", 1, 600, "to publish them in (10)", default=10)
+    whole_option(parser, "--seed", 0, 2**63 - 1, "of the workload (1)", default=1, metavar="S")
     parser.add_argument(
         "--no-measure", action="store_true", help="do not measure the traces with the pipeline"
     )

@@ -9,6 +9,7 @@ import sys
 
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, socket_of
+from weft.cli.status import ask
 from weft.cli.store import opened, read_option
 
 HELP = "Show an event, a topic version, or a field of one, by its CID"
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     except BadId as error:
         raise Problem(str(error), USAGE) from error
     if args.store is None and socket_of(args).exists():
-        value = asyncio.run(_ask(args))
+        value = asyncio.run(ask(args, "get", path=args.path))["value"]
     else:
         value = _resolve(args)
     if args.raw:
@@ -50,13 +51,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(json.dumps(value, indent=2))
     return 0
-
-
-async def _ask(args: argparse.Namespace) -> object:
-    from weft.net.control import ControlClient
-
-    async with ControlClient(socket_of(args)) as client:
-        return (await client.ask("get", path=args.path))["value"]
 
 
 def _resolve(args: argparse.Namespace) -> object:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole
+from weft.cli.parser import whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
+from weft.cli.spark import master_option, session
 
 if TYPE_CHECKING:
     from weft.lab.experiment import AnyEntry, JobEntry
@@ -49,12 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where results go (default: out/lab)"
     )
-    parser.add_argument(
-        "--seeds", type=whole(1, 10_000), metavar="N", help="how many seeds (default: the entry's)"
-    )
-    parser.add_argument(
-        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
-    )
+    whole_option(parser, "--seeds", 1, 10_000, "how many seeds (default: the entry's)")
+    master_option(parser)
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
@@ -62,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.action == "list":
-        return _list(args)
-    if args.action == "report":
-        return _report(args)
-    return _run(args)
+    return {"list": _list, "run": _run, "report": _report}[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -74,7 +67,8 @@ def _list(args: argparse.Namespace) -> int:
     from weft.lab.run import all_entries, plan_of
     from weft.lab.sources import find
 
-    _no_names(args)
+    if args.names:
+        raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)
     sources = find(args.out or OUT, data=args.data)
     print(f"{'':<14} {'points × seeds':<16}")
     print(f"{'id':<14} {'quick':>7} {'full':>8}  what")
@@ -91,10 +85,6 @@ def _run(args: argparse.Namespace) -> int:
     from weft.lab.run import UnknownExperiment, matching
     from weft.lab.sources import find
     from weft.lab.verdict import table
-    from weft.pipeline.java import NoJava
-    from weft.pipeline.lake import NotALake
-    from weft.pipeline.resources import Busy
-    from weft.pipeline.session import SessionError, SessionSettings, opened
 
     if not args.names:
         raise Problem("which experiments? 'weft lab list' names them; 'tera-*' is a pattern", USAGE)
@@ -104,20 +94,17 @@ def _run(args: argparse.Namespace) -> int:
         raise Problem(str(error), USAGE) from error
     size: Size = "full" if args.full else "quick"
     out = args.out or OUT
+    sources = find(out, args.trace, args.data)
+    jobs = [entry for entry in entries if isinstance(entry, JobEntry)]
+    if args.trace:
+        entries = _on_the_trace(entries, jobs)
+    print(f"weft: {len(entries)} experiments, {size} size; starting Spark", file=sys.stderr)
     try:
-        sources = find(out, args.trace, args.data)
-        jobs = [entry for entry in entries if isinstance(entry, JobEntry)]
-        if args.trace:
-            entries = _on_the_trace(entries, jobs)
-        print(f"weft: {len(entries)} experiments, {size} size; starting Spark", file=sys.stderr)
-        settings = SessionSettings(
-            args.master or "local[*]", name="weft lab", small_tables=not jobs
-        )
-        with opened(settings) as spark:
+        with session(args, "lab", small_tables=not jobs) as spark:
             verdicts = lab.run(
                 spark, entries, size, out, seeds=args.seeds, fresh=args.fresh, sources=sources
             )
-    except (NoJava, NotALake, SessionError, TaskFailed, Busy) as error:
+    except TaskFailed as error:
         raise Problem(str(error)) from error
     idle = [entry.id for entry in entries if entry.id not in {each.id for each in verdicts}]
     if idle:
@@ -150,8 +137,3 @@ def _report(args: argparse.Namespace) -> int:
     print(summary(verdicts))
     print(f"weft: wrote {write(verdicts, out)}", file=sys.stderr)
     return 0
-
-
-def _no_names(args: argparse.Namespace) -> None:
-    if args.names:
-        raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)

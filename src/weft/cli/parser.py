@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import indent
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -72,17 +73,49 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
     return {
         "prog": f"weft {command}",
         "description": f"{help_line}.\n\n{details.strip()}" if details else f"{help_line}.",
-        "epilog": f"examples:\n{_indented(examples)}" if examples else None,
+        "epilog": f"examples:\n{indent(examples.strip(), '  ')}" if examples else None,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
         "allow_abbrev": False,
     }
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.strip().splitlines())
+# --- kinds of options and values --------------------------------------------------------------
 
 
-# --- kinds of values --------------------------------------------------------------------------
+def whole_option(
+    parser: argparse.ArgumentParser,
+    name: str,
+    low: int,
+    high: int,
+    help: str | None = None,
+    *,
+    default: int | Sequence[int] | None = None,
+    metavar: str = "N",
+    nargs: str | None = None,
+    required: bool = False,
+) -> None:
+    """An option for a whole number within these bounds, or with `nargs` for several."""
+    kind = whole(low, high)
+    parser.add_argument(
+        name,
+        type=kind,
+        default=default,
+        metavar=metavar,
+        nargs=nargs,
+        required=required,
+        help=help,
+    )
+
+
+def repeated_option(
+    parser: argparse.ArgumentParser,
+    name: str,
+    metavar: str,
+    help: str,
+    kind: Callable[[str], str] = str,
+) -> None:
+    """An option that may be given again: a list, empty without it."""
+    parser.add_argument(name, action="append", type=kind, default=[], metavar=metavar, help=help)
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

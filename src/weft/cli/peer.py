@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli import output
-from weft.cli.parser import maybe_host_port, topic
+from weft.cli.parser import maybe_host_port, repeated_option, topic
 from weft.cli.settings import (
     config_of,
     home_of,
@@ -23,6 +23,7 @@ from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
 
 if TYPE_CHECKING:
+    from weft.net.config import Config
     from weft.net.subscription import Subscription
 
 HELP = "Run a peer"
@@ -50,14 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network_options(parser)
     home_option(parser)
     keep_option(parser, at_home=True)
-    parser.add_argument(
-        "--subscribe",
-        action="append",
-        type=topic,
-        default=[],
-        metavar="TOPIC",
-        help="subscribe and print what comes (repeat for more)",
-    )
+    subscribe = "subscribe and print what comes (repeat for more)"
+    repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
     parser.add_argument("--json", action="store_true", help="print notifications as JSON")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace (JSON lines)")
     parser.add_argument(
@@ -69,16 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = config_of(args)
-    return asyncio.run(_run(args, config))
+    return asyncio.run(_run(args, config_of(args)))
 
 
-async def _run(args: argparse.Namespace, config: object) -> int:
+async def _run(args: argparse.Namespace, config: Config) -> int:
     from weft.net.api import Peer
-    from weft.net.config import Config
     from weft.net.control import ControlServer
 
-    assert isinstance(config, Config)
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
             peer = await stack.enter_async_context(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 from weft.cli.output import Fields
-from weft.cli.parser import seconds, topic
+from weft.cli.parser import repeated_option, seconds, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.store import keep_option, kept
@@ -42,14 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     home_option(parser)
     network_options(parser)
     keep_option(parser)
-    parser.add_argument(
-        "--also",
-        type=topic,
-        action="append",
-        default=[],
-        metavar="TOPIC",
-        help="publish the same event in this topic, too; may be given again",
-    )
+    also = "publish the same event in this topic, too; may be given again"
+    repeated_option(parser, "--also", "TOPIC", also, topic)
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "--timeout",
@@ -94,7 +88,9 @@ async def _run(args: argparse.Namespace) -> int:
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     """Publish everything, in order; returns the exit code."""
     code = 0
-    lines = one(args.data) if args.data not in (None, "-") else input_lines()
+    lines: Iterator[bytes] = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    if args.data not in (None, "-"):
+        lines = iter([args.data.encode()])
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
@@ -107,15 +103,6 @@ def reached_above(receipt: Fields) -> Fields | None:
     """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
     above: list[Fields] = receipt.get("above", [])
     return next((level for level in above if level["outcome"] in _GOES_ON), None)
-
-
-def one(text: str) -> Iterator[bytes]:
-    yield text.encode()
-
-
-def input_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
 
 
 def in_words(receipt: Fields) -> str:

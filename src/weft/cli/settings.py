@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.output import Fields
-from weft.cli.parser import hierarchy, host_port, multiaddr
+from weft.cli.parser import hierarchy, host_port, multiaddr, repeated_option
 from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
@@ -63,36 +63,21 @@ async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]
 
 def network_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that start a peer."""
-    parser.add_argument(
-        "--join",
-        action="append",
-        type=multiaddr,
-        default=[],
-        metavar="ADDRESS",
-        help="enter the network through this peer (repeat for more)",
-    )
+    join = "enter the network through this peer (repeat for more)"
+    repeated_option(parser, "--join", "ADDRESS", join, multiaddr)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="one setting, over the file's: protocol.cyclon.cycle_ms=1000",
-    )
+    one = "one setting, over the file's: protocol.cyclon.cycle_ms=1000"
+    repeated_option(parser, "--set", "KEY=VALUE", one)
     parser.add_argument(
         "--routing",
         choices=ROUTINGS,
         help="how events find their subscribers; the same at all peers (tera)",
     )
-    parser.add_argument(
-        "--hierarchy",
-        action="append",
-        type=hierarchy,
-        default=[],
-        metavar="TOPIC",
-        help="its subscribers get its sub-topics' events, too ('/': of all topics); the same at "
-        "all peers (repeat for more)",
+    above = (
+        "its subscribers get its sub-topics' events, too ('/': of all topics); the same at "
+        "all peers (repeat for more)"
     )
+    repeated_option(parser, "--hierarchy", "TOPIC", above, hierarchy)
 
 
 def listen_options(parser: argparse.ArgumentParser) -> None:

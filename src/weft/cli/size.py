@@ -6,7 +6,7 @@ import argparse
 import json
 
 from weft.cli.output import table
-from weft.cli.parser import whole
+from weft.cli.parser import whole_option
 
 HELP = "Size access point tables and lookups for a number of topics"
 DETAILS = """
@@ -30,9 +30,7 @@ _MANY = 1_000_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topics", type=whole(1, _MANY), required=True, metavar="N", help="active topics"
-    )
+    whole_option(parser, "--topics", 1, _MANY, "active topics", required=True)
     parser.add_argument(
         "--success",
         type=_probability,
@@ -40,31 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="share of lookups that must find an access point (default: 0.999)",
     )
-    parser.add_argument(
-        "--tables",
-        type=whole(1, _MANY),
-        nargs="+",
-        metavar="A",
-        help="table sizes to show (default: 10 to 10000, as far as there are topics)",
-    )
-    parser.add_argument(
-        "--visits", type=whole(1, _MANY), metavar="K", help="show the table size that K visits need"
-    )
-    parser.add_argument(
-        "--walks",
-        type=whole(1, 1_000),
-        nargs="+",
-        default=[1, 4, 8],
-        metavar="R",
-        help="numbers of walks to show (default: 1 4 8)",
-    )
-    parser.add_argument(
-        "--topic-bytes",
-        type=whole(1, 256),
-        default=256,
-        metavar="B",
-        help="length of a topic's name (default: 256, the longest)",
-    )
+    tables = "table sizes to show (default: 10 to 10000, as far as there are topics)"
+    whole_option(parser, "--tables", 1, _MANY, tables, nargs="+", metavar="A")
+    visits = "show the table size that K visits need"
+    whole_option(parser, "--visits", 1, _MANY, visits, metavar="K")
+    walks = "numbers of walks to show (default: 1 4 8)"
+    whole_option(parser, "--walks", 1, 1_000, walks, default=[1, 4, 8], nargs="+", metavar="R")
+    length = "length of a topic's name (default: 256, the longest)"
+    whole_option(parser, "--topic-bytes", 1, 256, length, default=256, metavar="B")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -35,21 +35,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def ask(args: argparse.Namespace, op: str) -> Fields:
+async def ask(args: argparse.Namespace, op: str, **fields: str) -> Fields:
     """One question to the peer that runs with this home."""
     from weft.net.control import ControlClient
 
     async with ControlClient(socket_of(args)) as client:
-        return await client.ask(op)
+        return await client.ask(op, **fields)
 
 
 def in_words(status: Fields) -> str:
-    network = status["network"]
+    network, links = status["network"], status["links"]
     rows = [
         ("address", status["address"]),
         ("network", network["name"] + (", alone so far" if status["isolated"] else "")),
         ("neighbours", f"{len(status['view'])} in view, {status['linked_peers']} linked"),
-        ("links", _links(status["links"])),
+        ("links", f"{links['logical']} logical over {links['physical']} physical"),
         ("connections", f"{len(status['connections'])} open"),
         ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
         ("access points", f"{status['access_points']} known"),
@@ -58,8 +58,8 @@ def in_words(status: Fields) -> str:
     if "history" in status:
         rows.append(("history", _history(status["history"])))
     for topic, state in list(status["topics"].items())[:_TOPICS_SHOWN]:
-        links, shared = state["logical_links"], state["shared_links"]
-        rows.append(("", f"{topic}: {links} links, {shared} shared with other topics"))
+        linked, shared = state["logical_links"], state["shared_links"]
+        rows.append(("", f"{topic}: {linked} links, {shared} shared with other topics"))
     return "\n".join(f"{name:<14} {value}" for name, value in rows)
 
 
@@ -71,11 +71,6 @@ def _history(history: Fields) -> str:
         text += f", {history['missing']:,} missing"
     refused = ", ".join(f"{count:,} {reason}" for reason, count in history["refused"].items())
     return f"{text}, refused: {refused}" if refused else text
-
-
-def _links(counts: dict[str, int]) -> str:
-    """How many links the topics have, and over how many peers they go."""
-    return f"{counts['logical']} logical over {counts['physical']} physical"
 
 
 def _estimate(status: Fields) -> str:

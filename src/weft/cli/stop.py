@@ -1,25 +1,13 @@
-"""How a command ends in order: Ctrl-C and SIGTERM ask once for a clean end.
-
-`Stop` is for what runs on an event loop. `stoppable` is for long work with Spark. That work runs in
-a thread of its own: an interruption in the midst of a call to Spark would leave the connection to
-it in disorder. It is ended by cancelling what Spark does for it, again and again until it is over,
-so it cleans up after itself as after any other failure.
-"""
+"""How a command on an event loop ends in order: Ctrl-C and SIGTERM ask once for a clean end."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event
-from typing import TYPE_CHECKING, TypeVar
 
 from weft.cli.problem import INTERRUPTED
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Stop:
@@ -72,48 +60,3 @@ def stop_on_signals() -> Iterator[Stop]:
         yield stop
     finally:
         release()
-
-
-# --- work with Spark ------------------------------------------------------------------------------
-
-
-_CANCEL_SECONDS = 0.3  # guess: how often to cancel what was begun meanwhile
-
-Result = TypeVar("Result")
-
-
-class Stopped(Exception):
-    """The work is to end; raised where it asks."""
-
-
-class Stopping:
-    """What the work asks now and then."""
-
-    def __init__(self) -> None:
-        self._wanted = Event()
-
-    def want(self) -> None:
-        """Ask the work to end."""
-        self._wanted.set()
-
-    def check(self) -> None:
-        """Raise `Stopped` if the work is to end."""
-        if self._wanted.is_set():
-            raise Stopped
-
-
-def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result:
-    """Do the work. On Ctrl-C it is ended first; a result that came in time is still returned."""
-    stopping = Stopping()
-    with ThreadPoolExecutor(1, "weft-work") as thread:
-        future: Future[Result] = thread.submit(work, stopping)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            stopping.want()
-            while not future.done():
-                spark.sparkContext.cancelAllJobs()
-                wait([future], _CANCEL_SECONDS)
-            if future.exception() is None:
-                return future.result()
-            raise KeyboardInterrupt from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.cli.output import table
-from weft.cli.parser import seconds, topic, whole
+from weft.cli.parser import repeated_option, seconds, topic, whole_option
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
@@ -32,16 +32,10 @@ weft sub --join ADDRESS /chat          in another terminal, with any of the addr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--peers", type=whole(1, 1_000), default=10, metavar="N", help="(10)")
-    parser.add_argument("--processes", type=whole(1, 64), default=2, metavar="N", help="(2)")
-    parser.add_argument(
-        "--subscribe",
-        action="append",
-        type=topic,
-        default=[],
-        metavar="TOPIC",
-        help="subscribe every peer (repeat for more)",
-    )
+    whole_option(parser, "--peers", 1, 1_000, "(10)", default=10)
+    whole_option(parser, "--processes", 1, 64, "(2)", default=2)
+    subscribe = "subscribe every peer (repeat for more)"
+    repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
     network_options(parser)
     parser.add_argument(
         "--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (2)"

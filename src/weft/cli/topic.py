@@ -1,4 +1,4 @@
-"""`weft topic`: topics whose owners say who may publish."""
+"""`weft topic`: topics whose owners say which peers may publish."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import asyncio
 import json
 
 from weft.cli.output import Fields
-from weft.cli.parser import topic
+from weft.cli.parser import repeated_option, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
 
 HELP = "Make, show and change topics that have owners"
 DETAILS = """
-A topic with owners has versions, signed by them; the newest says who may
+A topic with owners has versions, signed by them; the newest says which peers may
 publish. All but its publishers' events are refused by every peer with a store.
 
   create TOPIC [PEER...]   make it your own; the peers may publish beside you
@@ -51,13 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", type=topic, metavar="TOPIC")
     parser.add_argument("values", nargs="*", metavar="PEER", help="peer ids, or a sub-topic's name")
     home_option(parser)
-    parser.add_argument(
-        "--owner",
-        action="append",
-        default=[],
-        metavar="PEER",
-        help="with create: this peer may change the topic, too (repeat for more)",
-    )
+    owner = "with create: this peer may change the topic, too (repeat for more)"
+    repeated_option(parser, "--owner", "PEER", owner)
     parser.add_argument("--anyone", action="store_true", help="anyone may publish")
     parser.add_argument(
         "--hierarchy",
@@ -108,24 +103,20 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         return 0
     if args.json:
         print(json.dumps(info))
-    elif info is not None:
-        print(in_words(info))
-    if info is None:
-        if not args.json:
-            print(f"nobody is known to own {args.topic}")
-        return FAILED if args.action == "show" else 0
-    return 0
+    else:
+        print(in_words(info) if info else f"nobody is known to own {args.topic}")
+    return FAILED if info is None and args.action == "show" else 0
 
 
 def in_words(info: Fields) -> str:
     publishers = info["publishers"]
-    who = "anyone" if publishers is None else ", ".join(publishers) or "only the owners"
+    allowed = "anyone" if publishers is None else ", ".join(publishers) or "only the owners"
     rows = [
         ("topic", info["topic"] + (" (yours to change)" if info["mine"] else "")),
         ("version", f"{info['cid']}, number {info['sequence']}"),
         ("before", info["parent"] or "it is the first"),
         ("owners", ", ".join(info["owners"])),
-        ("publishers", who),
+        ("publishers", allowed),
         ("record", info["record"]),
     ]
     if info["hierarchy"]:

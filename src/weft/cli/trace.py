@@ -6,13 +6,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.parser import seconds
 from weft.cli.problem import INTERRUPTED, USAGE, Problem
+from weft.cli.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,38 +62,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.pipeline.traces.source import NoTrace
-
     if not args.follow and (args.idle or args.delay):
         raise Problem("--idle and --delay go with --follow", USAGE)
-    try:
-        return _follow(args) if args.follow else _measure(args)
-    except NoTrace as error:
-        raise Problem(str(error), USAGE) from error
+    return _follow(args) if args.follow else _measure(args)
 
 
 def _measure(args: argparse.Namespace) -> int:
     from weft.lab.progress import Steps
     from weft.pipeline.traces.measure import WEIGHTS, measure
-    from weft.pipeline.traces.source import BadTrace, find
+    from weft.pipeline.traces.source import find
 
     source = find(args.paths)
     begun = time.monotonic()
-    print(f"weft: measuring {len(source.paths)} files, {_size(source.size)}", file=sys.stderr)
-    try:
-        with _spark(args.master, small=source.size < 64 << 20) as spark:
-            with Steps(spark, WEIGHTS) as steps:
-                numbers = iter(range(1, len(WEIGHTS)))
-                steps.begin(0, "reading")
-                figures = measure(
-                    spark,
-                    source,
-                    args.out,
-                    lambda: steps.begin(next(numbers, len(WEIGHTS) - 1), "making tables"),
-                )
-            rejected = _rejected(spark, args.out)
-    except BadTrace as error:
-        raise Problem(str(error)) from error
+    print(
+        f"weft: measuring {len(source.paths)} files, {source.size / 1e6:,.1f} MB", file=sys.stderr
+    )
+    with session(args, "trace", small_tables=source.size < 64 << 20) as spark:
+        with Steps(spark, WEIGHTS) as steps:
+            numbers = iter(range(1, len(WEIGHTS)))
+            steps.begin(0, "reading")
+            figures = measure(
+                spark,
+                source,
+                args.out,
+                lambda: steps.begin(next(numbers, len(WEIGHTS) - 1), "making tables"),
+            )
+        rejected = _rejected(spark, args.out)
     _show(figures, args)
     for line in rejected:
         print(f"weft: {line}", file=sys.stderr)
@@ -116,7 +109,7 @@ def _follow(args: argparse.Namespace) -> int:
         raise NoTrace(f"{path}: no such file or folder")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     code = 0
-    with _spark(args.master, small=True) as spark:
+    with session(args, "trace", small_tables=True) as spark:
         follower = Follower(
             spark, folder, args.out, args.delay or DELAY_S, lambda figures: _show(figures, args)
         )
@@ -132,19 +125,6 @@ def _follow(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return code
-
-
-@contextmanager
-def _spark(master: str | None, *, small: bool) -> Iterator[SparkSession]:
-    from weft.pipeline.java import NoJava
-    from weft.pipeline.session import SessionError, SessionSettings, opened
-
-    try:
-        settings = SessionSettings(master or "local[*]", name="weft trace", small_tables=small)
-        with opened(settings) as spark:
-            yield spark
-    except (NoJava, SessionError) as error:
-        raise Problem(str(error)) from error
 
 
 def _show(figures: dict[str, float | None], args: argparse.Namespace) -> None:
@@ -173,7 +153,3 @@ def _rejected(spark: SparkSession, out: Path) -> list[str]:
         f"{number} lines could not be read, the first: {first.file} line {first.line}: "
         f"{first.reason} (all are in {out / 'rejects'})"
     ]
-
-
-def _size(number: int) -> str:
-    return f"{number / 1e6:,.1f} MB"

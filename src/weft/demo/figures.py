@@ -1,8 +1,8 @@
 """The pictures of a demonstration and of `weft trace`: drawn with matplotlib, written as SVG.
 
-Colours are written as CSS variables, so a picture follows the page it is in, or the reader's choice
-of a light or dark screen where it stands alone. A shape's hint says what it stands for; it is
-written as `<title>`, which browsers show under the pointer.
+Shapes have plain colours, so that any program shows them; for a dark screen, `STYLE` puts others in
+their place, in a page as in a picture that stands alone. A shape's hint says what it stands for; it
+is written as `<title>`, which browsers show under the pointer.
 """
 
 from __future__ import annotations
@@ -44,11 +44,20 @@ def _variables(colours: Mapping[str, str]) -> str:
     return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
+def _exchanged(use: str) -> str:
+    """What a shape filled (or drawn) in a light colour is on a dark screen."""
+    return " ".join(
+        f'[style*="{use}: {light}"] {{ {use}: {_DARK[name]} !important; }}'
+        for name, light in _LIGHT.items()
+    )
+
+
 STYLE = (
     f":root {{ {_variables(_LIGHT)} }}\n"
-    f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(_DARK)} }} }}\n"
+    f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(_DARK)} }}\n"
+    f"{_exchanged('fill')}\n{_exchanged('stroke')} }}\n"
 )
-"""The variables that the pictures' colours are."""
+"""Colours as variables for a page, and those of pictures on a dark screen."""
 
 _RC = {
     "svg.fonttype": "none",  # text stays text
@@ -102,12 +111,10 @@ class Picture:
             self.figure.savefig(written, format="svg", transparent=True, metadata=nothing)
         text = written.getvalue()
         text = text[text.index("<svg") :].rstrip()
-        for name, colour in _LIGHT.items():
-            text = text.replace(colour, f"var(--{name})")
         text = re.sub(rf'<g id="{_HINT}(.*?)">', r"<g><title>\1</title>", text)
         head, text = text.split(">", 1)
         head = re.sub(r' (width|height)="[^"]*"', "", head)
-        page = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+        page = f'<rect width="100%" height="100%" style="fill: {_LIGHT["paper"]}"/>'
         own = f"<style>{STYLE}</style>{page}" if alone else ""
         return f'{head} role="img" aria-label="{escape(self._title)}">{own}{text}'
 
@@ -174,7 +181,7 @@ def latency(inside: Sequence[float], outside: Sequence[float]) -> Picture:
         (outside, "amber", "outsiders", "published from outside the topic"),
     )
     base = np.zeros(len(edges) - 1)
-    for values, colour, who, label in kinds:
+    for values, colour, senders, label in kinds:
         counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
         bars = panel.bar(
             edges[:-1],
@@ -187,19 +194,15 @@ def latency(inside: Sequence[float], outside: Sequence[float]) -> Picture:
         )
         for bar, count, start, end in zip(bars, counts, edges[:-1], edges[1:], strict=True):
             if count:
-                _hint(bar, f"{count} notifications from {who} in {start:.2g}–{end:.2g} ms")
+                _hint(bar, f"{count} notifications from {senders} in {start:.2g}–{end:.2g} ms")
         base += counts
     _time_axis(panel, low, high)
     panel.set_title("notifications")
     panel.locator_params("y", nbins=5, integer=True)
-    top = 1.22 * base.max()
-    panel.set_ylim(0, top)
-    for share, name, height in ((0.5, "half", 0.93), (0.99, "99 %", 0.99)):
+    for share, name, dashes in ((0.5, "half", (4, 2)), (0.99, "99 %", (1, 1.5))):
         value = max(np.quantile(every, share, method="inverted_cdf"), edges[0])
-        panel.axvline(value, 0, height, color=_LIGHT["ink"], lw=1, ls=(0, (3, 3)), alpha=0.6)
-        late = value > math.sqrt(edges[0] * edges[-1])
-        text = f" {name} within {duration(value)} "
-        panel.text(value, height * top, text, ha="right" if late else "left", va="top")
+        label = f"{name} within {duration(value)}"
+        panel.axvline(value, color=_LIGHT["ink"], lw=1.2, ls=(0, dashes), label=label)
     picture.figure.legend(loc="outside lower left", ncols=2)
     return picture
 

@@ -17,7 +17,6 @@ from weft.demo.traffic import Traffic
 from weft.demo.verdict import events_of
 from weft.lab.progress import Phases
 from weft.net.errors import WeftError
-from weft.trace import GROUPS
 
 Figures = Mapping[str, float | None]
 
@@ -31,11 +30,10 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
     try:
         from pyspark.errors import PySparkException  # noqa: PLC0415  (an extra)
 
-        from weft.pipeline.java import NoJava  # noqa: PLC0415
-        from weft.pipeline.session import SessionError, SessionSettings, opened  # noqa: PLC0415
+        from weft.pipeline.session import SessionSettings, opened  # noqa: PLC0415
         from weft.pipeline.traces.measure import STEPS  # noqa: PLC0415
         from weft.pipeline.traces.measure import measure as run  # noqa: PLC0415
-        from weft.pipeline.traces.source import BadTrace, NoTrace, find  # noqa: PLC0415
+        from weft.pipeline.traces.source import find  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise NotMeasured(f"the package {error.name!r} is not installed") from error
     settings = SessionSettings("local[2]", "weft demo", driver_memory="1g", small_tables=True)
@@ -44,7 +42,7 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
         done = progress.steps("measuring", STEPS)
         with opened(settings) as spark:
             found = run(spark, source, out, done)
-    except (NoJava, SessionError, NoTrace, BadTrace, PySparkException) as error:
+    except (WeftError, PySparkException) as error:
         raise NotMeasured(str(error)) from error
     draw(out)
     return found
@@ -52,10 +50,10 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
 
 def compare(figures: Figures, outcome: Outcome, traffic: Traffic) -> tuple[str, ...]:
     """Where the pipeline's figures differ from our own; `traffic` is that of the whole trace."""
-    groups = traffic.by_group()
+    given = figures["notifications"]
     own = own_figures(outcome, traffic) | {
-        f"messages_{group}_per_notification": _ratio(groups[group], figures["notifications"])
-        for group in GROUPS
+        f"messages_{group}_per_notification": number / given if given else None
+        for group, number in traffic.by_group().items()
     }
     return tuple(
         f"{name} is {figures[name]} by the pipeline and {value} as counted"
@@ -81,10 +79,6 @@ def own_figures(outcome: Outcome, traffic: Traffic) -> dict[str, float | None]:
         "bytes": traffic.bytes_sent,
         "copies": traffic.copies,
     }
-
-
-def _ratio(part: float, whole: float | None) -> float | None:
-    return part / whole if whole else None
 
 
 def draw(out: Path) -> None:

@@ -74,7 +74,8 @@ def summarise(outcome: Outcome, traffic: Traffic, settled: Traffic) -> Summary:
     subscribers = outcome.workload.subscribers()
     outside = sum(event.peer not in subscribers[event.topic] for event in events.values())
     groups = traffic.by_group()
-    latencies = latencies_ms(outcome)
+    inside, from_outside = latencies_ms(outcome)
+    latencies = [*inside, *from_outside]
     return {
         "made_by": MADE_BY,
         "complete": outcome.complete,

@@ -7,9 +7,9 @@ from html import escape
 from weft.demo import figures
 from weft.demo.figures import STYLE, Picture, duration
 from weft.demo.output import Summary
-from weft.demo.show import Outcome
+from weft.demo.show import Outcome, latencies_ms
 from weft.demo.traffic import Traffic, way_of
-from weft.demo.verdict import events_of, explain
+from weft.demo.verdict import explain
 
 _PAGE_STYLE = """
 * { box-sizing: border-box; }
@@ -49,15 +49,6 @@ def overlay(outcome: Outcome, traffic: Traffic) -> Picture:
 
 
 def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
-    """The whole page."""
-    events = events_of(outcome.workload)
-    subscribers = outcome.workload.subscribers()
-    parts: tuple[list[float], list[float]] = ([], [])
-    for peer, _, event, received_ns, _ in outcome.received:
-        publication = events[event]
-        if event in outcome.published and peer != publication.peer:
-            outside = publication.peer not in subscribers[publication.topic]
-            parts[outside].append((received_ns - outcome.published[event][0]) / 1e6)
     shown = [
         _figure(
             "The weft, and the way of one event",
@@ -74,7 +65,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
             "How long it took",
             "From publish to notification, all on this machine. A publisher that is not "
             "subscribed looks an access point up first, which takes longer the first time.",
-            figures.latency(*parts),
+            figures.latency(*latencies_ms(outcome)),
         ),
         _figure(
             "How much each peer worked",
@@ -169,7 +160,8 @@ def _measured(summary: Summary) -> str:
     if "measured" not in summary:
         return ""
     rows = "".join(
-        f"<tr><td>{escape(name.replace('_', ' '))}</td><td>{_show_long(value)}</td></tr>"
+        f"<tr><td>{escape(name.replace('_', ' '))}</td>"
+        f"<td>{value:,.{'0f' if value == int(value) else '4g'}}</td></tr>"
         for name, value in summary["measured"].items()
         if value is not None
     )
@@ -184,10 +176,6 @@ def _measured(summary: Summary) -> str:
         "run, from nothing but what the peers wrote down. The demo counts for itself. "
         f"{verdict} The tables are in <code>tables/</code>.</p><table>{rows}</table></figure>"
     )
-
-
-def _show_long(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
 def _foot(summary: Summary) -> str:

@@ -43,7 +43,6 @@ class Outcome:
 
     plan: Plan
     workload: Workload
-    addresses: list[str] = field(default_factory=list)
     published: dict[int, tuple[int, str]] = field(default_factory=dict)  # event: when, outcome
     received: list[Received] = field(default_factory=list)
     status: dict[int, Status] = field(default_factory=dict)  # at the end of publishing
@@ -108,7 +107,6 @@ class Show:
             lambda status: [not peer["isolated"] for peer in status.values()],
             "peers joined",
         )
-        self.outcome.addresses = list(self.swarm.addresses)
         return f"{self.plan.peers} peers in {self.swarm.processes} processes"
 
     async def _subscribe(self) -> str:
@@ -199,13 +197,14 @@ def woven(topic: str, group: list[int], status: Mapping[int, Status]) -> bool:
     return len(reached) == len(mine)
 
 
-def latencies_ms(outcome: Outcome) -> list[float]:
-    """From publish to notification, to all but the publisher itself, ascending. The monotonic
-    clock is the same in all processes of a machine."""
-    events = events_of(outcome.workload)
-    found = [
-        (received_ns - outcome.published[event][0]) / 1e6
-        for peer, _, event, received_ns, _ in outcome.received
-        if event in outcome.published and peer != events[event].peer
-    ]
-    return sorted(found)
+def latencies_ms(outcome: Outcome) -> tuple[list[float], list[float]]:
+    """From publish to notification, to all but the publisher itself: of events published by a
+    subscriber, and from outside. The monotonic clock is the same in all processes of a machine."""
+    events, subscribers = events_of(outcome.workload), outcome.workload.subscribers()
+    parts: tuple[list[float], list[float]] = ([], [])
+    for peer, _, event, received_ns, _ in outcome.received:
+        publication = events[event]
+        if event in outcome.published and peer != publication.peer:
+            outside = publication.peer not in subscribers[publication.topic]
+            parts[outside].append((received_ns - outcome.published[event][0]) / 1e6)
+    return parts

@@ -131,7 +131,6 @@ class Way:
     publisher: int
     edges: tuple[tuple[int, int], ...]
     reached: frozenset[int]
-    took_ms: float
 
 
 def way_of(traffic: Traffic) -> Way | None:
@@ -157,11 +156,9 @@ def way_of(traffic: Traffic) -> Way | None:
             edges.append((numbers[step.source], numbers[step.peer]))
         elif step.hops == 1:  # routed from outside to an access point
             edges.append((publisher, numbers[step.peer]))
-    times = [step.timestamp_ns for step in steps]
     return Way(
         topic=message.partition("@")[2],
         publisher=publisher,
         edges=tuple(edges),
         reached=frozenset(numbers[step.peer] for step in steps),
-        took_ms=(max(times) - min(times)) / 1e6,
     )

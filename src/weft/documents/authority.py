@@ -1,4 +1,4 @@
-"""Who may publish in a topic, and who may ask for a sub-topic of it (paper 004, Section 4.5).
+"""Which peers may publish in a topic and ask for a sub-topic of it (paper 004, Section 4.5).
 
 Everything here judges documents that `descriptor` has already found whole and truly signed, and
 answers with a `Reason`, or None where all is well.

@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
 from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
@@ -81,28 +83,22 @@ def choose_parents(heads: Mapping[Cid, int]) -> dict[Cid, int]:
     return {cid: heads[cid] for cid in highest[:PARENTS_MAX]}
 
 
-class Added:
+class Added(Struct):
     """What came of adding an event, or of giving one up."""
 
-    __slots__ = ("displaced", "dropped", "late", "missing", "refused", "released")
-
-    def __init__(self, refused: Reason | None = None, missing: Iterable[Cid] = ()) -> None:
-        self.refused = refused  # why the event was not taken; None also where it was known already
-        self.missing = list(missing)  # parents to fetch that were not known to be missing before
-        self.released: list[SealedEvent] = []  # now deliverable, parents before children
-        self.late: list[Cid] = []  # of these, the given-up ones: their children came out first
-        self.dropped: list[SealedEvent] = []  # waited, and turned out to have a wrong height
-        self.displaced: list[Cid] = []  # parents that no event waits for any more, for lack of room
+    refused: Reason | None = None  # why the event was not taken; None also where it was known
+    missing: list[Cid] = field(default_factory=list)  # to fetch, not known to be missing before
+    released: list[SealedEvent] = field(default_factory=list)  # deliverable, parents first
+    late: list[Cid] = field(default_factory=list)  # of these, given-up ones: children came first
+    dropped: list[SealedEvent] = field(default_factory=list)  # waited, with a wrong height
+    displaced: list[Cid] = field(default_factory=list)  # parents no longer waited for: no room
 
 
-class _Waiting:
+class _Waiting(Struct):
     """An event and how many of its parents are not there yet."""
 
-    __slots__ = ("event", "lacking")
-
-    def __init__(self, event: SealedEvent, lacking: int) -> None:
-        self.event = event
-        self.lacking = lacking
+    event: SealedEvent
+    lacking: int
 
 
 class WaitingRoom:

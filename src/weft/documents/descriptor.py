@@ -1,9 +1,9 @@
 """Topics and events as immutable, signed, content-addressed documents (paper 004, Section 4.1).
 
-A topic descriptor is one version of a topic: its name, its sub-topics under `#`, its owners, who
-may publish, and the version before it (`parent`). An event descriptor is one event: its topic (name
-and link to the version it was published under), its publisher, the events it follows (`parents`),
-its height, metadata and payload. Both are dag-cbor blocks named by their CID.
+A topic descriptor is one version of a topic: its name, its sub-topics under `#`, its owners, which
+peers may publish, and the version before it (`parent`). An event descriptor is one event: its topic
+(name and link to the version it was published under), its publisher, the events it follows
+(`parents`), its height, metadata and payload. Both are dag-cbor blocks named by their CID.
 
 The signature is a field of the document, the last one in dag-cbor's order of keys, so that all
 others are where the paper puts them and merkle paths read as it says. It signs the document without

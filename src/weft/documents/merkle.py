@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from weft.documents import descriptor
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY
@@ -26,22 +28,10 @@ Getter: TypeAlias = Callable[[Cid], bytes | None]
 """The block of a CID, or None where it is not to be had."""
 
 
-class Link:
+class Link(Struct, frozen=True):
     """A link in a document, as opposed to bytes that look like one."""
 
-    __slots__ = ("cid",)
-
-    def __init__(self, cid: Cid) -> None:
-        self.cid = cid
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Link) and other.cid == self.cid
-
-    def __hash__(self) -> int:
-        return hash(self.cid)
-
-    def __repr__(self) -> str:
-        return f"Link({cid_text(self.cid)})"
+    cid: Cid
 
 
 class Unresolved(Exception):

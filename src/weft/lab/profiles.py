@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import zeta  # type: ignore[import-untyped]
 
-from weft.engine.data.powerlaw import zeta
 from weft.lab.figures import BLACK, look
 
 if TYPE_CHECKING:

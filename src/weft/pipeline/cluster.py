@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from weft.net.errors import WeftError
 from weft.pipeline import resources
 from weft.pipeline.java import java_home
 from weft.pipeline.resources import held
@@ -61,7 +62,7 @@ State: TypeAlias = dict[str, Any]
 """What a master says of itself, as JSON."""
 
 
-class ClusterError(Exception):
+class ClusterError(WeftError):
     """What a user can mend: a cluster that runs already, does not run, or did not start."""
 
 
@@ -78,7 +79,7 @@ class Size:
             raise ClusterError("a cluster needs at least one worker with one core")
         if not re.fullmatch(r"[1-9]\d*[mg]", self.memory):
             raise ClusterError(f"memory {self.memory!r}: expected a number with m or g, as in 1g")
-        if _megabytes(self.memory) < 512:
+        if int(self.memory[:-1]) * (1024 if self.memory.endswith("g") else 1) < 512:
             raise ClusterError(f"memory {self.memory!r}: Spark's executors need 512m or more")
 
 
@@ -200,9 +201,7 @@ def _alone(folder: Path) -> AbstractContextManager[None]:
 
 def _describe(cluster: Cluster) -> None:
     written = {name: value for name, value in asdict(cluster).items() if name != "folder"}
-    aside = cluster.folder / f".{_FILE}"
-    aside.write_text(json.dumps(written, indent=2) + "\n")
-    os.replace(aside, cluster.folder / _FILE)
+    resources.put(cluster.folder / _FILE, json.dumps(written, indent=2) + "\n")
 
 
 def _clean(cluster: Cluster) -> None:
@@ -327,7 +326,3 @@ def _spark_home() -> Path:
 def _last_words(log: Path) -> list[str]:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line for line in lines if not line.startswith("\tat ")][-10:]
-
-
-def _megabytes(memory: str) -> int:
-    return int(memory[:-1]) * (1024 if memory.endswith("g") else 1)

@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from weft.net.errors import WeftError
+
 OLDEST = 17  # Spark 4 needs it
 MISSING_MODULE = "jdk.incubator.vector"
 
@@ -34,7 +36,7 @@ exec {java} "$@"
 """
 
 
-class NoJava(Exception):
+class NoJava(WeftError):
     """Neither an installed Java nor the packaged one can be used."""
 
 

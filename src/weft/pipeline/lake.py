@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -33,15 +32,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from weft.net.errors import WeftError
 from weft.pipeline import tables
-from weft.pipeline.resources import claimed
+from weft.pipeline.resources import claimed, put
 from weft.pipeline.schemas import MEMBERSHIP, REJECT, SOURCE, TOPIC, TRACE, USER
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 POINTER = "lake.json"
 LAYOUT = 1
@@ -60,7 +58,7 @@ _STAGING = ".staging-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class NotALake(Exception):
+class NotALake(WeftError):
     """The folder is no lake, or none that this version can read; the text says why."""
 
 
@@ -100,7 +98,6 @@ class Version:
 
     def write(self, folder: Path) -> None:
         """Make this the version of the lake, in one step."""
-        aside = folder / f".{POINTER}.{uuid.uuid4().hex}"
         text = json.dumps(
             {
                 "weft_lake": LAYOUT,
@@ -112,14 +109,7 @@ class Version:
             },
             indent=1,
         )
-        try:
-            with aside.open("w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, folder / POINTER)
-        finally:
-            aside.unlink(missing_ok=True)
+        put(folder / POINTER, text + "\n")
 
 
 class Lake:
@@ -144,18 +134,6 @@ class Lake:
     def topics(self, spark: SparkSession) -> DataFrame:
         """The topics' names: `TOPIC`."""
         return self.table(spark, "topics")
-
-    def rejects(self, spark: SparkSession) -> DataFrame:
-        """What could not be read: `REJECT`."""
-        return self.table(spark, "rejects")
-
-    def sources(self, spark: SparkSession) -> DataFrame:
-        """The files that were read: `SOURCE`."""
-        return self.table(spark, "sources")
-
-    def trace(self, spark: SparkSession) -> DataFrame:
-        """What peers did, as far as traces were ingested: `TRACE`."""
-        return self.table(spark, "trace")
 
     def table(self, spark: SparkSession, name: str) -> DataFrame:
         """A table by its name; an empty one if nothing was ever written to it."""

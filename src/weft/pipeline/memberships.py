@@ -13,19 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from weft.engine.core.arrays import offsets_of
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.lake import Version, drafted
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
 
 # How many subscribe to a topic.
 TOPIC_SIZE = columns(topic=WHOLE, subscribers=WHOLE)
@@ -60,8 +59,7 @@ def held(frame: DataFrame) -> Memberships:
     # In order of users, so that the order of the rows, which is chance, does not matter.
     order = np.lexsort((users, topics))
     sizes = np.bincount(topics) if len(topics) else np.zeros(0, np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return memberships(int(users.max()) + 1 if len(users) else 0, offsets, users[order])
+    return memberships(int(users.max()) + 1 if len(users) else 0, offsets_of(sizes), users[order])
 
 
 # --- the synthetic grid ---------------------------------------------------------------------------
@@ -73,8 +71,6 @@ def grid_memberships(spark: SparkSession, grid: Grid | None, seed: int) -> DataF
     chosen = grid or Grid()
 
     def drawn(_: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow  # noqa: PLC0415
-
         held = draw_grid(chosen, seed)
         for start in range(0, held.total, BATCH_ROWS):
             users = held.members[start : start + BATCH_ROWS].astype(np.int64)

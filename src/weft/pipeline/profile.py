@@ -18,10 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from weft.engine.data.correlation import correlations as matrix_of
 from weft.engine.data.correlation import most_popular, shuffled
@@ -38,13 +42,6 @@ from weft.pipeline.schemas import (
     joined,
     selected,
 )
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from weft.pipeline.transforms import Transform
 
 SUBSCRIBERS = "subscribers per topic"
 SUBSCRIPTIONS = "subscriptions per node"
@@ -76,21 +73,16 @@ def distribution(memberships: DataFrame) -> DataFrame:
     return selected(counted, DISTRIBUTION)
 
 
-def fitted(*by: str) -> Transform:
+def fitted(frame: DataFrame, *by: str) -> DataFrame:
     """Distributions (`size`, `count`) → the power law closest to each: the columns of `FIT`."""
+    shape = joined(StructType([frame.schema[name] for name in by]), FIT)
 
-    def transform(frame: DataFrame) -> DataFrame:
-        keys = [frame.schema[name] for name in by]
-        shape: StructType = joined(type(FIT)(keys), FIT)
+    def fit_group(rows: Any) -> Any:
+        found = fit(rows["size"].to_numpy(), rows["count"].to_numpy())
+        row = rows.head(1)[list(by)].assign(**asdict(found))
+        return row[shape.names]
 
-        def fit_group(rows: Any) -> Any:
-            found = fit(rows["size"].to_numpy(), rows["count"].to_numpy())
-            row = rows.head(1)[list(by)].assign(**asdict(found))
-            return row[shape.names]
-
-        return selected(frame.groupBy(*by).applyInPandas(fit_group, shape), shape)
-
-    return transform
+    return selected(frame.groupBy(*by).applyInPandas(fit_group, shape), shape)
 
 
 def correlations(
@@ -107,8 +99,6 @@ def correlations(
         raise ValueError("shuffles are numbered from 1 on")
 
     def correlated(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow  # noqa: PLC0415
-
         for batch in batches:
             for place in batch.column(0).to_pylist():
                 number = numbers[place]
@@ -123,21 +113,16 @@ def correlations(
     return spark.range(0, len(numbers), 1, len(numbers)).mapInArrow(correlated, CORRELATION)
 
 
-def correlation_summary(*by: str) -> Transform:
+def correlation_summary(frame: DataFrame) -> DataFrame:
     """Correlations → their mean and upper end, for each shuffle: `CORRELATION_SUMMARY`."""
-
-    def transform(frame: DataFrame) -> DataFrame:
-        summary = frame.groupBy(*by, "shuffle").agg(
-            (F.max("other") + 1).alias("topics"),
-            F.avg("value").alias("mean"),
-            F.percentile("value", F.lit(0.5)).alias("median"),
-            F.percentile("value", F.lit(0.99)).alias("percentile_99"),
-            F.max("value").alias("largest"),
-        )
-        keys = [frame.schema[name] for name in by]
-        return selected(summary, joined(type(FIT)(keys), CORRELATION_SUMMARY))
-
-    return transform
+    summary = frame.groupBy("shuffle").agg(
+        (F.max("other") + 1).alias("topics"),
+        F.avg("value").alias("mean"),
+        F.percentile("value", F.lit(0.5)).alias("median"),
+        F.percentile("value", F.lit(0.99)).alias("percentile_99"),
+        F.max("value").alias("largest"),
+    )
+    return selected(summary, CORRELATION_SUMMARY)
 
 
 # --- as tables ------------------------------------------------------------------------------------
@@ -158,13 +143,13 @@ def make(
     tables.write(memberships.transform(distribution).coalesce(1), out / "distribution.parquet")
     watch(1, "fitting power laws")
     counted = table(spark, out, "distribution")
-    tables.write(counted.transform(fitted("kind")).coalesce(1), out / "fits.parquet")
+    tables.write(counted.transform(fitted, "kind").coalesce(1), out / "fits.parquet")
     watch(2, "correlating and shuffling")
     numbers = range(1, shuffles + 1)
     pairs = correlations(spark, memberships, numbers, popular)
     tables.write(pairs, out / "correlation.parquet")
     watch(3, "summing up")
-    summary = table(spark, out, "correlation").transform(correlation_summary())
+    summary = table(spark, out, "correlation").transform(correlation_summary)
     tables.write(summary.coalesce(1), out / "summary.parquet")
 
 

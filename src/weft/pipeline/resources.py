@@ -23,9 +23,12 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from weft.net.errors import WeftError
 
 PREFIX = "weft-spark-"
 OWNER = ".owner"
@@ -39,7 +42,7 @@ _POLL_SECONDS = 0.05
 # --- folders that a run holds --------------------------------------------------------------------
 
 
-class Busy(Exception):
+class Busy(WeftError):
     """Another run writes to the same folder."""
 
 
@@ -64,6 +67,19 @@ def held(folder: Path, busy: Exception) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file in one step: whatever happens, it is there whole or as it was."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with aside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 # --- scratch folders ------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ Here stand those that several modules share; the others stand beside their trans
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -18,9 +17,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 TRUTH = BooleanType()
 NUMBER = DoubleType()
@@ -131,10 +127,6 @@ LINKS = columns(
 VIEW_SIZES = columns(round=SMALL, user=WHOLE, topics=WHOLE, lvs=WHOLE, pvs=WHOLE)
 # The same before (`ipvs`) and after (`fpvs`), and StaN's own ideal.
 NODE_SIZES = columns(user=WHOLE, topics=WHOLE, lvs=WHOLE, ipvs=WHOLE, fpvs=WHOLE, ideal=WHOLE)
-# What became of physical links: over all users, or those in `least` topics or more.
-REDUCTION = columns(
-    least=SMALL, users=WHOLE, lvs=WHOLE, ipvs=WHOLE, fpvs=WHOLE, ideal=WHOLE, improved_40=NUMBER
-)
 # An overlay as a graph: `weak` and `strong` components, members without links to them, the mean
 # clustering coefficient, the longest way between two members.
 FITNESS = columns(

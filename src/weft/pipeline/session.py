@@ -7,10 +7,10 @@ with the session. If Spark fails to start, the end of that file is in the error.
 
 With any other master, the package is shipped to the workers, which unpack it in their folder and
 find it there first, so that they run the code of the driver; what it needs (numpy, numba, pyarrow,
-pandas) must be installed there, for the Python that `PYSPARK_PYTHON` names. A master on loopback,
-such as the one of `weft cluster up`, is this machine again: its workers use this same Python. Of
-the user's own cluster the secret is known as well (see `cluster`). A master that has no room for
-the job is an error after a while, not a job that waits for ever.
+pandas, scipy) must be installed there, for the Python that `PYSPARK_PYTHON` names. A master on
+loopback, such as the one of `weft cluster up`, is this machine again: its workers use this same
+Python. Of the user's own cluster the secret is known as well (see `cluster`). A master that has no
+room for the job is an error after a while, not a job that waits for ever.
 
 A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
 task is started a second time because it is slow: the long ones are simulations, which take as long
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from weft.net.errors import WeftError
 from weft.pipeline import cluster, resources
 from weft.pipeline.java import java_home
 from weft.pipeline.resources import scratch
@@ -77,7 +78,7 @@ LARGE_TABLES = {
 """measured: counting 2·10⁷ memberships by 10⁶ topics takes half the CPU time; 8 MB a task."""
 
 
-class SessionError(Exception):
+class SessionError(WeftError):
     """Spark did not start, and the text says what it said last; or it ended before its time."""
 
 
@@ -237,18 +238,14 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         options["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     if not settings.local:
         options["spark.executorEnv.PYTHONPATH"] = SHIPPED
-        if _java_runs() and (own := cluster.known(settings.master)):
-            options |= own.properties()  # no longer read from its folder
+        from pyspark import SparkContext  # noqa: PLC0415
+
+        # A Java process that runs already, as it outlives sessions, does not read the folder again.
+        if SparkContext._gateway is not None and (own := cluster.known(settings.master)):
+            options |= own.properties()
     options |= SMALL_TABLES if settings.small_tables else LARGE_TABLES
     options |= {f"spark.executorEnv.{name}": "1" for name in ONE_THREAD}
     return options
-
-
-def _java_runs() -> bool:
-    """Whether this process has a Java process already; it outlives sessions."""
-    from pyspark import SparkContext  # noqa: PLC0415
-
-    return SparkContext._gateway is not None
 
 
 @contextmanager

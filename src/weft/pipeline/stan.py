@@ -18,12 +18,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Column
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch, Table
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays, fewest, overlays_of
@@ -32,8 +36,6 @@ from weft.pipeline.memberships import held, topic_sizes
 from weft.pipeline.schemas import (
     FITNESS,
     LINKS,
-    NODE_SIZES,
-    REDUCTION,
     SMALL,
     VIEW_SIZES,
     WHOLE,
@@ -42,11 +44,6 @@ from weft.pipeline.schemas import (
 )
 from weft.pipeline.session import packed, parallelism
 from weft.rules.stan import view_size, visits
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Table  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 # Which bin a topic is computed in.
 BIN = columns(topic=WHOLE, bin=SMALL)
@@ -91,14 +88,8 @@ def bins_of(
     costs = np.array([cost_of(int(size), config, rounds) for size in known], float)[which]
     most = min(len(topics), BINS_PER_CORE * parallelism(spark), math.ceil(costs.sum() / BIN_COST))
     bins = max(1, most)
-    frame = spark.createDataFrame(_table(topics, packed(costs, bins)), BIN)
-    return frame, bins
-
-
-def _table(topics: npt.NDArray[np.int64], bins: npt.NDArray[np.int32]) -> Table:
-    import pyarrow  # noqa: PLC0415
-
-    return pyarrow.table({"topic": topics, "bin": bins})
+    table = pyarrow.table({"topic": topics, "bin": packed(costs, bins)})
+    return spark.createDataFrame(table, BIN), bins
 
 
 def computed(
@@ -178,9 +169,6 @@ def links(
 
 def neighbours_of(outcome: Outcome, round_: int) -> Table:
     """The different neighbours of each user over the overlays of an outcome."""
-    import pyarrow  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     overlays = outcome.overlays
     pairs = outcome.owners().astype(np.int64) << 32
     pairs |= outcome.at(round_)
@@ -212,43 +200,6 @@ def view_sizes(linked: DataFrame) -> DataFrame:
     return selected(counted, VIEW_SIZES)
 
 
-def node_sizes(sizes: DataFrame) -> DataFrame:
-    """Before, after and at best, side by side: `VIEW_SIZES` → `NODE_SIZES`."""
-    last = F.max("round").alias("last")
-    ends = sizes.crossJoin(F.broadcast(sizes.agg(last)))
-
-    def at(where: Column, name: str) -> Column:
-        return F.max(F.when(where, F.col("pvs"))).alias(name)
-
-    wide = ends.groupBy("user").agg(
-        F.max("topics").alias("topics"),
-        F.max("lvs").alias("lvs"),
-        at(F.col("round") == 0, "ipvs"),
-        at(F.col("round") == F.col("last"), "fpvs"),
-        at(F.col("round") == IDEAL, "ideal"),
-    )
-    return selected(wide, NODE_SIZES)
-
-
-def stan_nodes(memberships: DataFrame, config: Config, seed: int) -> DataFrame:
-    """StaN from beginning to end: what each user's views come to (`NODE_SIZES`)."""
-    found = links(memberships, config, seed, (0, config.rounds, IDEAL))
-    return found.transform(view_sizes).transform(node_sizes)
-
-
-def reductions(nodes: DataFrame, least: Sequence[int] = (1, MANY_TOPICS)) -> DataFrame:
-    """Physical links pooled over users in so many topics or more: `NODE_SIZES` → `REDUCTION`."""
-    groups = F.explode(F.array(*(F.lit(number) for number in least))).alias("least")
-    some = nodes.select("*", groups).where(F.col("topics") >= F.col("least"))
-    better = (1 - F.col("fpvs") / F.col("ipvs") > 0.4).cast("double")
-    pooled = some.groupBy("least").agg(
-        F.count(F.lit(1)).alias("users"),
-        *(F.sum(name).alias(name) for name in ("lvs", "ipvs", "fpvs", "ideal")),
-        F.avg(better).alias("improved_40"),
-    )
-    return selected(pooled, REDUCTION)
-
-
 # --- fitness --------------------------------------------------------------------------------------
 
 
@@ -264,9 +215,6 @@ def overlay_fitness(
     asked = tuple(rounds) if rounds is not None else (0, config.rounds)
 
     def compute(overlays: Overlays, interests: Interests | None) -> Iterator[Table]:
-        import pyarrow  # noqa: PLC0415
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
         rows = fitness_of(engine.run(overlays, config, seed, asked, interests), ways)
         yield pyarrow.Table.from_pylist(rows, schema=to_arrow_schema(FITNESS))
 
@@ -299,8 +247,6 @@ def omniscient(memberships: DataFrame) -> DataFrame:
     users = known.value.peers
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        import pyarrow  # noqa: PLC0415
-
         for batch in batches:
             some = batch.column(0).to_numpy()
             some = some[np.diff(known.value.of_peer_offsets)[some] > 0]

@@ -17,14 +17,15 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+import numpy as np
+import numpy.typing as npt
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch, parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 Row: TypeAlias = dict[str, Any]
 SUFFIX = ".parquet"
@@ -42,10 +43,6 @@ def write_part(
 
     `notes` are kept beside the rows: what is true of the run and no result of it.
     """
-    import pyarrow  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape))
     table = table.replace_schema_metadata(
         {NOTE + name: text for name, text in (notes or {}).items()}
@@ -73,8 +70,6 @@ def finished(folder: Path) -> set[str]:
 
 def notes_of(folder: Path, key: str) -> dict[str, str]:
     """The notes that a finished task's rows were written with."""
-    from pyarrow import parquet  # noqa: PLC0415
-
     kept = parquet.read_schema(folder / (key + SUFFIX)).metadata or {}
     notes = {name.decode(): text.decode() for name, text in kept.items()}
     return {name.removeprefix(NOTE): text for name, text in notes.items() if name.startswith(NOTE)}
@@ -127,8 +122,6 @@ def _address(path: Path) -> str:
 
 def group_bytes(path: Path) -> list[int]:
     """How large the row groups of a file are."""
-    from pyarrow import parquet  # noqa: PLC0415
-
     known = parquet.read_metadata(path)
     return [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
 
@@ -138,10 +131,6 @@ def read_batches(
 ) -> Iterator[RecordBatch]:
     """Some row groups of a file in batches of Arrow; `coded` columns are codes into dictionaries,
     those that are not there are null. Runs in workers, without Spark."""
-    import pyarrow  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     fields = [
         pyarrow.field(each.name, pyarrow.dictionary(pyarrow.int32(), each.type))
         if each.name in coded
@@ -170,8 +159,6 @@ def read_foreign(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
 
 def read_arrays(folder: Path, names: Iterable[str]) -> list[npt.NDArray[np.int64]]:
     """Columns of whole numbers of a plain table as arrays, without Spark. Runs in workers."""
-    from pyarrow import parquet  # noqa: PLC0415
-
     wanted = list(names)
     table = parquet.read_table(folder, columns=wanted)
     return [table.column(name).to_numpy() for name in wanted]
@@ -179,15 +166,11 @@ def read_arrays(folder: Path, names: Iterable[str]) -> list[npt.NDArray[np.int64
 
 def count(folder: Path) -> int:
     """How many rows a plain table has, from what its files say about themselves."""
-    from pyarrow import parquet  # noqa: PLC0415
-
     files = sorted(folder.glob(f"*{SUFFIX}"))
     return sum(int(parquet.read_metadata(file).num_rows) for file in files)
 
 
 def read_small(folder: Path) -> list[Row]:
     """All rows of a plain table that is small, without Spark."""
-    from pyarrow import parquet  # noqa: PLC0415
-
     rows: list[Row] = parquet.read_table(folder).to_pylist()
     return rows

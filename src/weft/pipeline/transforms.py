@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TypeAlias
 
+import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from scipy import special  # type: ignore[import-untyped]
 
 from weft.pipeline.schemas import (
     AT_LEAST,
@@ -24,12 +26,10 @@ from weft.pipeline.schemas import (
 
 Transform: TypeAlias = Callable[[DataFrame], DataFrame]
 
-# Student's t at 97.5 % for 1 … 30 degrees of freedom, from any statistical table.
-STUDENT_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+STUDENT_T = special.stdtrit(np.arange(1, 101), 0.975).tolist()
+"""Student's t at 97.5 % for 1 … 100 degrees of freedom. Spark has no such function, and a table
+spares its queries a Python process."""
+_NORMAL = float(special.ndtri(0.975))
 
 
 def over_seeds(*by: str, value: str = "value", keep: tuple[str, ...] = ()) -> Transform:
@@ -203,7 +203,8 @@ def _count(name: str) -> Column:
 def _student_t(freedom: Column) -> Column:
     """The quantile for so many degrees of freedom; null for none."""
     table = F.array(*(F.lit(each) for each in STUDENT_T))
-    many = F.lit(1.960) + F.lit(2.372) / freedom  # the first terms of its expansion in 1/freedom
+    # The first terms of its expansion in 1/freedom.
+    many = F.lit(_NORMAL) + F.lit((_NORMAL**3 + _NORMAL) / 4) / freedom
     return (
         F.when(freedom < 1, None)
         .when(freedom <= len(STUDENT_T), F.get(table, (freedom - 1).cast("int")))

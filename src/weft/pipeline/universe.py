@@ -18,29 +18,25 @@ The memberships are written last: a universe without them is not there.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Window
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.engine.data.universe import READINGS, Reading, counts_of, seed_set
 from weft.engine.data.workload import Memberships
 from weft.pipeline import tables
 from weft.pipeline.lake import Lake
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, held, pruned
-from weft.pipeline.resources import claimed
+from weft.pipeline.resources import claimed, put
 from weft.pipeline.schemas import DRAW, MEMBERSHIP, WHOLE, columns, selected
 from weft.pipeline.session import parallelism
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
 
 DRAWS = 100  # paper (Section 3.1)
 FILE = "universe.json"
@@ -93,9 +89,6 @@ class Universes:
         sent = self._spark.sparkContext.broadcast((self._held, self._own, self._recipe))
 
         def drawn(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-            import pyarrow  # noqa: PLC0415
-            from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
             table, own, recipe = sent.value
             shape = to_arrow_schema(DRAW)
             for batch in batches:
@@ -226,15 +219,10 @@ def make(
             of_size = draws.where(F.col("seeds") == row.seeds).orderBy("draw")
             tables.write(of_size.coalesce(1), folder / "draws.parquet")
             found = Made(folder.name, row.seeds, row.draw, row.topics, row.nodes, row.memberships)
-            _note(folder, {**asdict(found), **asdict(recipe), "reading": reading, "own": own})
+            said = {**asdict(found), **asdict(recipe), "reading": reading, "own": own}
+            put(folder / FILE, json.dumps(said, indent=1) + "\n")
             frame = universes.universe(row.seeds, row.draw, reading)
             tables.write(frame, folder / "memberships.parquet")
             made.append(found)
         draws.unpersist()
     return made
-
-
-def _note(folder: Path, what: dict[str, object]) -> None:
-    aside = folder / f".{FILE}.{os.getpid()}"
-    aside.write_text(json.dumps(what, indent=1) + "\n")
-    os.replace(aside, folder / FILE)

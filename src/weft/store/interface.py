@@ -104,45 +104,36 @@ class Store(Protocol):
     def commit(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
         """Store batches together. When this returns they are as durable as the store can make
         them; if it raises, none of them is stored. The outcomes are those of the events."""
-        ...
 
     def stage(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
         """The first half of `commit`: quick, and lost unless `settle` follows."""
-        ...
 
     def settle(self) -> None:
         """The second half, which waits for the disk; another thread may do it. If it raises,
         nothing that was staged is stored."""
-        ...
 
     def get(self, cid: Cid) -> bytes | None:
         """The block of an event or a topic version."""
-        ...
 
     def has(self, cid: Cid) -> bool: ...
 
     def height(self, topic: Topic, cid: Cid) -> int | None:
         """The height of an event of this topic."""
-        ...
 
     def heads(self, topic: Topic) -> dict[Cid, int]:
         """The events that no other one follows, with their heights."""
-        ...
 
     def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
         """Parents of stored events that are not stored (and were not pruned)."""
-        ...
 
     def events(
         self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
     ) -> list[SealedEvent]:
         """Events of a stream in its order: those after a position that are no older than a time.
         Fewer than `limit`: there are no more. See `reader` for reading on from an event."""
-        ...
 
     def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
         """The stream backwards, from a position that is included: events and their parents."""
-        ...
 
     def topics(self) -> dict[Topic, Summary]: ...
 
@@ -150,10 +141,8 @@ class Store(Protocol):
 
     def records(self) -> dict[bytes, bytes]:
         """All records by name: what their holders renew."""
-        ...
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
         """Drop what need not be kept, at most so many; how many were dropped."""
-        ...
 
     def close(self) -> None: ...

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from msgspec import Struct
+
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent, known_event
 from weft.ids import Cid, Topic, cid_of, cid_text
@@ -359,15 +361,12 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
         raise
 
 
-class _TopicState:
+class _TopicState(Struct):
     """What a transaction adds to a topic's row; written once at its end."""
 
-    __slots__ = ("bytes", "events", "floor")
-
-    def __init__(self, floor: Position) -> None:
-        self.floor = floor
-        self.events = 0
-        self.bytes = 0
+    floor: Position
+    events: int = 0
+    bytes: int = 0
 
 
 class _Writer:

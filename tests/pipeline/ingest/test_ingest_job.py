@@ -54,7 +54,7 @@ def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
     lake, source = folder / "lake", str(folder / "first [1].csv")
     assert named(spark, lake) == {("ann", "cats", 1000), ("bob", "cats", 2000)}
     assert numbers(spark, lake) == ({"ann": 0, "bob": 1}, {"cats": 0})
-    assert sorted(Lake(lake).rejects(spark).collect()) == [
+    assert sorted(Lake(lake).table(spark, "rejects").collect()) == [
         Row(file=source, line=5, reason="no user", text=",cats,9"),
         Row(
             file=source,
@@ -63,7 +63,7 @@ def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
             text="ann,dogs,x",
         ),
     ]
-    [kept] = Lake(lake).sources(spark).collect()
+    [kept] = Lake(lake).table(spark, "sources").collect()
     assert (kept.file, kept.format, kept.rows, kept.rejects) == (source, "csv", 3, 2)
     assert summary.after == {
         "memberships": 2,
@@ -206,8 +206,8 @@ def test_traces_parquet_and_communities_together(spark: SparkSession, tmp_path: 
         ("carol", "/b", None),
         *joined,
     }
-    assert Lake(lake).trace(spark).count() == Lake(lake).rows("trace") == 5
-    [bad] = Lake(lake).rejects(spark).collect()
+    assert Lake(lake).table(spark, "trace").count() == Lake(lake).rows("trace") == 5
+    [bad] = Lake(lake).table(spark, "rejects").collect()
     assert (bad.file, bad.line) == (str(tmp_path / "in" / "trace.jsonl"), 6)
     other = tmp_path / "x.cmty.txt"
     other.write_text("zoe\n")

@@ -210,7 +210,7 @@ def test_mediawiki_history(spark: SparkSession) -> None:
         [bad(NO_USER, nameless)],
         [bad(mediawiki.NOT_HISTORY, "enwiki\trevision\tcreate")],
     )
-    same(text.transform(mediawiki.parsed_history), expected)
+    same(text.transform(mediawiki.History().parsed), expected)
 
 
 def test_members_of_a_trace(spark: SparkSession) -> None:

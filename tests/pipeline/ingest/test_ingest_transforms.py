@@ -53,14 +53,14 @@ def test_lines_are_numbered_across_blocks(
         ],
         ENTRY,
     )
-    same(records.transform(entries.entries(files)), expected)
+    same(records.transform(entries.entries, files), expected)
 
 
 def test_files_are_counted(spark: SparkSession, records: DataFrame) -> None:
     all_wrong = spark.createDataFrame([(0, 3, 2, 2), (1, 1, 0, 0)], COUNTED)
-    same(records.transform(entries.counted()), all_wrong)
+    same(records.transform(entries.counted), all_wrong)
     one_wrong = spark.createDataFrame([(0, 3, 2, 1), (1, 1, 0, 0)], COUNTED)
-    same(records.transform(entries.counted(["deleted"])), one_wrong)
+    same(records.transform(entries.counted, ["deleted"]), one_wrong)
 
 
 def test_pairs_are_distinct_and_early_and_rejects_the_rest(spark: SparkSession) -> None:
@@ -84,7 +84,7 @@ def test_unknown_names(spark: SparkSession) -> None:
     found = spark.createDataFrame([("ann",), ("bob",), ("bob",), ("cid",)], NAME)
     known = spark.createDataFrame([(0, "cid"), (1, "dan")], USER)
     expected = spark.createDataFrame([("ann",), ("bob",)], NAME)
-    same(found.transform(dictionary.unknown(known)), expected)
+    same(found.transform(dictionary.unknown, known), expected)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -95,7 +95,7 @@ def test_numbers_depend_on_the_names_alone(spark: SparkSession, parts: int) -> N
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     try:
         ordered = found.repartition(parts).transform(dictionary.placed).localCheckpoint()
-        numbered = ordered.transform(dictionary.numbered(40)).localCheckpoint()
+        numbered = ordered.transform(dictionary.numbered, 40).localCheckpoint()
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before or "1")
     expected = spark.createDataFrame(
@@ -120,13 +120,13 @@ def test_places_of_several_parts_become_numbers(spark: SparkSession) -> None:
         [("c", 2 * part), ("a", 0), ("d", 2 * part + 1), ("b", 1)], PLACED
     )
     expected = spark.createDataFrame([(7, "a"), (8, "b"), (9, "c"), (10, "d")], NUMBERED)
-    same(placed.transform(dictionary.numbered(7)), expected)
+    same(placed.transform(dictionary.numbered, 7), expected)
 
 
 def test_names_get_prefixes(spark: SparkSession) -> None:
     found = spark.createDataFrame([("ann", "cats", 1)], PAIR)
     expected = spark.createDataFrame([("u:ann", "en/cats", 1)], PAIR)
-    same(found.transform(dictionary.prefixed("u:", "en/")), expected)
+    same(found.transform(dictionary.prefixed, "u:", "en/"), expected)
 
 
 def test_names_become_numbers(spark: SparkSession) -> None:
@@ -134,11 +134,11 @@ def test_names_become_numbers(spark: SparkSession) -> None:
     users = spark.createDataFrame([(0, "bob"), (1, "ann")], USER)
     topics = spark.createDataFrame([(5, "cats")], TOPIC)
     expected = spark.createDataFrame([(1, 5, 1), (0, 5, None)], MEMBERSHIP)
-    same(pairs.transform(dictionary.interned(users, topics)), expected)
+    same(pairs.transform(dictionary.interned, users, topics), expected)
 
 
 def test_merging_keeps_the_earliest_time(spark: SparkSession) -> None:
     known = spark.createDataFrame([(0, 0, 9), (0, 1, None), (1, 0, 3)], MEMBERSHIP)
     new = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, None), (2, 0, 1)], MEMBERSHIP)
     expected = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, 3), (2, 0, 1)], MEMBERSHIP)
-    same(new.transform(dictionary.merged(known)), expected)
+    same(new.transform(dictionary.merged, known), expected)

@@ -103,15 +103,15 @@ def tables(spark: SparkSession) -> Tables:
         ("d", "PUBLISH_MESSAGE", None, 2, None),
     )
     histories = pieces.histories(changes)
-    placed = deliveries.transform(figures.placed(publishes, histories))
-    events = placed.transform(figures.events(publishes, changes))
+    placed = deliveries.transform(figures.placed, publishes, histories)
+    events = placed.transform(figures.events, publishes, changes)
     number = events.agg(F.sum(F.col("delivered") + F.col("others")))
     return {
         "events": events,
         "latencies": placed.transform(figures.latencies),
-        "messages": traffic.transform(figures.messages(number)),
-        "peers": traffic.transform(figures.peers(histories, receipts, connections)),
-        "topics": events.transform(figures.topics(histories, receipts)),
+        "messages": traffic.transform(figures.messages, number),
+        "peers": traffic.transform(figures.peers, histories, receipts, connections),
+        "topics": events.transform(figures.topics, histories, receipts),
         "traffic": traffic,
         "receipts": receipts,
     }

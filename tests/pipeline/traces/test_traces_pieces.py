@@ -64,7 +64,7 @@ def test_any_cut_has_the_same_outcome(
     out = tmp_path / "out"
     pieces.add_up(pieces.shared_out(spark, cut), out)
     found = tables.read(spark, out / pieces.BAD, BAD_LINE).transform(
-        pieces.rejects(tables.read(spark, out / pieces.LINES, PART_LINES))
+        pieces.rejects, tables.read(spark, out / pieces.LINES, PART_LINES)
     )
     assert sorted((Path(row.file).name, row.line, row.text) for row in found.collect()) == [
         ("a.jsonl", 2, "oops"),
@@ -285,7 +285,7 @@ def test_receipts_tell_parasites_from_what_was_routed(spark: SparkSession) -> No
         ("a", "/never", "b", 1, 1, 0),
         ("a", "/t", "d", 1, 1, 0),
     )
-    found = copies.transform(pieces.receipts(histories))
+    found = copies.transform(pieces.receipts, histories)
     assertDataFrameEqual(found, expected, ignoreNullable=True)
     twice = found.union(found).transform(pieces.merged_receipts)
     doubled = expected.select(

@@ -15,12 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from scipy.special import zeta  # type: ignore[import-untyped]
 
-from weft.engine.core.arrays import Array, Reals
+from weft.engine.core.arrays import Array
 
 LEAST_TAIL = 50  # paper (Clauset 3.3): with fewer points above m, estimates are unsafe
-_TERMS = 24  # measured: enough for ten digits of ζ where α ≤ 6
 _STEPS = 60  # bisection of α to 10⁻¹⁵ of its range
 _ALPHA = (1.0001, 12.0)
 
@@ -36,18 +35,6 @@ class Fit:
     total: int
     distance: float  # Kolmogorov–Smirnov, of the tail
     against_exponential: float  # log-likelihood ratio in its standard deviations
-
-
-def zeta(exponent: float, start: npt.ArrayLike) -> Reals:
-    """Hurwitz's ζ(exponent, start) for exponents above 1, by Euler's and Maclaurin's sum; for one
-    start or for each of an array of them."""
-    terms = np.add.outer(np.asarray(start, np.float64), np.arange(_TERMS))
-    end = np.asarray(start, np.float64) + _TERMS
-    tail = end ** (1 - exponent) / (exponent - 1) + 0.5 * end**-exponent
-    tail += exponent / 12 * end ** (-exponent - 1)
-    tail -= exponent * (exponent + 1) * (exponent + 2) / 720 * end ** (-exponent - 3)
-    sums: Reals = (terms**-exponent).sum(axis=-1) + tail
-    return sums
 
 
 def exponent_of(mean_log: float, least: int) -> float:

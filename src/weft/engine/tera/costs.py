@@ -15,7 +15,7 @@ the same whenever it is asked. Walks make all their steps within one cycle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -
 
     With as many events as topics there is one in each; else topics are drawn.
     """
-    start, topics, peers = world.counts.copy(), world.memberships.topics, world.memberships.peers
+    start, topics, peers = replace(world.counts), world.memberships.topics, world.memberships.peers
     events = Events(world)
     for _ in range(cycles):
         world.step()

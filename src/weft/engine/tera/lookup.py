@@ -55,9 +55,9 @@ class Walks(NamedTuple):
     origins: Numbers
     topics: Numbers
     positions: Numbers  # lookups × walks: a peer, or ENDED
-    found: Numbers  # access point (a membership) or NOT_FOUND
-    found_visit: Numbers  # number of the successful visit, 0 for none
-    answered_by: Numbers  # the peer whose table it was from
+    found: Numbers  # as `Lookups` has them
+    found_visit: Numbers
+    answered_by: Numbers
 
 
 class Step(NamedTuple):
@@ -83,33 +83,20 @@ class Lookups:
     step: int = 0
     messages: int = 0
     answers: int = 0
+    found: Numbers = field(init=False)  # access point (a membership) or NOT_FOUND
+    found_visit: Numbers = field(init=False)  # number of the successful visit, 0 for none
+    answered_by: Numbers = field(init=False)  # the peer whose table it was from
     _walks: Walks = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.origins)
+        self.found = np.full(count, NOT_FOUND, np.int64)
+        self.found_visit = np.zeros(count, np.int64)
+        self.answered_by = np.full(count, NOT_FOUND, np.int64)
+        positions = np.full((count, self.walks), ENDED, np.int64)
         self._walks = Walks(
-            self.origins,
-            self.topics,
-            np.full((count, self.walks), ENDED, np.int64),
-            np.full(count, NOT_FOUND, np.int64),
-            np.zeros(count, np.int64),
-            np.full(count, NOT_FOUND, np.int64),
+            self.origins, self.topics, positions, self.found, self.found_visit, self.answered_by
         )
-
-    @property
-    def found(self) -> Numbers:
-        """The access point of each lookup (a membership), or NOT_FOUND."""
-        return self._walks.found
-
-    @property
-    def found_visit(self) -> Numbers:
-        """The number of each lookup's successful visit, 0 for none."""
-        return self._walks.found_visit
-
-    @property
-    def answered_by(self) -> Numbers:
-        """The peer whose table each access point is from."""
-        return self._walks.answered_by
 
     @property
     def is_over(self) -> bool:

@@ -111,9 +111,6 @@ class Counts:
             **{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)}
         )
 
-    def copy(self) -> Counts:
-        return Counts(**self.as_dict())
-
     def as_dict(self) -> dict[str, int]:
         return {f.name: int(getattr(self, f.name)) for f in fields(self)}
 

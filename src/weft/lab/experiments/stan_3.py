@@ -48,7 +48,7 @@ def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataF
         )
     ).cache()
     by = ["universe", "kind"]
-    return counted.join(counted.transform(fitted(*by)), by)
+    return counted.join(counted.transform(fitted, *by), by)
 
 
 def laws(rows: DataFrame) -> DataFrame:

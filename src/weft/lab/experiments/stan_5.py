@@ -46,7 +46,7 @@ def job(spark: SparkSession, params: Params, seed: int, source: Source) -> DataF
 def correlated(spark: SparkSession, memberships: DataFrame, shuffle: int) -> DataFrame:
     """The pairs to show, each with the summary of all pairs of its kind; shuffled ones as 1."""
     pairs = correlations(spark, memberships, (shuffle,)).cache()
-    summary = pairs.transform(correlation_summary())
+    summary = pairs.transform(correlation_summary)
     shown = pairs.where(F.col("other") < SHOWN).join(F.broadcast(summary), "shuffle")
     return shown.withColumn("shuffle", F.least("shuffle", F.lit(1)))
 

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from weft.pipeline.ingest.records import PAIR
 from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
-from weft.pipeline.transforms import Transform
 
-# Names in order: `place` is the number of a part of the table, times 2³³, plus the place in it.
+# Names; the same in order, where `place` is the number of a part of the table, times 2³³, plus the
+# place in it; and with the numbers that they get.
 NAME = columns(name=TEXT)
 PLACED = columns(name=TEXT, place=WHOLE)
 NUMBERED = columns(id=WHOLE, name=TEXT)
@@ -27,13 +27,9 @@ PART_BITS = 33
 """Where Spark's `monotonically_increasing_id` puts the part's number."""
 
 
-def unknown(known: DataFrame) -> Transform:
+def unknown(names: DataFrame, known: DataFrame) -> DataFrame:
     """`NAME`, perhaps repeated → `NAME`: once each, without those that are known."""
-
-    def transform(names: DataFrame) -> DataFrame:
-        return selected(names.distinct().join(known.select("name"), "name", "left_anti"), NAME)
-
-    return transform
+    return selected(names.distinct().join(known.select("name"), "name", "left_anti"), NAME)
 
 
 def placed(names: DataFrame) -> DataFrame:
@@ -42,59 +38,43 @@ def placed(names: DataFrame) -> DataFrame:
     return selected(ordered.withColumn("place", F.monotonically_increasing_id()), PLACED)
 
 
-def numbered(first: int) -> Transform:
+def numbered(names: DataFrame, first: int) -> DataFrame:
     """`PLACED` → `NUMBERED`, from this number on."""
-
-    def transform(names: DataFrame) -> DataFrame:
-        part = F.shiftrightunsigned("place", PART_BITS)
-        parts = names.groupBy(part.alias("part")).agg(F.count("*").alias("names"))
-        earlier = Window.orderBy("part").rowsBetween(Window.unboundedPreceding, -1)
-        before = F.coalesce(F.sum("names").over(earlier), F.lit(0))
-        starts = parts.select("part", (before + first).alias("start"))
-        within = F.col("place").bitwiseAND(F.lit((1 << PART_BITS) - 1))
-        known = names.withColumn("part", part).join(F.broadcast(starts), "part")
-        return selected(known.withColumn("id", F.col("start") + within), NUMBERED)
-
-    return transform
+    part = F.shiftrightunsigned("place", PART_BITS)
+    parts = names.groupBy(part.alias("part")).agg(F.count("*").alias("names"))
+    earlier = Window.orderBy("part").rowsBetween(Window.unboundedPreceding, -1)
+    before = F.coalesce(F.sum("names").over(earlier), F.lit(0))
+    starts = parts.select("part", (before + first).alias("start"))
+    within = F.col("place").bitwiseAND(F.lit((1 << PART_BITS) - 1))
+    known = names.withColumn("part", part).join(F.broadcast(starts), "part")
+    return selected(known.withColumn("id", F.col("start") + within), NUMBERED)
 
 
 # --- pairs become memberships ---------------------------------------------------------------------
 
 
-def prefixed(user: str, topic: str) -> Transform:
+def prefixed(pairs: DataFrame, user: str, topic: str) -> DataFrame:
     """`PAIR` → `PAIR`, with something put before the names."""
-
-    def transform(pairs: DataFrame) -> DataFrame:
-        longer = pairs.withColumns(
-            {
-                "user": F.concat(F.lit(user), F.col("user")),
-                "topic": F.concat(F.lit(topic), F.col("topic")),
-            }
-        )
-        return selected(longer, PAIR)
-
-    return transform
+    longer = pairs.withColumns(
+        {
+            "user": F.concat(F.lit(user), F.col("user")),
+            "topic": F.concat(F.lit(topic), F.col("topic")),
+        }
+    )
+    return selected(longer, PAIR)
 
 
-def interned(users: DataFrame, topics: DataFrame) -> Transform:
+def interned(pairs: DataFrame, users: DataFrame, topics: DataFrame) -> DataFrame:
     """`PAIR` → `MEMBERSHIP`, by the dictionaries `USER` and `TOPIC`."""
-
-    def transform(pairs: DataFrame) -> DataFrame:
-        by_name = pairs.withColumnsRenamed({"user": "user_name", "topic": "topic_name"})
-        numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
-            topics.withColumnRenamed("name", "topic_name"), "topic_name"
-        )
-        return selected(numbers, MEMBERSHIP)
-
-    return transform
+    by_name = pairs.withColumnsRenamed({"user": "user_name", "topic": "topic_name"})
+    numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
+        topics.withColumnRenamed("name", "topic_name"), "topic_name"
+    )
+    return selected(numbers, MEMBERSHIP)
 
 
-def merged(known: DataFrame) -> Transform:
+def merged(new: DataFrame, known: DataFrame) -> DataFrame:
     """`MEMBERSHIP` with what is known already: once each, with the earliest time."""
-
-    def transform(new: DataFrame) -> DataFrame:
-        both = new.unionByName(known)
-        earliest = both.groupBy("user", "topic").agg(F.min("time_ms").alias("time_ms"))
-        return selected(earliest, MEMBERSHIP)
-
-    return transform
+    both = new.unionByName(known)
+    earliest = both.groupBy("user", "topic").agg(F.min("time_ms").alias("time_ms"))
+    return selected(earliest, MEMBERSHIP)

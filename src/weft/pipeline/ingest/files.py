@@ -19,15 +19,16 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
+
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import RecordBatch
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.pipeline.ingest.options import BadInput
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.session import parallelism
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
-    from pyspark.sql import SparkSession
 
 HEAD = 1 << 16
 TAIL = 1 << 6
@@ -150,9 +151,6 @@ def _opened(path: str, packing: str) -> BinaryIO:
 
 
 def _inspect_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    import pyarrow  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     for batch in batches:
         found = [inspect(path) for path in batch.column("path").to_pylist()]
         rows = [{**vars(each), "head": each.head.hex(), "tail": each.tail.hex()} for each in found]

@@ -7,13 +7,12 @@ row per file; rows of data stay with the workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
@@ -27,9 +26,7 @@ from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
 from weft.pipeline.lake import POINTER, SHAPES, Draft, Lake, drafted
 from weft.pipeline.schemas import SOURCE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+from weft.pipeline.transforms import together
 
 AUTO = "auto"
 BAD_SHARE = 0.5
@@ -116,13 +113,13 @@ class _Ingest:
         self._step(4)
         topics = self._names("topics", "topic", pairs)
         self._step(5)
-        numbers = pairs.transform(dictionary.interned(users, topics))
+        numbers = pairs.transform(dictionary.interned, users, topics)
         self._draft.replace(
-            "memberships", numbers.transform(dictionary.merged(self._old("memberships")))
+            "memberships", numbers.transform(dictionary.merged, self._old("memberships"))
         )
         reasons = self._add_rejects(judged, places)
         self._add_trace(places)
-        rows = [_source(each, *self._key(each)) for each in judged]
+        rows = [self._source(each) for each in judged]
         self._draft.add("sources", self._spark.createDataFrame(rows, SOURCE).coalesce(1), len(rows))
         self._step(5)  # the last moment to stop it
         self._draft.commit(self._key(each) for each in judged)
@@ -146,9 +143,14 @@ class _Ingest:
         """What makes one file, read in one way, the same as another."""
         return (read.file.sha256, read.reading.format, self._reading(read.reading))
 
+    def _source(self, read: Read) -> tuple[str, str, int, str, str, int, int]:
+        """A row of `SOURCE`."""
+        file, (sha256, form, reading) = read.file, self._key(read)
+        return (file.path, sha256, file.size, form, reading, read.rows, read.rejects)
+
     def _split(self, reads: Sequence[Read]) -> tuple[list[Read], list[str]]:
         """What is new, and the files whose content was read in the same way before."""
-        kept = [] if self._lake is None else self._lake.sources(self._spark).collect()
+        kept = self._old("sources").collect()
         seen = {(row.sha256, row.format, row.reading) for row in kept}
         labels = {Path(row.file).name for row in kept if row.format == COMMUNITIES}
         new, known = [], []
@@ -214,9 +216,9 @@ class _Ingest:
 
     def _pairs(self, places: Sequence[tuple[Reading, Place]]) -> DataFrame:
         """The memberships of all files by name, written down."""
-        found = _union(reading.pairs(place) for reading, place in places)
+        found = together(*(reading.pairs(place) for reading, place in places))
         named = found.transform(
-            dictionary.prefixed(self._options.user_prefix, self._options.topic_prefix)
+            dictionary.prefixed, self._options.user_prefix, self._options.topic_prefix
         )
         folder = self._draft.staging / "pairs"
         tables.write(named, folder)
@@ -228,10 +230,10 @@ class _Ingest:
         found = pairs.select(pairs[column].alias("name"))
         folder = self._draft.staging / table
         tables.write(
-            found.transform(dictionary.unknown(known)).transform(dictionary.placed), folder
+            found.transform(dictionary.unknown, known).transform(dictionary.placed), folder
         )
         placed = tables.read(self._spark, folder, PLACED)
-        new = placed.transform(dictionary.numbered(self._draft.rows(table)))
+        new = placed.transform(dictionary.numbered, self._draft.rows(table))
         fresh = new.withColumnRenamed("id", column)
         self._draft.add(table, fresh, placed.count())
         return known.unionByName(fresh)
@@ -242,7 +244,7 @@ class _Ingest:
         total = sum(each.rejects for each in judged)
         if not total:
             return []
-        bad = _union(reading.rejects(place) for reading, place in places)
+        bad = together(*(reading.rejects(place) for reading, place in places))
         self._draft.add("rejects", bad, total)
         tally = bad.groupBy("reason").agg(
             F.count("*").alias("times"), F.min(F.struct("file", "line")).alias("first")
@@ -256,22 +258,10 @@ class _Ingest:
         traces = [reading.trace(place) for reading, place in places]
         known = [frame for frame in traces if frame is not None]
         if known:
-            trace = _union(known)
+            trace = together(*known)
             self._draft.add("trace", trace, trace.count())
 
     def _old(self, table: str) -> DataFrame:
         if self._lake is None:
             return self._spark.createDataFrame([], SHAPES[table])
         return self._lake.table(self._spark, table)
-
-
-def _union(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames)
-
-
-def _source(
-    read: Read, sha256: str, format_name: str, reading: str
-) -> tuple[str, str, int, str, str, int, int]:
-    """A row of `SOURCE`."""
-    file = read.file
-    return (file.path, sha256, file.size, format_name, reading, read.rows, read.rejects)

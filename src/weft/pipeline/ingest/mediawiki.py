@@ -64,10 +64,6 @@ class Dump(records.Records):
 
     format: str = XML
 
-    @property
-    def described(self) -> str:
-        return ""
-
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
         reader = spark.read.format("xml").schema(_PAGE)
         reader = reader.options(rowTag="page", columnNameOfCorruptRecord=_BAD)
@@ -106,7 +102,6 @@ def _found(title: Column, revision: Column) -> Column:
 
 
 def plan_dump(file: Inspected, options: Options) -> Dump:
-    """How to read a dump, if it is one and whole."""
     if not any(ROOT in line for line in file.lines[:50]):
         raise BadInput(f"{file.path}: not a MediaWiki dump: it begins with {file.beginning}")
     if END not in file.tail:
@@ -118,35 +113,26 @@ def plan_dump(file: Inspected, options: Options) -> Dump:
 
 
 @dataclass(frozen=True)
-class History(records.Records):
+class History(records.Lines):
     """Edits among other events."""
 
     format: str = HISTORY
 
-    @property
-    def described(self) -> str:
-        return ""
-
-    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return records.read_lines(spark, links).transform(parsed_history)
-
-
-def parsed_history(text: DataFrame) -> DataFrame:
-    """`LINE` → `RECORD`."""
-    value, cells = F.col("value"), F.col("cells")
-    split = text.withColumn("cells", F.split(value, "\t", -1))
-    title = F.replace(_either(cells, TITLE_NOW, TITLE_THEN), F.lit("_"), F.lit(" "))
-    space = F.coalesce(_either(cells, NAMESPACE_NOW, NAMESPACE_THEN), F.lit("0"))
-    entry = records.found(
-        _either(cells, USER_NOW, USER_THEN),
-        F.when(space == "0", title).otherwise(F.concat(space, F.lit(":"), title)),
-        _cell(cells, TIME),
-        text=value,
-        problem=F.when(F.size(cells) < WIDTH, NOT_HISTORY),
-    )
-    other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
-    edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
-    return records.recorded(split, F.array(entry), skip=F.coalesce(other & ~edit, F.lit(False)))
+    def parsed(self, text: DataFrame) -> DataFrame:
+        value, cells = F.col("value"), F.col("cells")
+        split = text.withColumn("cells", F.split(value, "\t", -1))
+        title = F.replace(_either(cells, TITLE_NOW, TITLE_THEN), F.lit("_"), F.lit(" "))
+        space = F.coalesce(_either(cells, NAMESPACE_NOW, NAMESPACE_THEN), F.lit("0"))
+        entry = records.found(
+            _either(cells, USER_NOW, USER_THEN),
+            F.when(space == "0", title).otherwise(F.concat(space, F.lit(":"), title)),
+            _cell(cells, TIME),
+            text=value,
+            problem=F.when(F.size(cells) < WIDTH, NOT_HISTORY),
+        )
+        other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
+        edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
+        return records.recorded(split, F.array(entry), skip=F.coalesce(other & ~edit, F.lit(False)))
 
 
 def _cell(cells: Column, place: int) -> Column:
@@ -159,7 +145,6 @@ def _either(cells: Column, now: int, then: int) -> Column:
 
 
 def plan_history(file: Inspected, options: Options) -> History:
-    """How to read a file, if it is one."""
     if not file.lines or len(file.lines[0].split("\t")) < WIDTH:
         raise BadInput(
             f"{file.path}: not MediaWiki history, which has {WIDTH} columns: "

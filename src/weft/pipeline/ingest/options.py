@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.net.errors import WeftError
+
 SECONDS = "s"
 UNITS: dict[str, float] = {SECONDS: 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 """Milliseconds in each unit that a time may be counted in."""
@@ -27,7 +29,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
 }
 
 
-class BadInput(Exception):
+class BadInput(WeftError):
     """The input cannot be taken as it is; the text says why. Nothing was changed."""
 
 

@@ -31,10 +31,6 @@ class Trace(Reading):
 
     format: str
 
-    @property
-    def described(self) -> str:
-        return ""
-
     def stage(self, place: Place) -> None:
         tables.write(source.parsed(source.text_lines(place.spark, place.links)), place.folder)
 
@@ -81,7 +77,6 @@ def memberships(trace: DataFrame) -> DataFrame:
 
 
 def plan(format_name: str, file: Inspected, options: Options) -> Trace:
-    """How to read a trace, if it is one."""
     if not next((line for line in file.lines if line.strip()), "").lstrip().startswith("{"):
         raise BadInput(f"{file.path}: not a trace in JSON lines: it begins with {file.beginning}")
     return Trace(format_name)

@@ -28,7 +28,6 @@ from pyspark.sql.types import ArrayType
 from weft.pipeline import tables
 from weft.pipeline.ingest.options import SECONDS, UNITS
 from weft.pipeline.schemas import REJECT, SMALL, TEXT, WHOLE, columns, selected
-from weft.pipeline.transforms import Transform
 
 # A line of text, and where it stands: in which file, in which block of it, at which position, which
 # grows by one from line to line within a block.
@@ -153,40 +152,30 @@ def numbered(records: DataFrame) -> DataFrame:
     return known.withColumn("line", line).drop("first", "before")
 
 
-def entries(files: DataFrame) -> Transform:
+def entries(records: DataFrame, files: DataFrame) -> DataFrame:
     """`RECORD` → `ENTRY`. A topic without a name is called after its file and line."""
-
-    def transform(records: DataFrame) -> DataFrame:
-        found = records.transform(numbered).select(
-            "file", "line", F.explode("found").alias("found")
-        )
-        named = found.join(F.broadcast(files), "file").select(
-            F.col("path").alias("file"), "label", "line", "found.*"
-        )
-        by_line = F.when(F.col("problem").isNull(), F.concat_ws(":", "label", "line"))
-        return selected(named.withColumn("topic", F.coalesce("topic", by_line)), ENTRY)
-
-    return transform
+    found = records.transform(numbered).select("file", "line", F.explode("found").alias("found"))
+    named = found.join(F.broadcast(files), "file").select(
+        F.col("path").alias("file"), "label", "line", "found.*"
+    )
+    by_line = F.when(F.col("problem").isNull(), F.concat_ws(":", "label", "line"))
+    return selected(named.withColumn("topic", F.coalesce("topic", by_line)), ENTRY)
 
 
-def counted(harmless: Sequence[str] = ()) -> Transform:
+def counted(records: DataFrame, harmless: Sequence[str] = ()) -> DataFrame:
     """`RECORD` → `COUNTED`: the memberships that each file states, and its bad rows.
 
     `harmless` are problems that a file of the right format may well have.
     """
-
-    def transform(records: DataFrame) -> DataFrame:
-        problems = F.filter(F.col("found.problem"), lambda problem: problem.isNotNull())
-        bad = F.size(problems)
-        wrong = F.size(F.filter(problems, lambda problem: ~problem.isin(*harmless)))
-        sums = records.groupBy("file").agg(
-            F.sum(F.size("found") - bad).alias("rows"),
-            F.sum(bad).alias("rejects"),
-            F.sum(wrong).alias("wrong"),
-        )
-        return selected(sums, COUNTED)
-
-    return transform
+    problems = F.filter(F.col("found.problem"), lambda problem: problem.isNotNull())
+    bad = F.size(problems)
+    wrong = F.size(F.filter(problems, lambda problem: ~problem.isin(*harmless)))
+    sums = records.groupBy("file").agg(
+        F.sum(F.size("found") - bad).alias("rows"),
+        F.sum(bad).alias("rejects"),
+        F.sum(wrong).alias("wrong"),
+    )
+    return selected(sums, COUNTED)
 
 
 def distinct_pairs(found: DataFrame) -> DataFrame:
@@ -221,9 +210,9 @@ class Reading(ABC):
     format: str
 
     @property
-    @abstractmethod
     def described(self) -> str:
         """What, beside the format, decides what the files mean."""
+        return ""
 
     @abstractmethod
     def stage(self, place: Place) -> None:
@@ -259,7 +248,7 @@ class Records(Reading):
         tables.write(self.records(place.spark, place.links), place.folder)
 
     def counts(self, place: Place) -> DataFrame:
-        return self._staged(place).transform(counted(self.harmless))
+        return self._staged(place).transform(counted, self.harmless)
 
     def pairs(self, place: Place) -> DataFrame:
         return self._entries(place).transform(distinct_pairs)
@@ -268,8 +257,19 @@ class Records(Reading):
         return self._entries(place).transform(bad_entries)
 
     def _entries(self, place: Place) -> DataFrame:
-        return self._staged(place).transform(entries(place.files))
+        return self._staged(place).transform(entries, place.files)
 
     @staticmethod
     def _staged(place: Place) -> DataFrame:
         return tables.read(place.spark, place.folder, RECORD)
+
+
+class Lines(Records):
+    """Text files, with a record on each line."""
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        return read_lines(spark, links).transform(self.parsed)
+
+    @abstractmethod
+    def parsed(self, text: DataFrame) -> DataFrame:
+        """`LINE` → `RECORD`."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
 
 from weft.pipeline import tables
 from weft.pipeline.ingest import records
@@ -45,7 +45,7 @@ _BAD = "_not_json"
 
 
 @dataclass(frozen=True)
-class Delimited(records.Records):
+class Delimited(records.Lines):
     """Lines of so many cells, three of which count."""
 
     format: str
@@ -65,11 +65,7 @@ class Delimited(records.Records):
         header = "with header" if self.header else "no header"
         return ", ".join([f"separator {self.separator!r}", header, *places, *unit])
 
-    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return records.read_lines(spark, links).transform(self.parsed)
-
     def parsed(self, text: DataFrame) -> DataFrame:
-        """`LINE` → `RECORD`."""
         value = F.col("value")
         cells = F.col("cells")
         entry = records.found(
@@ -149,7 +145,7 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
 
 
 @dataclass(frozen=True)
-class JsonLines(records.Records):
+class JsonLines(records.Lines):
     """Objects, three of whose fields count."""
 
     user: str
@@ -163,11 +159,7 @@ class JsonLines(records.Records):
         time = [] if self.time is None else [f"time {self.time!r}", f"in {self.unit}"]
         return ", ".join([f"user {self.user!r}", f"topic {self.topic!r}", *time])
 
-    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return records.read_lines(spark, links).transform(self.parsed)
-
     def parsed(self, text: DataFrame) -> DataFrame:
-        """`LINE` → `RECORD`."""
         fields = [self.user, self.topic, *([self.time] if self.time else [])]
         shape = columns(**dict.fromkeys([*fields, _BAD], TEXT))
         options = {"columnNameOfCorruptRecord": _BAD}
@@ -258,7 +250,7 @@ def _column(rows: DataFrame, name: str) -> Column:
 
 def _time(rows: DataFrame, name: str) -> Column:
     """A time as the text that is read everywhere else."""
-    column, kind = _column(rows, name), _type(rows, name)
+    column, kind = _column(rows, name), rows.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")
     if isinstance(kind, NumericType):
@@ -266,12 +258,7 @@ def _time(rows: DataFrame, name: str) -> Column:
     return column.cast(TEXT)
 
 
-def _type(rows: DataFrame, name: str) -> DataType:
-    return rows.schema[name].dataType
-
-
 def plan_parquet(file: Inspected, options: Options) -> Columnar:
-    """How to read a file: it says so itself."""
     if not file.head.startswith(MAGIC):
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
     if not file.tail.endswith(MAGIC):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.pipeline.ingest import records
@@ -26,7 +26,7 @@ _BLANKS = r"\s+"
 
 
 @dataclass(frozen=True)
-class Edges(records.Records):
+class Edges(records.Lines):
     """Two names a line, and perhaps a time."""
 
     both_ways: bool
@@ -39,11 +39,7 @@ class Edges(records.Records):
         ways = "both ways" if self.both_ways else "one way"
         return ways if self.time is None else f"{ways}, time {self.time + 1} in {self.unit}"
 
-    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return records.read_lines(spark, links).transform(self.parsed)
-
     def parsed(self, text: DataFrame) -> DataFrame:
-        """`LINE` → `RECORD`."""
         value, ends = F.col("value"), F.col("ends")
         split = text.withColumn("ends", F.split(F.trim(value), _BLANKS))
         time = None if self.time is None else F.get(ends, F.lit(self.time))
@@ -67,20 +63,12 @@ class Edges(records.Records):
 
 
 @dataclass(frozen=True)
-class Communities(records.Records):
+class Communities(records.Lines):
     """The members of one community a line."""
 
     format: str = COMMUNITIES
 
-    @property
-    def described(self) -> str:
-        return ""
-
-    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        return records.read_lines(spark, links).transform(self.parsed)
-
     def parsed(self, text: DataFrame) -> DataFrame:
-        """`LINE` → `RECORD`."""
         value = F.col("value")
         members = F.split(F.trim(value), _BLANKS)
         found = F.transform(members, lambda user: records.found(user, None, text=user))
@@ -90,7 +78,6 @@ class Communities(records.Records):
 
 
 def plan_edges(file: Inspected, options: Options) -> Edges:
-    """How to read an edge list."""
     if options.time is not None and options.time not in ("3", "4"):
         raise BadInput(f"the time in an edge list is column 3 or 4, not {options.time!r}")
     time = None if options.time is None else int(options.time) - 1
@@ -98,5 +85,4 @@ def plan_edges(file: Inspected, options: Options) -> Edges:
 
 
 def plan_communities(file: Inspected, options: Options) -> Communities:
-    """How to read a community file."""
     return Communities()

@@ -6,7 +6,7 @@ publishing is in the trace can be judged; the others are counted (`without_publi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -85,64 +85,52 @@ _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
 # --- events ---------------------------------------------------------------------------------------
 
 
-def placed(publishes: DataFrame, histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def placed(deliveries: DataFrame, publishes: DataFrame, histories: DataFrame) -> DataFrame:
     """Deliveries with what is known of their event, whether they were `wanted` (the peer was
     subscribed when the event was published), and whether they were `remote`: to another peer than
     the publisher; null if the publishing is not there."""
-
-    def transform(deliveries: DataFrame) -> DataFrame:
-        known = deliveries.join(publishes, "message", "left")
-        known = known.join(histories, ["peer", "topic"], "left")
-        late = F.greatest(F.lit(0), F.col("delivered_ns") - F.col("published_ns"))
-        return known.select(
-            *("message", "topic", "hops", "times"),
-            (F.col("peer") != F.col("publisher")).alias("remote"),
-            subscribed(F.col("published_ns")).alias("wanted"),
-            late.alias("latency_ns"),
-        )
-
-    return transform
+    known = deliveries.join(publishes, "message", "left")
+    known = known.join(histories, ["peer", "topic"], "left")
+    late = F.greatest(F.lit(0), F.col("delivered_ns") - F.col("published_ns"))
+    return known.select(
+        *("message", "topic", "hops", "times"),
+        (F.col("peer") != F.col("publisher")).alias("remote"),
+        subscribed(F.col("published_ns")).alias("wanted"),
+        late.alias("latency_ns"),
+    )
 
 
-def events(publishes: DataFrame, changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def events(deliveries: DataFrame, publishes: DataFrame, changes: DataFrame) -> DataFrame:
     """Placed deliveries → one row per event (EVENT)."""
-
-    def transform(deliveries: DataFrame) -> DataFrame:
-        remote = F.col("remote")
-        got = deliveries.groupBy("message", "topic").agg(
-            F.count_if("wanted").alias("delivered"),
-            F.count_if(~F.col("wanted")).alias("others"),
-            F.sum(F.col("times") - 1).alias("twice"),
-            F.max(F.when(remote, F.col("latency_ns"))).alias("latency_ns_max"),
-            F.max(F.when(remote, F.col("hops"))).alias("hops_max"),
-        )
-        expected = publishes.transform(with_subscribers(changes))
-        both = expected.join(got, ["message", "topic"], "left")
-        return selected(both.fillna(0, ["delivered", "others", "twice"]), EVENT)
-
-    return transform
+    remote = F.col("remote")
+    got = deliveries.groupBy("message", "topic").agg(
+        F.count_if("wanted").alias("delivered"),
+        F.count_if(~F.col("wanted")).alias("others"),
+        F.sum(F.col("times") - 1).alias("twice"),
+        F.max(F.when(remote, F.col("latency_ns"))).alias("latency_ns_max"),
+        F.max(F.when(remote, F.col("hops"))).alias("hops_max"),
+    )
+    expected = publishes.transform(with_subscribers, changes)
+    both = expected.join(got, ["message", "topic"], "left")
+    return selected(both.fillna(0, ["delivered", "others", "twice"]), EVENT)
 
 
-def with_subscribers(changes: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def with_subscribers(publishes: DataFrame, changes: DataFrame) -> DataFrame:
     """Publishes with how many were `subscribers` then: changes and publishes of a topic in the
     order of time, and a sum that runs along. No peer is looked at twice, however many events."""
     times = changes.transform(steps).select(
         *("topic", "timestamp_ns", "step"), F.lit(False).alias("published")
     )
     running = Window.partitionBy("topic").orderBy("timestamp_ns", "published")
-
-    def transform(publishes: DataFrame) -> DataFrame:
-        asked = publishes.select(
-            "*",
-            F.col("published_ns").alias("timestamp_ns"),
-            F.lit(0).alias("step"),
-            F.lit(True).alias("published"),
-        )
-        both = asked.unionByName(times, allowMissingColumns=True)
-        counted = both.withColumn("subscribers", F.sum("step").over(running))
-        return counted.where("published").select(*publishes.columns, "subscribers")
-
-    return transform
+    asked = publishes.select(
+        "*",
+        F.col("published_ns").alias("timestamp_ns"),
+        F.lit(0).alias("step"),
+        F.lit(True).alias("published"),
+    )
+    both = asked.unionByName(times, allowMissingColumns=True)
+    counted = both.withColumn("subscribers", F.sum("step").over(running))
+    return counted.where("published").select(*publishes.columns, "subscribers")
 
 
 def latencies(deliveries: DataFrame) -> DataFrame:
@@ -153,7 +141,6 @@ def latencies(deliveries: DataFrame) -> DataFrame:
 
 
 def merged_latencies(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("hops", "latency_ns").agg(F.sum("deliveries").alias("deliveries"))
     return selected(counted, LATENCY)
 
@@ -169,67 +156,59 @@ def upper_end(value: Column) -> Column:
 # --- messages -------------------------------------------------------------------------------------
 
 
-def messages(notifications: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def messages(traffic: DataFrame, notifications: DataFrame) -> DataFrame:
     """Traffic → messages by kind (MESSAGES); `notifications` holds their number."""
-
-    def transform(traffic: DataFrame) -> DataFrame:
-        sent = F.col("kind") == delivery.SEND_RPC
-        counted = traffic.where(F.col("rpc").isNotNull()).groupBy("rpc")
-        by_kind = counted.agg(
-            F.coalesce(F.sum(F.when(sent, F.col("messages"))), F.lit(0)).alias("sent"),
-            F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
-            _of(delivery.RECV_RPC, "received"),
-            _of(delivery.DROP_RPC, "dropped"),
-        )
-        of_all = by_kind.crossJoin(F.broadcast(notifications.toDF("notifications")))
-        number = F.nullif(F.col("notifications"), F.lit(0))
-        return selected(
-            of_all.select(
-                group_of_kind("rpc").alias("group"),
-                *("rpc", "sent", "bytes_sent", "received", "dropped"),
-                (F.col("sent") / number).alias("per_notification"),
-                (F.col("bytes_sent") / number).alias("bytes_per_notification"),
-            ),
-            MESSAGES,
-        )
-
-    return transform
+    sent = F.col("kind") == delivery.SEND_RPC
+    counted = traffic.where(F.col("rpc").isNotNull()).groupBy("rpc")
+    by_kind = counted.agg(
+        F.coalesce(F.sum(F.when(sent, F.col("messages"))), F.lit(0)).alias("sent"),
+        F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
+        _of(delivery.RECV_RPC, "received"),
+        _of(delivery.DROP_RPC, "dropped"),
+    )
+    of_all = by_kind.crossJoin(F.broadcast(notifications.toDF("notifications")))
+    number = F.nullif(F.col("notifications"), F.lit(0))
+    return selected(
+        of_all.select(
+            group_of_kind("rpc").alias("group"),
+            *("rpc", "sent", "bytes_sent", "received", "dropped"),
+            (F.col("sent") / number).alias("per_notification"),
+            (F.col("bytes_sent") / number).alias("bytes_per_notification"),
+        ),
+        MESSAGES,
+    )
 
 
 # --- peers and topics -----------------------------------------------------------------------------
 
 
 def peers(
-    histories: DataFrame, receipts: DataFrame, connections: DataFrame
-) -> Callable[[DataFrame], DataFrame]:
+    traffic: DataFrame, histories: DataFrame, receipts: DataFrame, connections: DataFrame
+) -> DataFrame:
     """Traffic → what each peer did (PEER_LOAD). Every peer that wrote a record has a row."""
-
-    def transform(traffic: DataFrame) -> DataFrame:
-        sent = F.col("kind") == delivery.SEND_RPC
-        payload = sent & (group_of_kind("rpc") == PAYLOAD)
-        load = traffic.groupBy("peer").agg(
-            _of(delivery.SEND_RPC, "sent"),
-            _of(delivery.RECV_RPC, "received"),
-            F.coalesce(F.sum(F.when(payload, F.col("messages"))), F.lit(0)).alias("payload_sent"),
-            F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
-            _of(delivery.PUBLISH_MESSAGE, "published"),
-            _of(delivery.DELIVER_MESSAGE, "deliveries"),
-            _of(delivery.DUPLICATE_MESSAGE, "duplicates"),
-        )
-        linked = receipts.groupBy("peer").agg(
-            F.sum("parasites").alias("parasites"),
-            F.sum("routed").alias("routed"),
-            F.count_distinct("other").alias("links"),
-            F.count(F.lit(1)).alias("topic_links"),
-        )
-        held = histories.where(F.element_at("changes", -1)["begins"])
-        topics = held.groupBy("peer").agg(F.count(F.lit(1)).alias("topics"))
-        every = load.join(topics, "peer", "left").join(linked, "peer", "left")
-        every = every.join(connections.transform(connected), "peer", "left")
-        counts = ["topics", "parasites", "routed", "links", "topic_links"]
-        return selected(every.fillna(0, counts), PEER_LOAD)
-
-    return transform
+    sent = F.col("kind") == delivery.SEND_RPC
+    payload = sent & (group_of_kind("rpc") == PAYLOAD)
+    load = traffic.groupBy("peer").agg(
+        _of(delivery.SEND_RPC, "sent"),
+        _of(delivery.RECV_RPC, "received"),
+        F.coalesce(F.sum(F.when(payload, F.col("messages"))), F.lit(0)).alias("payload_sent"),
+        F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
+        _of(delivery.PUBLISH_MESSAGE, "published"),
+        _of(delivery.DELIVER_MESSAGE, "deliveries"),
+        _of(delivery.DUPLICATE_MESSAGE, "duplicates"),
+    )
+    linked = receipts.groupBy("peer").agg(
+        F.sum("parasites").alias("parasites"),
+        F.sum("routed").alias("routed"),
+        F.count_distinct("other").alias("links"),
+        F.count(F.lit(1)).alias("topic_links"),
+    )
+    held = histories.where(F.element_at("changes", -1)["begins"])
+    topics = held.groupBy("peer").agg(F.count(F.lit(1)).alias("topics"))
+    every = load.join(topics, "peer", "left").join(linked, "peer", "left")
+    every = every.join(connections.transform(connected), "peer", "left")
+    counts = ["topics", "parasites", "routed", "links", "topic_links"]
+    return selected(every.fillna(0, counts), PEER_LOAD)
 
 
 def connected(connections: DataFrame) -> DataFrame:
@@ -249,26 +228,22 @@ def connected(connections: DataFrame) -> DataFrame:
     )
 
 
-def topics(histories: DataFrame, receipts: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def topics(frame: DataFrame, histories: DataFrame, receipts: DataFrame) -> DataFrame:
     """Events → topics (TOPIC_LOAD)."""
-
-    def transform(frame: DataFrame) -> DataFrame:
-        published = frame.groupBy("topic").agg(
-            F.count(F.lit(1)).alias("events"),
-            F.sum("subscribers").alias("expected"),
-            F.sum("delivered").alias("delivered"),
-        )
-        held = histories.where(F.element_at("changes", -1)["begins"])
-        members = held.groupBy("topic").agg(F.count(F.lit(1)).alias("subscribers"))
-        sums = [F.sum(name).alias(name) for name in ("copies", "parasites", "routed")]
-        every = published.join(members, "topic", "full")
-        every = every.join(receipts.groupBy("topic").agg(*sums), "topic", "full")
-        expected = F.nullif(F.col("expected"), F.lit(0))
-        rated = every.withColumn("ratio", F.col("delivered") / expected)
-        counts = [each.name for each in TOPIC_LOAD.fields if each.name not in ("topic", "ratio")]
-        return selected(rated.fillna(0, counts), TOPIC_LOAD)
-
-    return transform
+    published = frame.groupBy("topic").agg(
+        F.count(F.lit(1)).alias("events"),
+        F.sum("subscribers").alias("expected"),
+        F.sum("delivered").alias("delivered"),
+    )
+    held = histories.where(F.element_at("changes", -1)["begins"])
+    members = held.groupBy("topic").agg(F.count(F.lit(1)).alias("subscribers"))
+    sums = [F.sum(name).alias(name) for name in ("copies", "parasites", "routed")]
+    every = published.join(members, "topic", "full")
+    every = every.join(receipts.groupBy("topic").agg(*sums), "topic", "full")
+    expected = F.nullif(F.col("expected"), F.lit(0))
+    rated = every.withColumn("ratio", F.col("delivered") / expected)
+    counts = [each.name for each in TOPIC_LOAD.fields if each.name not in ("topic", "ratio")]
+    return selected(rated.fillna(0, counts), TOPIC_LOAD)
 
 
 def group_of_kind(rpc: str) -> Column:
@@ -310,7 +285,7 @@ def overview(
             _total("copies"), _total("parasites"), _total("routed").alias("parasites_routed")
         ),
         _of_peers(peers),
-        peers.transform(_shared("sent", "received")),
+        peers.transform(_shared, "sent", "received"),
         without_publish.toDF("without_publish"),
     ]
     wide = parts[0]
@@ -406,24 +381,20 @@ def _of_peers(peers: DataFrame) -> DataFrame:
     )
 
 
-def _shared(*names: str) -> Callable[[DataFrame], DataFrame]:
+def _shared(frame: DataFrame, *names: str) -> DataFrame:
     """How evenly the sum of some columns is spread over rows: Jain's index and Gini's."""
-
-    def transform(frame: DataFrame) -> DataFrame:
-        total = sum((F.col(name) for name in names), F.lit(0)).cast("double")
-        ordered = frame.select(total.alias("x")).withColumn(
-            "place", F.row_number().over(Window.orderBy("x"))
-        )
-        number, whole = F.count(F.lit(1)), F.nullif(F.sum("x"), F.lit(0.0))
-        gini = 2 * F.sum(F.col("place") * F.col("x")) / (number * whole) - (number + 1) / number
-        return ordered.select(
-            F.avg("x").alias("load_mean"),
-            F.max("x").alias("load_max"),
-            jain(whole, F.sum(F.col("x") * F.col("x")), number).alias("load_jain"),
-            gini.alias("load_gini"),
-        )
-
-    return transform
+    total = sum((F.col(name) for name in names), F.lit(0)).cast("double")
+    ordered = frame.select(total.alias("x")).withColumn(
+        "place", F.row_number().over(Window.orderBy("x"))
+    )
+    number, whole = F.count(F.lit(1)), F.nullif(F.sum("x"), F.lit(0.0))
+    gini = 2 * F.sum(F.col("place") * F.col("x")) / (number * whole) - (number + 1) / number
+    return ordered.select(
+        F.avg("x").alias("load_mean"),
+        F.max("x").alias("load_max"),
+        jain(whole, F.sum(F.col("x") * F.col("x")), number).alias("load_jain"),
+        gini.alias("load_gini"),
+    )
 
 
 def _total(name: str) -> Column:

@@ -287,10 +287,10 @@ class Follower:
         histories = pieces.histories(changes)
         new = {name: found(name, PIECES[name]) for name in _AS_FOUND}
         new |= drawn(self._spark, fresh, histories)
-        new["watermark"] = found("traffic", TRAFFIC_PART).transform(_watermark(self._delay_ns))
+        new["watermark"] = found("traffic", TRAFFIC_PART).transform(_watermark, self._delay_ns)
         lines = found(pieces.LINES, PART_LINES)
         new["rejects"] = found(pieces.BAD, BAD_LINE).transform(
-            pieces.rejects(_before(lines, before))
+            pieces.rejects, _before(lines, before)
         )
         new["lines"] = lines.groupBy("file").agg(F.sum("lines").alias("lines"))
         merged = {name: _merged(name, new[name], before) for name in new}
@@ -310,14 +310,10 @@ class Follower:
         return write_tables(self._spark, folder, rejects, self._out)
 
 
-def _watermark(delay_ns: int) -> Callable[[DataFrame], DataFrame]:
+def _watermark(traffic: DataFrame, delay_ns: int) -> DataFrame:
     """How far all peers have been read that wrote in these parts, less a delay."""
-
-    def transform(traffic: DataFrame) -> DataFrame:
-        latest = traffic.groupBy("peer").agg(F.max("latest_ns").alias("latest_ns"))
-        return latest.agg((F.min("latest_ns") - delay_ns).alias("watermark_ns"))
-
-    return transform
+    latest = traffic.groupBy("peer").agg(F.max("latest_ns").alias("latest_ns"))
+    return latest.agg((F.min("latest_ns") - delay_ns).alias("watermark_ns"))
 
 
 def _before(lines: DataFrame, before: State | None) -> DataFrame:
@@ -355,11 +351,11 @@ def _settle(merged: State, changes: DataFrame, watermark_ns: int, before: State 
     """Part events at the watermark: settled ones become final, the others stay open."""
     publishes, deliveries = merged["publishes"], merged["deliveries"]
     old = publishes.where(F.col("published_ns") < watermark_ns)
-    placed = deliveries.transform(figures.placed(old, pieces.histories(changes)))
+    placed = deliveries.transform(figures.placed, old, pieces.histories(changes))
     strays = unplaced(deliveries, publishes)
     lost = F.col("delivered_ns") < watermark_ns
     settled = {
-        SETTLED_EVENTS: placed.transform(figures.events(old, changes)),
+        SETTLED_EVENTS: placed.transform(figures.events, old, changes),
         SETTLED_LATENCIES: placed.transform(figures.latencies),
         SETTLED_MISSING: strays.where(lost).agg(F.count(F.lit(1)).alias("number")),
     }

@@ -97,7 +97,7 @@ def measure(
             raise BadTrace(_explained(error)) from error
         lines = tables.read(spark, folder / FRESH / pieces.LINES, PART_LINES)
         bad = tables.read(spark, folder / FRESH / pieces.BAD, BAD_LINE)
-        return write_tables(spark, folder, bad.transform(pieces.rejects(lines)), out, done)
+        return write_tables(spark, folder, bad.transform(pieces.rejects, lines), out, done)
 
 
 def _explained(error: Exception) -> str:
@@ -123,7 +123,7 @@ def drawn(spark: SparkSession, fresh: Path, histories: DataFrame) -> dict[str, D
     copies = tables.read(spark, fresh / "copies", COPIES)
     return {
         "traffic": traffic.transform(pieces.merged_traffic),
-        "receipts": copies.transform(pieces.receipts(histories)),
+        "receipts": copies.transform(pieces.receipts, histories),
     }
 
 
@@ -152,8 +152,8 @@ def write_tables(
     deliveries = piece("deliveries", spark).repartition("message")
     histories = pieces.histories(piece("changes", spark))
     placed = deliveries.transform(pieces.merged_deliveries)
-    placed = placed.transform(figures.placed(publishes, histories)).persist()
-    events = placed.transform(figures.events(publishes, piece("changes", spark)))
+    placed = placed.transform(figures.placed, publishes, histories).persist()
+    events = placed.transform(figures.events, publishes, piece("changes", spark))
     latencies = placed.transform(figures.latencies)
     if (folder / SETTLED_EVENTS).exists():
         events = events.unionByName(tables.read(spark, folder / SETTLED_EVENTS, EVENT))
@@ -169,13 +169,13 @@ def write_tables(
     histories, receipts = pieces.histories(piece("changes")), piece("receipts")
     traffic = piece("traffic")
     number = events.agg(F.sum(F.col("delivered") + F.col("others")).alias("number"))
-    loads = traffic.transform(figures.peers(histories, receipts, piece("connections")))
-    put("topics", events.transform(figures.topics(histories, receipts)))
+    loads = traffic.transform(figures.peers, histories, receipts, piece("connections"))
+    put("topics", events.transform(figures.topics, histories, receipts))
     put("rejects", rejects)
     summary = overview(
         events=events,
         latencies=latencies,
-        messages=put("messages", traffic.transform(figures.messages(number))),
+        messages=put("messages", traffic.transform(figures.messages, number)),
         peers=put("peers", loads),
         traffic=traffic,
         receipts=receipts,

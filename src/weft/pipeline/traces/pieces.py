@@ -22,16 +22,16 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow  # type: ignore[import-untyped]
-from pyarrow import compute
+from pyarrow import RecordBatch, Table, compute
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
@@ -52,10 +52,6 @@ from weft.pipeline.session import packed, parallelism
 from weft.pipeline.traces.source import Parsed, Source, parse
 from weft.protocol import delivery
 from weft.protocol.publication import RouteEvent
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Table
-    from pyspark.sql import SparkSession
 
 # A part of a trace that one task reads: bytes of a file, or row groups of a Parquet file. How many
 # lines begin in it; and which of them cannot be read, counted from the beginning of the part.
@@ -251,19 +247,15 @@ def coded(parsed: Parsed) -> RecordBatch:
 # --- bad lines ------------------------------------------------------------------------------------
 
 
-def rejects(counted: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def rejects(bad: DataFrame, counted: DataFrame) -> DataFrame:
     """Bad lines (BAD_LINE) → the same with their number in the file (REJECT), given how many lines
     each part has (PART_LINES)."""
     before = Window.partitionBy("file").orderBy("start").rowsBetween(Window.unboundedPreceding, -1)
     offsets = counted.select(
         "file", "start", F.coalesce(F.sum("lines").over(before), F.lit(0)).alias("before")
     )
-
-    def transform(bad: DataFrame) -> DataFrame:
-        placed = bad.join(offsets, ["file", "start"])
-        return selected(placed.withColumn("line", F.col("before") + F.col("line")), REJECT)
-
-    return transform
+    placed = bad.join(offsets, ["file", "start"])
+    return selected(placed.withColumn("line", F.col("before") + F.col("line")), REJECT)
 
 
 # --- what records add up to, in workers -----------------------------------------------------------
@@ -294,7 +286,7 @@ def added_up(records: RecordBatch) -> dict[str, Table]:
             peer="peer",
             delivered_ns="timestamp_ns",
             hops="hops",
-        ).append_column("times", _ones(int(delivered.sum()))),
+        ).append_column("times", pyarrow.array(np.ones(int(delivered.sum()), np.int64))),
         "copies": _listed(records, _of(records, delivery.RECV_RPC) & message),
     }
 
@@ -321,7 +313,6 @@ def _counted(records: RecordBatch, first: npt.NDArray[np.bool_]) -> Table:
 
 
 def _begun_and_ended(records: RecordBatch, what: str, begin: str, end: str) -> Table:
-    """What begins and ends."""
     rows = _of(records, begin, end)
     begins = pyarrow.array(_of(records, begin)[rows])
     chosen = _chosen(records, rows, **{name: name for name in ("peer", what, "timestamp_ns")})
@@ -353,10 +344,6 @@ def _of(records: RecordBatch, *kinds: str) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _ones(number: int) -> pyarrow.Array:
-    return pyarrow.array(np.ones(number, np.int64))
-
-
 class Sums:
     """The pieces of batch after batch."""
 
@@ -380,22 +367,18 @@ class Sums:
 # --- copies that were wanted, and others ----------------------------------------------------------
 
 
-def receipts(histories: DataFrame) -> Callable[[DataFrame], DataFrame]:
+def receipts(copies: DataFrame, histories: DataFrame) -> DataFrame:
     """Copies of events (COPIES) → how many, by receiver, topic and sender (RECEIPT_PIECE), given
     the subscriptions."""
-
-    def transform(copies: DataFrame) -> DataFrame:
-        known = copies.join(histories, ["peer", "topic"], "left")
-        routing = F.coalesce(F.col("rpc") == ROUTING, F.lit(False))
-        counted = known.select(
-            *("peer", "topic", "other"),
-            F.size("times_ns").alias("copies"),
-            F.when(~routing, strays("times_ns")).otherwise(0).alias("parasites"),
-            F.when(routing, strays("times_ns")).otherwise(0).alias("routed"),
-        )
-        return counted.transform(merged_receipts)
-
-    return transform
+    known = copies.join(histories, ["peer", "topic"], "left")
+    routing = F.coalesce(F.col("rpc") == ROUTING, F.lit(False))
+    counted = known.select(
+        *("peer", "topic", "other"),
+        F.size("times_ns").alias("copies"),
+        F.when(~routing, strays("times_ns")).otherwise(0).alias("parasites"),
+        F.when(routing, strays("times_ns")).otherwise(0).alias("routed"),
+    )
+    return counted.transform(merged_receipts)
 
 
 # --- subscriptions over time ----------------------------------------------------------------------
@@ -454,7 +437,6 @@ def strays(times: str) -> Column:
 
 
 def merged_traffic(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("peer", "kind", "rpc").agg(*_sums("messages", "bytes"))
     return selected(counted, TRAFFIC)
 
@@ -470,7 +452,6 @@ def merged_deliveries(frame: DataFrame) -> DataFrame:
 
 
 def merged_receipts(frame: DataFrame) -> DataFrame:
-    """Add up."""
     counted = frame.groupBy("peer", "topic", "other").agg(*_sums("copies", "parasites", "routed"))
     return selected(counted, RECEIPT_PIECE)
 

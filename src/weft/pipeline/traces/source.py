@@ -14,22 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
+import pyarrow  # type: ignore[import-untyped]
 from msgspec import Meta, Raw, Struct
+from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from weft.net.errors import UsageError, WeftError
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
 from weft.protocol import delivery
 from weft.protocol.recent import IHave
 from weft.protocol.wire import Payload
 from weft.trace import FIELDS, KINDS
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
 
 # A line of a trace: what it says, or why it cannot be read (`problem`) and its `text`.
 TRACE_LINE = joined(TRACE, columns(file=TEXT, text=TEXT, problem=TEXT))
@@ -66,11 +67,11 @@ SUBSCRIPTION, EMPTY = "Subscription", "Empty"
 # --- where a trace is -----------------------------------------------------------------------------
 
 
-class NoTrace(Exception):
+class NoTrace(UsageError):
     """There is no trace where one should be; the text says what was looked for."""
 
 
-class BadTrace(Exception):
+class BadTrace(WeftError):
     """A trace cannot be read; the text says what Spark said."""
 
 
@@ -303,9 +304,6 @@ def parsed(text: DataFrame) -> DataFrame:
 
 def _parsed(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
     """Runs in workers."""
-    import pyarrow  # noqa: PLC0415
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
     shape = to_arrow_schema(TRACE_LINE)
     for batch in batches:
         said = parse(batch.column("text").to_pylist())
