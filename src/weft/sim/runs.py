@@ -32,13 +32,13 @@ def run_many(settings: Sequence[ScenarioSettings], processes: int = 2) -> Iterat
     if processes <= 1 or len(settings) <= 1:
         yield from map(run, settings)
         return
-    with get_context("spawn").Pool(min(processes, len(settings)), _ignore_interrupts) as pool:
+    with get_context("spawn").Pool(min(processes, len(settings)), ignore_interrupts) as pool:
         yield from pool.imap(run, settings)
         pool.close()  # ending idle workers by force can hang (seen once, in the pool's own locks)
         pool.join()
 
 
-def _ignore_interrupts() -> None:
+def ignore_interrupts() -> None:
     """Ctrl-C reaches every process of a terminal; the parent decides what it means."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
