@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +24,17 @@ from weft.sim.scenario import Result, ScenarioSettings, run
 
 SEEDS = range(2_000)
 TINY = ["--peers", "4", "--topics", "1", "--events", "4", "--calm"]
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
 
 
 # --- drawing ------------------------------------------------------------------------------------
@@ -131,6 +144,19 @@ def test_a_campaign_in_processes_keeps_every_run(
     assert main(words) == 0  # a second campaign adds to the file
     again = kept.read_text().splitlines()
     assert [json.loads(line) for line in again[: len(lines)]] == lines and len(again) > len(lines)
+
+
+def test_processes_end_with_a_campaign_that_was_killed(tmp_path: Path) -> None:
+    words = ["sim", "--campaign", "60", *TINY, "--processes", "2"]
+    killed = subprocess.Popen([sys.executable, "-m", "weft.cli.main", *words], cwd=tmp_path)
+    try:
+        while len(workers := children(killed.pid)) < 3:  # two, and one that Python keeps for itself
+            assert killed.poll() is None
+    finally:
+        killed.kill()
+        killed.wait()
+    while any(map(is_running, workers)):
+        pass  # the test's own limit ends a wait in vain
 
 
 def test_failures_are_shrunk_kept_and_told(

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from weft.protocol.config import Routing
 from weft.sim.dice import Dice
 from weft.sim.faults import DISASTERS, FAULTS, Disaster, Fault
-from weft.sim.runs import ignore_interrupts
+from weft.sim.runs import begin_worker
 from weft.sim.scenario import SCHEMES, AnyScheme, Result, ScenarioSettings, run
 
 Weighted: TypeAlias = tuple[tuple[int, int, int], ...]  # weight, from, to
@@ -206,7 +206,7 @@ def campaign(
     """
     most = processes or os.cpu_count() or 1
     others = set(active_children())
-    pool = ProcessPoolExecutor(most, get_context("spawn"), ignore_interrupts)
+    pool = ProcessPoolExecutor(most, get_context("spawn"), begin_worker)
     running: set[Future[Played]] = set()
     try:
         while True:
