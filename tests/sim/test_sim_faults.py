@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from weft.sim.faults import FaultPlan, Timeline, draw_faults, draw_timeline
+from weft.sim.faults import (
+    DISASTERS,
+    FAULTS,
+    Disaster,
+    Fault,
+    FaultPlan,
+    Timeline,
+    draw_faults,
+    draw_timeline,
+)
 
 PEERS = 25
 SEEDS = range(300)
@@ -88,3 +97,87 @@ def test_mix_is_plain_json(plans: list[tuple[Timeline, FaultPlan]]) -> None:
 def test_calm_run_has_no_fault_phase() -> None:
     timeline = draw_timeline(5, 10_000, calm=True)
     assert timeline.faults_ms == timeline.heal_ms < timeline.end_ms
+
+
+# --- disasters ----------------------------------------------------------------------------------
+
+
+def _with(seed: int, *disasters: Disaster) -> tuple[Timeline, FaultPlan]:
+    timeline = draw_timeline(seed, 10_000, disasters=disasters)
+    return timeline, draw_faults(seed, PEERS, timeline, disasters)
+
+
+@pytest.mark.parametrize("disaster", DISASTERS)
+def test_a_disaster_adds_to_what_the_seed_stands_for(disaster: Disaster) -> None:
+    for seed in SEEDS[:60]:
+        timeline, plan = _with(seed, disaster)
+        usual = draw_faults(seed, PEERS, timeline)
+        assert plan != usual
+        assert (plan.stormy, plan.stalls, plan.clocks) == (usual.stormy, usual.stalls, usual.clocks)
+        assert plan.crashes[: len(usual.crashes)] == usual.crashes
+
+
+def test_a_mass_crash_takes_most_at_one_moment_by_one_ending() -> None:
+    endings, shares = set(), set()
+    for seed in SEEDS:
+        timeline, plan = _with(seed, "mass-crash")
+        mass = plan.crashes[len(draw_faults(seed, PEERS, timeline).crashes) :]
+        assert len({crash.at_ms for crash in mass}) == len({crash.how for crash in mass}) == 1
+        assert timeline.faults_ms <= mass[0].at_ms < timeline.heal_ms
+        assert all(crash.restart_ms is not None for crash in mass if crash.peer == 0)
+        endings.add(mass[0].how)
+        shares.add(len(mass) * 100 // PEERS)
+    assert endings == {"silent", "clean"}
+    assert min(shares) <= 32 and max(shares) >= 84
+
+
+def test_power_loss_is_silent_and_all_are_back_within_a_second() -> None:
+    for seed in SEEDS:
+        timeline, plan = _with(seed, "power-loss")
+        group = plan.crashes[len(draw_faults(seed, PEERS, timeline).crashes) :]
+        assert {crash.how for crash in group} == {"silent"}
+        assert len({crash.at_ms for crash in group}) == 1
+        back = [crash.restart_ms for crash in group if crash.restart_ms is not None]
+        assert len(back) == len(group) and max(back) - min(back) < 1_000
+        assert group[0].at_ms < min(back) and max(back) <= timeline.heal_ms
+
+
+def test_a_long_partition_outlasts_what_views_remember() -> None:
+    for seed in SEEDS:
+        timeline, plan = _with(seed, "long-partition")
+        (cut,) = plan.episodes
+        assert cut.end_ms == timeline.heal_ms and cut.end_ms - cut.start_ms >= 60 * 10_000
+
+
+def test_a_crowd_is_there_within_a_second() -> None:
+    for seed in SEEDS:
+        _, plan = _with(seed, "flash-crowd")
+        assert plan.crowd is not None and plan.crowd.span_ms <= 1_000
+        assert set(plan.crowd.newcomers) <= set(plan.crowd.peers) and 0 not in plan.crowd.peers
+        assert len(plan.crowd.peers) >= PEERS * 30 // 100
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_class_of_faults_can_be_left_out(fault: Fault) -> None:
+    """And what is left out is all that changes."""
+    differing = 0
+    for seed in SEEDS[:60]:
+        timeline, plan = _plan(seed)
+        less = draw_faults(seed, PEERS, timeline, without=(fault,)).mix()
+        changed = {name for name, value in plan.mix().items() if less[name] != value}
+        assert changed <= _NAMES[fault]
+        differing += bool(changed)
+    assert differing
+
+
+_NAMES: dict[Fault, set[str]] = {
+    "loss": {"loss_percent"},
+    "duplication": {"duplicate_percent"},
+    "distance": {"distance_ms_max"},
+    "crashes": {"crashes"},
+    "partitions": {"partitions"},
+    "stalls": {"stalls"},
+    "slow": {"slow"},
+    "clocks": {"clock_offset_ms_max", "clock_drift_ppm_max"},
+    "churn": {"churn_percent"},
+}

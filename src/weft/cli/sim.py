@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import secrets
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
 
 if TYPE_CHECKING:
+    from weft.sim.campaign import Asked, Played
     from weft.sim.scenario import Result, ScenarioSettings
 
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
@@ -29,6 +33,11 @@ Peers come up, faults drawn from the seed strike (loss, duplication, reordering,
 crashes, stalls, wrong clocks, changing subscriptions), then the network heals and everything must
 be delivered and merged. Exit code 1 means that something was violated. Without --history, flood
 does not repair what faults lose, so that is not asked of it.
+
+A campaign plays runs that nobody has played before, until its time is over: 4 to 300 peers, 1 to 50
+topics, all routings and schemes, calm and with faults and disasters, with and without history and
+hierarchies. Options that are given hold for all its runs. A run that fails is shrunk, and both are
+kept in a file with the lines that play them again.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words
@@ -39,9 +48,19 @@ weft sim --seed 7 --calm              without faults
 weft sim --seed 7 --history           events are signed and stay; stores survive crashes
 weft sim --seed 7 --routing flood     by another routing: see docs/protocols
 weft sim --seed 7 --routing topic-dht --scheme full-gossip   … and another of its schemes
+weft sim --seed 7 --disaster mass-crash   most peers crash at one moment, on top of the usual
+weft sim --campaign 10                ten minutes of runs never played before, on all cores
+weft sim --campaign 10 --routing pulsarcast --history   … all of them with these two
 weft sim --seed 7 --hierarchy         subscribers of a topic get its sub-topics' events, too
 """
 SHOWN = 8
+PEERS, TOPICS, EVENTS = 25, 8, 120
+FAULTS = (
+    *("loss", "duplication", "distance", "crashes", "partitions"),
+    *("stalls", "slow", "clocks", "churn"),
+)
+DISASTERS = ("mass-crash", "power-loss", "long-partition", "flash-crowd", "slow-peers")
+TOLD_EVERY_S = 30.0  # how often a campaign without a terminal says how far it is
 SCHEMES = (
     *("tree", "gossip", "flood"),  # tera's
     *("full-gossip", "forward-gossip", "full-treecast", "forward-treecast"),  # topic-dht's
@@ -52,9 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=whole(0, (1 << 63) - 1), metavar="S", help="the run to play")
     which.add_argument("--seeds", type=seed_range, metavar="A..B", help="all runs from A to B")
-    parser.add_argument("--peers", type=whole(3, 100_000), default=25, metavar="N")
-    parser.add_argument("--topics", type=whole(1, 100_000), default=8, metavar="N")
-    parser.add_argument("--events", type=whole(0, 1_000_000), default=120, metavar="N")
+    which.add_argument(
+        "--campaign", type=minutes, metavar="MINUTES", help="runs with new seeds, so many minutes"
+    )
+    parser.add_argument("--peers", type=whole(3, 100_000), metavar="N", help=f"({PEERS})")
+    parser.add_argument("--topics", type=whole(1, 100_000), metavar="N", help=f"({TOPICS})")
+    parser.add_argument("--events", type=whole(0, 1_000_000), metavar="N", help=f"({EVENTS})")
     parser.add_argument(
         "--scheme",
         choices=SCHEMES,
@@ -65,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--routing",
         choices=ROUTINGS,
-        default="tera",
         help="how events find their subscribers (tera)",
     )
     parser.add_argument("--calm", action="store_true", help="no faults at all")
@@ -77,11 +98,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="topics lie above one another: events of half of them count in those above, too",
     )
+    parser.add_argument(
+        "--disaster",
+        action="append",
+        choices=DISASTERS,
+        metavar="NAME",
+        help=f"on top of the faults drawn, may be given again: {', '.join(DISASTERS)}",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        choices=FAULTS,
+        metavar="NAME",
+        help=f"leave out a class of the faults drawn, may be given again: {', '.join(FAULTS)}",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
     parser.add_argument("--profile", action="store_true", help="say where the time of one run went")
     parser.add_argument(
-        "--processes", type=whole(1, 64), default=2, metavar="N", help="for --seeds (2)"
+        "--processes",
+        type=whole(1, 64),
+        metavar="N",
+        help="for --seeds and --campaign (as many as there are cores)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="where a campaign adds a line of JSON for every run (weft-campaign.jsonl)",
     )
 
 
@@ -93,28 +137,44 @@ def seed_range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
+def minutes(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return number
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.keep is not None and args.campaign is None:
+        raise Problem("--keep is about --campaign MINUTES", USAGE)
+    if (args.seeds is not None or args.campaign is not None) and (args.trace or args.profile):
+        raise Problem("--trace and --profile are about one run: give --seed S", USAGE)
+    if args.campaign is not None:
+        return _run_campaign(args)
     if args.seeds is not None:
-        if args.trace or args.profile:
-            raise Problem("--trace and --profile are about one run: give --seed S", USAGE)
-        return _run_many([_settings(args, seed) for seed in args.seeds], args)
-    return _run_one(_settings(args, args.seed if args.seed is not None else 1), args)
+        return _run_many([settings_of(args, seed) for seed in args.seeds], args)
+    return _run_one(settings_of(args, args.seed if args.seed is not None else 1), args)
 
 
-def _settings(args: argparse.Namespace, seed: int) -> ScenarioSettings:
+def settings_of(args: argparse.Namespace, seed: int) -> ScenarioSettings:
     from weft.sim.scenario import ScenarioSettings
 
     try:
         return ScenarioSettings(
             seed=seed,
-            peers=args.peers,
-            topics=args.topics,
-            events=args.events,
+            peers=PEERS if args.peers is None else args.peers,
+            topics=TOPICS if args.topics is None else args.topics,
+            events=EVENTS if args.events is None else args.events,
             scheme=args.scheme,
-            routing=args.routing,
+            routing=args.routing or "tera",
             calm=args.calm,
             history=args.history,
             hierarchy=args.hierarchy,
+            disasters=tuple(dict.fromkeys(args.disaster or ())),
+            without=tuple(dict.fromkeys(args.without or ())),
         )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
@@ -210,7 +270,7 @@ def _run_many(settings: Sequence[ScenarioSettings], args: argparse.Namespace) ->
     interrupted = False
     started_s = time.monotonic()
     try:
-        for result in run_many(settings, args.processes):
+        for result in run_many(settings, args.processes or os.cpu_count() or 1):
             done.append(result)
             if not args.json:
                 _print_progress(result, len(done), len(settings))
@@ -269,14 +329,157 @@ def _print_summary(
         f"{_total(done, 'delivered')} deliveries, {_total(done, 'handled')} messages "
         f"in {spent_s:.0f} s: {len(failed)} with violations"
     )
+    _print_kinds(failed)
+
+
+def _print_kinds(failed: Sequence[Result]) -> None:
+    from weft.sim.campaign import kind_of
+
+    kinds = Counter(kind_of(text) for result in failed for text in result.violations)
+    for kind, number in kinds.most_common():
+        print(f"  {number} × {kind}")
     if failed:
-        kinds = Counter(_kind(text) for result in failed for text in result.violations)
-        for kind, number in kinds.most_common():
-            print(f"  {number} × {kind}")
         print(f"first replay: {failed[0].settings.command()}")
 
 
-def _kind(violation: str) -> str:
-    """The sentence without its numbers and names: violations of one kind look the same."""
-    words = [word for word in violation.split() if not any(c.isdigit() for c in word)]
-    return " ".join(words[:12])
+# --- a campaign -------------------------------------------------------------------------------
+
+
+class _Tally:
+    """What a campaign has found so far, kept in a file line by line and told as it goes on."""
+
+    def __init__(self, keep: IO[str], until_s: float, quiet: bool) -> None:
+        self._keep = keep
+        self._until_s = until_s
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
+        self._started_s = time.monotonic()
+        self._told_s = self._started_s
+        self.runs = 0
+        self.handled = 0
+        self.delivered = 0
+        self.cpu_s = 0.0
+        self.failed: list[Played] = []
+
+    def add(self, played: Played) -> None:
+        result, shrunk = played.result, played.shrunk
+        self.runs += 1
+        self.handled += _total([result], "handled")
+        self.delivered += _total([result], "delivered")
+        self.cpu_s += played.spent_s
+        line = {
+            "replay": result.settings.command(),
+            "delivered": result.counts["delivered"],
+            "cpu_s": round(played.spent_s, 2),
+            "violations": result.violations,
+        }
+        if result.violations:
+            self.failed.append(played)
+            line["shrunk"] = None if shrunk is None else shrunk.settings.command()
+        print(json.dumps(line), file=self._keep, flush=True)
+        if not self._quiet:
+            self._tell(played)
+
+    def _tell(self, played: Played) -> None:
+        if played.result.violations:
+            shown = played.shrunk or played.result
+            print(f"\r{len(shown.violations)} violations, first: {shown.violations[0]}")
+            print(f"  replay: {played.result.settings.command()}")
+            if played.shrunk is not None:
+                print(f"  shrunk: {played.shrunk.settings.command()}", flush=True)
+        now_s = time.monotonic()
+        if self._live or now_s >= self._told_s + TOLD_EVERY_S:
+            self._told_s = now_s
+            left_s = max(0.0, self._until_s - now_s)
+            text = f"{self.runs} runs, {len(self.failed)} with violations, {left_s:.0f} s left"
+            print(f"\r{text:<60}" if self._live else text, end="", file=sys.stderr)
+            print(end="" if self._live else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._live:
+            print(file=sys.stderr)
+
+    def summary(self) -> dict[str, object]:
+        return {
+            "runs": self.runs,
+            "failed": len(self.failed),
+            "handled": self.handled,
+            "delivered": self.delivered,
+            "cpu_s": round(self.cpu_s, 1),
+            "seconds": round(time.monotonic() - self._started_s, 1),
+            "failures": [
+                {
+                    "replay": played.result.settings.command(),
+                    "shrunk": played.shrunk and played.shrunk.settings.command(),
+                    "violations": (played.shrunk or played.result).violations,
+                }
+                for played in self.failed
+            ],
+        }
+
+
+def _run_campaign(args: argparse.Namespace) -> int:
+    from concurrent.futures.process import BrokenProcessPool
+
+    from weft.sim.campaign import campaign
+
+    asked = _asked(args)
+    until_s = time.monotonic() + 60 * args.campaign
+    path = args.keep or Path("weft-campaign.jsonl")
+    interrupted = False
+    try:
+        keep = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"cannot write {path}: {error.strerror}") from error
+    with keep:
+        tally = _Tally(keep, until_s, quiet=args.json)
+        try:
+            seeds = partial(secrets.randbelow, 1 << 48)
+            over = partial(_is_past, until_s)
+            for played in campaign(seeds, over, asked, args.processes):
+                tally.add(played)
+        except KeyboardInterrupt:
+            interrupted = True
+        except BrokenProcessPool as error:
+            raise Problem(f"a process died (out of memory?) after {tally.runs} runs") from error
+        tally.end()
+    summary = tally.summary()
+    if args.json:
+        print(json.dumps({**summary, "kept": str(path)}))
+    else:
+        print(
+            f"{tally.runs} runs{' (interrupted)' * interrupted}, {tally.delivered} deliveries, "
+            f"{tally.handled} messages in {summary['seconds']} s ({summary['cpu_s']} s of CPU): "
+            f"{len(tally.failed)} with violations; each run is in {path}"
+        )
+        _print_kinds([played.shrunk or played.result for played in tally.failed])
+    if tally.failed:
+        return FAILED
+    return INTERRUPTED if interrupted else 0
+
+
+def _is_past(until_s: float) -> bool:
+    return time.monotonic() >= until_s
+
+
+def _asked(args: argparse.Namespace) -> Asked:
+    from weft.sim.campaign import Asked, draw_settings
+
+    if args.without:
+        raise Problem("--without is about replaying a run: give --seed S", USAGE)
+    asked = Asked(
+        args.peers,
+        args.topics,
+        args.events,
+        args.routing,
+        args.scheme,
+        args.calm,
+        args.history,
+        args.hierarchy,
+        tuple(dict.fromkeys(args.disaster or ())),
+    )
+    try:
+        draw_settings(0, asked)
+    except ValueError as error:
+        raise Problem(str(error), USAGE) from error
+    return asked

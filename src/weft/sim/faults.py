@@ -4,14 +4,19 @@ A run has three phases: the peers come up, then faults strike, then the network 
 lost or cut any more, the peers that restart have restarted, and the rest must converge within a
 bounded time (the plan of TigerBeetle's simulator). Not every run has every fault: each class is in
 or out by a draw of its own, because a mix of everything hides what a few faults together can do.
+`without` leaves classes out, which tells those apart that a failure needs.
+
+Disasters come on top where they are asked for: most peers crash at one moment, a group loses power
+and comes back, the network stays cut until it heals, a crowd arrives, a third of the peers is slow.
 
 Times are counted in cycles of the view exchange and handed out in milliseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Latency, LatencyKind, Partition
@@ -19,7 +24,19 @@ from weft.sim.node import Clock
 
 Ending: TypeAlias = Literal["silent", "clean", "leave"]
 
+Fault: TypeAlias = Literal[
+    "loss", "duplication", "distance", "crashes", "partitions", "stalls", "slow", "clocks", "churn"
+]
+Disaster: TypeAlias = Literal[
+    "mass-crash", "power-loss", "long-partition", "flash-crowd", "slow-peers"
+]
+
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+DISASTERS: tuple[Disaster, ...] = get_args(Disaster)
 LATENCIES: tuple[LatencyKind, ...] = ("constant", "uniform", "long_tail")
+CROWD_EVENTS = 30
+"""guess: events published in the crowd's topic while it arrives, on top of the workload."""
+_AT_ONCE_MS = 1_000  # guess: within which a group is back, or a crowd there
 
 
 @dataclass(frozen=True)
@@ -32,11 +49,13 @@ class Timeline:
     end_ms: int
 
 
-def draw_timeline(seed: int, cycle_ms: int, calm: bool = False) -> Timeline:
+def draw_timeline(
+    seed: int, cycle_ms: int, calm: bool = False, disasters: Collection[Disaster] = ()
+) -> Timeline:
     """How long the phases last. guess, all of it: views mix in between, and in one of seven runs
     the faults last so long that a view forgets peers that were cut off all the while."""
     warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
-    if not calm and Dice(seed).percent("faults.long", 14):
+    if "long-partition" in disasters or (not calm and Dice(seed).percent("faults.long", 14)):
         faults = 70
     return Timeline(
         faults_ms=warm * cycle_ms,
@@ -82,6 +101,18 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """Peers that all subscribe to one topic within a moment, some of them as they come up for the
+    first time, while events are published in it."""
+
+    topic: int  # drawn; the workload has it at this number modulo its topics
+    at_ms: int
+    span_ms: int
+    peers: tuple[int, ...]
+    newcomers: tuple[int, ...]  # of these peers
+
+
+@dataclass(frozen=True)
 class FaultPlan:
     """Everything that goes wrong in one run."""
 
@@ -94,6 +125,7 @@ class FaultPlan:
     slow: tuple[Slow, ...] = ()
     clocks: tuple[Clock, ...] = ()  # by peer; none: all are right
     churn_percent: int = 0  # peers that change a subscription while faults strike
+    crowd: Crowd | None = None
 
     def mix(self) -> dict[str, object]:
         """The plan in a few words, for the result of a run."""
@@ -121,6 +153,7 @@ class FaultPlan:
             "clock_offset_ms_max": max((abs(c.offset_ms) for c in self.clocks), default=0),
             "clock_drift_ppm_max": max((abs(c.drift_ppm) for c in self.clocks), default=0),
             "churn_percent": self.churn_percent,
+            **({"crowd": asdict(self.crowd)} if self.crowd is not None else {}),
         }
 
 
@@ -132,29 +165,51 @@ def _side_sizes(partition: Partition) -> list[int]:
 NO_FAULTS = FaultPlan()
 
 
-def draw_faults(seed: int, peers: int, timeline: Timeline) -> FaultPlan:
+def draw_faults(
+    seed: int,
+    peers: int,
+    timeline: Timeline,
+    disasters: Collection[Disaster] = (),
+    without: Collection[Fault] = (),
+) -> FaultPlan:
     """The faults that this seed stands for. Peer 0, by which others join, never stays down."""
     dice = Dice(seed)
     latency = Latency(dice.pick("faults.latency", LATENCIES), dice.between("faults.typical", 2, 80))
     in_order = dice.percent("faults.in_order", 50)
     healed = Conditions(latency=latency, in_order=in_order)
+    loss = _sometimes(dice, "faults.loss", 75, 1, 30)
+    duplicate = _sometimes(dice, "faults.duplicate", 50, 1, 10)
     stormy = Conditions(
         latency=latency,
-        loss_percent=_sometimes(dice, "faults.loss", 75, 1, 30),
+        loss_percent=0 if "loss" in without else loss,
         loss_uneven=dice.percent("faults.uneven", 30),
-        duplicate_percent=_sometimes(dice, "faults.duplicate", 50, 1, 10),
+        duplicate_percent=0 if "duplication" in without else duplicate,
         in_order=in_order,
     )
+    distance_ms_max = _sometimes(dice, "faults.distance", 50, 5, 120)
+    churn_percent = _sometimes(dice, "faults.churn", 60, 5, 40)
+    crashes = () if "crashes" in without else _draw_crashes(dice, peers, timeline)
+    episodes = () if "partitions" in without else _draw_episodes(dice, peers, timeline)
+    slow = () if "slow" in without else _draw_slow(dice, peers)
+    if "mass-crash" in disasters:
+        crashes += _draw_mass_crash(dice, peers, timeline)
+    if "power-loss" in disasters:
+        crashes += _draw_power_loss(dice, peers, timeline)
+    if "long-partition" in disasters:
+        episodes = _draw_long_partition(dice, peers, timeline)
+    if "slow-peers" in disasters:
+        slow = _draw_slow_peers(dice, peers)
     return FaultPlan(
         stormy=stormy,
         healed=healed,
-        distance_ms_max=_sometimes(dice, "faults.distance", 50, 5, 120),
-        crashes=_draw_crashes(dice, peers, timeline),
-        episodes=_draw_episodes(dice, peers, timeline),
-        stalls=_draw_stalls(dice, peers, timeline),
-        slow=_draw_slow(dice, peers),
-        clocks=_draw_clocks(dice, peers),
-        churn_percent=_sometimes(dice, "faults.churn", 60, 5, 40),
+        distance_ms_max=0 if "distance" in without else distance_ms_max,
+        crashes=crashes,
+        episodes=episodes,
+        stalls=() if "stalls" in without else _draw_stalls(dice, peers, timeline),
+        slow=slow,
+        clocks=() if "clocks" in without else _draw_clocks(dice, peers),
+        churn_percent=0 if "churn" in without else churn_percent,
+        crowd=_draw_crowd(dice, peers, timeline) if "flash-crowd" in disasters else None,
     )
 
 
@@ -239,4 +294,67 @@ def _draw_clocks(dice: Dice, peers: int) -> tuple[Clock, ...]:
             drift_ppm=dice.between("faults.clock.drift", -5_000, 5_000, peer),
         )
         for peer in range(peers)
+    )
+
+
+# --- disasters --------------------------------------------------------------------------------
+
+
+def _draw_mass_crash(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ...]:
+    """Most peers are gone at one moment, all by the same ending; in some runs a part comes back."""
+    span_ms = timeline.heal_ms - timeline.faults_ms
+    at_ms = timeline.faults_ms + dice.below("disaster.crash.at", span_ms // 2)
+    share = dice.between("disaster.crash.share", 30, 90)
+    how: Ending = "silent" if dice.percent("disaster.crash.silent", 50) else "clean"
+    back_percent = dice.pick("disaster.crash.back", (0, 0, 50, 100))
+    crashes = []
+    for peer in dice.some(
+        "disaster.crash.peer", range(peers), min(peers * share // 100, peers - 2)
+    ):
+        restart_ms = dice.between("disaster.crash.restart", at_ms + 1, timeline.heal_ms, peer)
+        comes_back = peer == 0 or dice.percent("disaster.crash.back.peer", back_percent, peer)
+        crashes.append(Crash(peer, at_ms, how, restart_ms if comes_back else None))
+    return tuple(crashes)
+
+
+def _draw_power_loss(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ...]:
+    """A group vanishes without a word at one moment, and all of it is back at another."""
+    span_ms = timeline.heal_ms - timeline.faults_ms
+    at_ms = timeline.faults_ms + dice.below("disaster.power.at", span_ms // 2)
+    back_ms = dice.between("disaster.power.back", at_ms + 1, timeline.heal_ms - _AT_ONCE_MS)
+    count = max(1, peers * dice.between("disaster.power.share", 10, 60) // 100)
+    return tuple(
+        Crash(peer, at_ms, "silent", back_ms + dice.below("disaster.power.late", _AT_ONCE_MS, peer))
+        for peer in dice.some("disaster.power.peer", range(peers), count)
+    )
+
+
+def _draw_long_partition(dice: Dice, peers: int, timeline: Timeline) -> tuple[Episode, ...]:
+    """One cut in halves or thirds from soon after the faults begin until they end."""
+    span_ms = timeline.heal_ms - timeline.faults_ms
+    start_ms = timeline.faults_ms + dice.below("disaster.cut.at", span_ms // 10)
+    sides = dice.between("disaster.cut.sides", 2, 3)
+    groups = tuple(dice.below("disaster.cut.side", sides, peer) for peer in range(peers))
+    told = dice.percent("disaster.cut.told", 50)
+    return (Episode(start_ms, timeline.heal_ms, Partition(groups, one_way=False), told),)
+
+
+def _draw_slow_peers(dice: Dice, peers: int) -> tuple[Slow, ...]:
+    count = max(1, peers * dice.between("disaster.slow.share", 20, 50) // 100)
+    return tuple(
+        Slow(peer, dice.between("disaster.slow.delay", 200, 3_000, peer))
+        for peer in dice.some("disaster.slow.peer", range(peers), count)
+    )
+
+
+def _draw_crowd(dice: Dice, peers: int, timeline: Timeline) -> Crowd:
+    span_ms = timeline.heal_ms - timeline.faults_ms
+    count = max(1, peers * dice.between("disaster.crowd.share", 30, 80) // 100)
+    crowd = dice.some("disaster.crowd.peer", range(1, peers), min(count, peers - 1))
+    return Crowd(
+        topic=dice.below("disaster.crowd.topic", 1 << 16),
+        at_ms=timeline.faults_ms + dice.below("disaster.crowd.at", span_ms),
+        span_ms=_AT_ONCE_MS,
+        peers=tuple(crowd),
+        newcomers=tuple(peer for peer in crowd if dice.percent("disaster.crowd.new", 50, peer)),
     )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import cProfile
 import io
+import os
 import pstats
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
 from weft.sim.scenario import Result, ScenarioSettings, run
@@ -32,15 +34,24 @@ def run_many(settings: Sequence[ScenarioSettings], processes: int = 2) -> Iterat
     if processes <= 1 or len(settings) <= 1:
         yield from map(run, settings)
         return
-    with get_context("spawn").Pool(min(processes, len(settings)), _ignore_interrupts) as pool:
+    with get_context("spawn").Pool(min(processes, len(settings)), begin_worker) as pool:
         yield from pool.imap(run, settings)
         pool.close()  # ending idle workers by force can hang (seen once, in the pool's own locks)
         pool.join()
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the parent decides what it means."""
+def begin_worker() -> None:
+    """What a process that plays runs does first. Ctrl-C reaches every process of a terminal, and
+    the parent decides what it means; a parent that was killed cannot say, so its end is watched."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 # --- one run, profiled ------------------------------------------------------------------------

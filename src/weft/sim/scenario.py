@@ -22,10 +22,15 @@ from weft.protocol.topic_dht import roles
 from weft.sim.builder import SimNet
 from weft.sim.checkers import deliveries, dht, history, state
 from weft.sim.checkers.state import PeerState, states_of
+from weft.sim.dice import Dice
 from weft.sim.faults import (
+    CROWD_EVENTS,
     NO_FAULTS,
     Crash,
+    Crowd,
+    Disaster,
     Episode,
+    Fault,
     FaultPlan,
     Stall,
     Timeline,
@@ -33,7 +38,7 @@ from weft.sim.faults import (
     draw_timeline,
 )
 from weft.sim.node import TRUE_CLOCK, Node
-from weft.sim.workload import HIERARCHY, Shape, Workload, draw_workload
+from weft.sim.workload import HIERARCHY, Publication, Shape, Workload, draw_workload
 from weft.sim.world import World
 from weft.store.reader import Since
 from weft.trace import Writer
@@ -75,6 +80,8 @@ class ScenarioSettings:
     calm: bool = False  # no faults at all
     history: bool = False  # events are signed and stay; stores survive crashes
     hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
+    disasters: tuple[Disaster, ...] = ()  # on top of the faults that the seed stands for
+    without: tuple[Fault, ...] = ()  # of those faults
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -83,6 +90,8 @@ class ScenarioSettings:
             raise ValueError("there must be at least 1 topic")
         if self.events < 0:
             raise ValueError("the number of events cannot be negative")
+        if self.calm and (self.disasters or self.without):
+            raise ValueError("a calm run has no faults, so no disaster and none to leave out")
         known = SCHEMES[self.routing]
         if self.scheme is not None and self.scheme not in known:
             choice = f"there are {', '.join(known)}" if known else "there is none to choose"
@@ -110,6 +119,8 @@ class ScenarioSettings:
             + ["--calm"] * self.calm
             + ["--history"] * self.history
             + ["--hierarchy"] * self.hierarchy
+            + [f"--disaster {disaster}" for disaster in self.disasters]
+            + [f"--without {fault}" for fault in self.without]
         )
 
 
@@ -168,10 +179,12 @@ class Scenario:
     def __init__(self, settings: ScenarioSettings, writer: Writer | None = None) -> None:
         self.settings = settings
         self.cycle_ms = Config().cyclon.cycle_ms
-        self.timeline = draw_timeline(settings.seed, self.cycle_ms, settings.calm)
+        self.timeline = draw_timeline(
+            settings.seed, self.cycle_ms, settings.calm, settings.disasters
+        )
         self.config = make_config(settings, self.timeline, tracing=writer is not None)
         self.plan = make_plan(settings, self.timeline)
-        self.workload = make_workload(settings, self.timeline, self.cycle_ms)
+        self.workload = make_workload(settings, self.timeline, self.cycle_ms, self.plan.crowd)
         self.net = SimNet(
             settings.seed,
             self.config,
@@ -200,8 +213,11 @@ class Scenario:
         return [other for other in dict.fromkeys([0, *others]) if other != peer]
 
     def _schedule_start(self) -> None:
+        crowd = self.plan.crowd
         for peer in range(self.settings.peers):
             at_ms = self.net.dice.below("start.at", _START_CYCLES * self.cycle_ms, peer)
+            if crowd is not None and peer in crowd.newcomers:
+                at_ms = crowd.at_ms + self.net.dice.below("crowd.start", crowd.span_ms, peer)
             self.world.at(at_ms if peer else 0, partial(self._start, peer))
 
     def _start(self, peer: int) -> None:
@@ -240,6 +256,8 @@ class Scenario:
         for stall in plan.stalls:
             self._schedule_stall(stall)
         self._schedule_churn()
+        if plan.crowd is not None:
+            self._schedule_crowd(plan.crowd)
 
     def _strike(self) -> None:
         self.world.network.set_conditions(self.plan.stormy)
@@ -282,6 +300,19 @@ class Scenario:
             for turn in range(dice.between("churn.turns", 1, 3, peer)):
                 at_ms = timeline.faults_ms + dice.below("churn.at", span_ms, peer, turn)
                 self.world.at(at_ms, partial(self._turn, peer, topic))
+
+    def _schedule_crowd(self, crowd: Crowd) -> None:
+        topic = self.workload.topics[crowd.topic % len(self.workload.topics)]
+        for peer in crowd.peers:
+            at_ms = crowd.at_ms + self.net.dice.below("crowd.subscribe", crowd.span_ms, peer)
+            if peer in crowd.newcomers:
+                self._wanted[peer][topic] = None  # from its start on
+            else:
+                self.world.at(at_ms, partial(self._take_up, peer, topic))
+
+    def _take_up(self, peer: int, topic: Topic) -> None:
+        if topic not in self._wanted[peer]:
+            self._turn(peer, topic)
 
     def _turn(self, peer: int, topic: Topic) -> None:
         node = self.world.nodes[peer]
@@ -354,15 +385,38 @@ class Scenario:
 
 
 def make_plan(settings: ScenarioSettings, timeline: Timeline) -> FaultPlan:
-    return NO_FAULTS if settings.calm else draw_faults(settings.seed, settings.peers, timeline)
+    if settings.calm:
+        return NO_FAULTS
+    return draw_faults(
+        settings.seed, settings.peers, timeline, settings.disasters, settings.without
+    )
 
 
-def make_workload(settings: ScenarioSettings, timeline: Timeline, cycle_ms: int) -> Workload:
-    duration_ms = timeline.quiet_ms - _PUBLISH_FROM_CYCLES * cycle_ms
+def make_workload(
+    settings: ScenarioSettings, timeline: Timeline, cycle_ms: int, crowd: Crowd | None = None
+) -> Workload:
+    from_ms = _PUBLISH_FROM_CYCLES * cycle_ms
+    duration_ms = timeline.quiet_ms - from_ms
     shape = Shape(nested=settings.hierarchy)
-    return draw_workload(
+    drawn = draw_workload(
         settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
     )
+    if crowd is None:
+        return drawn
+    dice = Dice(settings.seed)
+    topic = drawn.topics[crowd.topic % len(drawn.topics)]
+    members = drawn.subscribers()[topic]
+    burst = [
+        Publication(
+            at_ms=crowd.at_ms - from_ms + dice.below("crowd.publish", crowd.span_ms, event),
+            peer=dice.pick("crowd.publisher", members, event),
+            topic=topic,
+            payload=f"event {event} of the crowd".encode(),
+        )
+        for event in range(min(CROWD_EVENTS, settings.events))
+    ]
+    together = sorted((*drawn.publications, *burst), key=lambda one: (one.at_ms, one.payload))
+    return replace(drawn, publications=tuple(together))
 
 
 def _failure_text(world: World, error: Exception) -> str:

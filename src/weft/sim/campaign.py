@@ -1,0 +1,224 @@
+"""A campaign: runs drawn anew, over all sizes, routings and faults, for as long as it may last.
+
+A fixed list of seeds shows that what once broke stays mended. A campaign looks for what nobody has
+thought of: each run has a seed that was never played, and with it a network from 4 to 300 peers,
+1 to 50 topics, a routing and scheme, faults and disasters or none, with or without history and
+hierarchies. Most networks are small: they show most failures, at a fraction of the time.
+
+A run that violates something is shrunk: whatever can be taken away while the same kind of violation
+remains (peers, events, topics, one class of faults after the other) is taken away, so that a reader
+has less to look at. Each run, also a shrunk one, is played again by one line (`command`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import active_children, get_context
+from typing import TypeAlias
+
+from weft.protocol.config import Routing
+from weft.sim.dice import Dice
+from weft.sim.faults import DISASTERS, FAULTS, Disaster, Fault
+from weft.sim.runs import begin_worker
+from weft.sim.scenario import SCHEMES, AnyScheme, Result, ScenarioSettings, run
+
+Weighted: TypeAlias = tuple[tuple[int, int, int], ...]  # weight, from, to
+
+# guess, all of it: about 34 peers and 120 events on average
+PEERS: Weighted = (
+    *((6, 4, 8), (6, 9, 16), (6, 17, 32)),
+    *((4, 33, 64), (2, 65, 128), (1, 129, 300)),
+)
+TOPICS: Weighted = ((2, 1, 1), (3, 2, 5), (3, 6, 15), (2, 16, 50))
+EVENTS: Weighted = ((3, 10, 60), (4, 61, 200), (1, 201, 500))
+ROUTINGS: tuple[tuple[int, Routing], ...] = (
+    (35, "tera"),
+    (30, "topic-dht"),
+    (25, "pulsarcast"),
+    (10, "flood"),
+)
+CALM_PERCENT, HISTORY_PERCENT, HIERARCHY_PERCENT, DISASTER_PERCENT = 15, 50, 25, 50
+
+TRIES_MAX = 80  # guess: to shrink one failure
+TRY_S_MAX = 120.0  # guess: CPU seconds spent on that
+
+
+# --- what is played ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What all runs of a campaign have in common; None: drawn for each."""
+
+    peers: int | None = None
+    topics: int | None = None
+    events: int | None = None
+    routing: Routing | None = None
+    scheme: AnyScheme | None = None
+    calm: bool = False
+    history: bool = False
+    hierarchy: bool = False
+    disasters: tuple[Disaster, ...] = ()
+
+
+def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
+    """The run that this seed stands for in a campaign."""
+    asked = asked or Asked()
+    dice = Dice(seed)
+    routings = [
+        (weight, routing)
+        for weight, routing in ROUTINGS
+        if asked.scheme is None or asked.scheme in SCHEMES[routing]
+    ]
+    drawn = dice.weighted("campaign.routing", [weight for weight, _ in routings])
+    routing = asked.routing or routings[drawn][1]
+    schemes: tuple[AnyScheme | None, ...] = (None, *SCHEMES[routing])
+    calm = asked.calm or (not asked.disasters and dice.percent("campaign.calm", CALM_PERCENT))
+    return ScenarioSettings(
+        seed=seed,
+        peers=asked.peers or _size(dice, "campaign.peers", PEERS),
+        topics=asked.topics or _size(dice, "campaign.topics", TOPICS),
+        events=asked.events if asked.events is not None else _size(dice, "campaign.events", EVENTS),
+        scheme=asked.scheme or dice.pick("campaign.scheme", schemes),
+        routing=routing,
+        calm=calm,
+        history=asked.history or dice.percent("campaign.history", HISTORY_PERCENT),
+        hierarchy=asked.hierarchy or dice.percent("campaign.hierarchy", HIERARCHY_PERCENT),
+        disasters=asked.disasters or (() if calm else _disasters(dice)),
+    )
+
+
+def _size(dice: Dice, purpose: str, sizes: Weighted) -> int:
+    _, low, high = sizes[dice.weighted(purpose, [weight for weight, _, _ in sizes], 1)]
+    return dice.between(purpose, low, high, 2)
+
+
+def _disasters(dice: Dice) -> tuple[Disaster, ...]:
+    """None in half of the runs, else one or two."""
+    if not dice.percent("campaign.disaster", DISASTER_PERCENT):
+        return ()
+    return tuple(dice.some("campaign.disasters", DISASTERS, dice.between("campaign.many", 1, 2)))
+
+
+# --- shrinking --------------------------------------------------------------------------------
+
+
+def kind_of(violation: str) -> str:
+    """The sentence without its numbers and names: violations of one kind look the same."""
+    words = [word for word in violation.split() if not any(c.isdigit() for c in word)]
+    return " ".join(words[:12])
+
+
+def shrink(
+    settings: ScenarioSettings,
+    kinds: frozenset[str],
+    play: Callable[[ScenarioSettings], Result] = run,
+) -> Result | None:
+    """The smallest run found that still has a violation of one of these kinds; None if nothing
+    could be taken away. Each cut is made for as long as the failure stays, over and over, until
+    none can be made any more; it ends after `TRIES_MAX` tries or `TRY_S_MAX` of CPU time."""
+    smallest: Result | None = None
+    tried = {settings}
+    end_s = time.process_time() + TRY_S_MAX
+    shrinking = True
+    while shrinking:
+        shrinking = False
+        for cut in _CUTS:
+            while (candidate := cut(settings)) not in tried:
+                if len(tried) > TRIES_MAX or time.process_time() > end_s:
+                    return smallest
+                tried.add(candidate)
+                result = play(candidate)
+                if not any(kind_of(violation) in kinds for violation in result.violations):
+                    break
+                smallest, settings, shrinking = result, candidate, True
+    return smallest
+
+
+_Cut: TypeAlias = Callable[[ScenarioSettings], ScenarioSettings]  # the same again: nothing to cut
+
+
+def _part(part: int, of: int) -> list[_Cut]:
+    return [
+        lambda settings: replace(settings, peers=max(3, settings.peers * part // of)),
+        lambda settings: replace(settings, events=settings.events * part // of),
+        lambda settings: replace(settings, topics=max(1, settings.topics * part // of)),
+    ]
+
+
+def _without_disaster(settings: ScenarioSettings, disaster: Disaster) -> ScenarioSettings:
+    return replace(settings, disasters=tuple(d for d in settings.disasters if d != disaster))
+
+
+def _without_fault(settings: ScenarioSettings, fault: Fault) -> ScenarioSettings:
+    if settings.calm or fault in settings.without:
+        return settings
+    return replace(settings, without=(*settings.without, fault))
+
+
+_CUTS: list[_Cut] = [  # the boldest first
+    *(partial(_without_disaster, disaster=disaster) for disaster in DISASTERS),
+    lambda settings: replace(settings, hierarchy=False),
+    lambda settings: replace(settings, history=False),
+    *_part(1, 2),
+    *(partial(_without_fault, fault=fault) for fault in FAULTS),
+    *_part(3, 4),
+    *_part(9, 10),
+]
+
+
+# --- the campaign -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Played:
+    """One run of a campaign; if it failed, with the smallest run that fails alike."""
+
+    result: Result
+    spent_s: float  # of CPU time, to play it
+    shrunk: Result | None = None  # None: it holds, or nothing could be taken away
+
+
+def play(settings: ScenarioSettings) -> Played:
+    started_s = time.process_time()
+    result = run(settings)
+    spent_s = time.process_time() - started_s
+    if not result.violations:
+        return Played(result, spent_s)
+    return Played(result, spent_s, shrink(settings, frozenset(map(kind_of, result.violations))))
+
+
+def campaign(
+    next_seed: Callable[[], int],
+    over: Callable[[], bool],
+    asked: Asked | None = None,
+    processes: int | None = None,
+) -> Iterator[Played]:
+    """Runs as they end, in no order.
+
+    No run begins once it is `over`; those that are being played are still waited for. A caller that
+    stops iterating (at an interrupt, say) keeps what has come, and the processes end at once.
+    """
+    most = processes or os.cpu_count() or 1
+    others = set(active_children())
+    pool = ProcessPoolExecutor(most, get_context("spawn"), begin_worker)
+    running: set[Future[Played]] = set()
+    try:
+        while True:
+            while len(running) < most and not over():
+                running.add(pool.submit(play, draw_settings(next_seed(), asked)))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(active_children()) - others:
+            process.terminate()
+        pool.shutdown()
