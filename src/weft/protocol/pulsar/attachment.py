@@ -39,6 +39,7 @@ from weft.protocol.pulsar.branch import (
     Branch,
     Contacts,
     Events,
+    Fellow,
     RendezvousSync,
     TreeFamily,
     TreeLeave,
@@ -60,6 +61,7 @@ from weft.rules.multicast import (
     tree_key,
     tree_location,
 )
+from weft.rules.prefix import location_of
 
 _DOWN = stream_of("pulsar.down")
 _ASKED_MAX = 32
@@ -103,8 +105,8 @@ _FELLOWS = 2
 _YOUNG_CYCLES = 2
 """guess: a new rendezvous looks twice, since its table may be new, too."""
 
-Demoted = Callable[[Branch, list[Contact]], None]
-"""Told of a tree that this peer is no root of any more, and of the peers that are."""
+HandOver = Callable[[Branch, list[Contact]], None]
+"""Told of a tree that other peers should be the roots of, and of these peers."""
 Found = Callable[[Contact | None, list[Entry]], None]
 """The first member on the way, or None and the closest peers to the topic's id."""
 
@@ -112,11 +114,11 @@ Found = Callable[[Contact | None, list[Entry]], None]
 class Roots:
     """The trees that this peer is a root of."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, demoted: Demoted) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, hand_over: HandOver) -> None:
         self._ctx = ctx
         self._dht = dht
         self._trees = trees
-        self._demoted = demoted
+        self._hand_over = hand_over
         self._checking: dict[Topic, None] = {}
 
     # --- the way to a tree ------------------------------------------------------------------------
@@ -170,12 +172,14 @@ class Roots:
                 return
             count = self._ctx.config.pulsar.rendezvous
             contacts = [entry.contact for entry in outcome.closest[:count]]
-            if self.is_among(branch, outcome.closest):
-                if not branch.idle_cycles:  # else they would keep each other from letting go
-                    self.invite(branch, contacts[: count - 1])
+            surplus = not self.is_among(branch, outcome.closest)
+            branch.note_surplus(surplus)
+            if branch.idle_cycles:
+                return  # else they would keep each other from letting go
+            if surplus:
+                self._hand_over(branch, contacts)
             else:
-                branch.step_down()
-                self._demoted(branch, contacts)
+                self.invite(branch, contacts[: count - 1])
 
         self._checking[topic] = None
         if not self._dht.find(Question(PLAIN, branch.location), found):
@@ -187,8 +191,13 @@ class Roots:
         fellow = branch.fellows.get(sender.peer)
         if fellow is None:
             if len(branch.fellows) >= _FELLOWS * ctx.config.pulsar.rendezvous:
-                ctx.send(sender, TreeLeave(branch.topic))
-                return
+                farthest = max(
+                    (*branch.fellows.values(), Fellow(sender)), key=_distance_from(branch)
+                )
+                ctx.send(farthest.contact, TreeLeave(branch.topic))
+                if farthest.contact.peer == sender.peer:
+                    return
+                branch.unlink(farthest.contact.peer)
             fellow = branch.take_fellow(sender)
             if message.subscribed:
                 branch.meet(sender)
@@ -214,9 +223,14 @@ class Roots:
         if branch.count_idle(idle) > settings.patience_cycles:
             return False
         age = cycle - branch.begun_cycle
-        if age <= _YOUNG_CYCLES or age % settings.check_every_cycles == 0:
+        if age <= _YOUNG_CYCLES or branch.surplus or age % settings.check_every_cycles == 0:
             self.check(branch)
         return True
+
+
+def _distance_from(branch: Branch) -> Callable[[Fellow], int]:
+    """How far a rendezvous is from the topic's id."""
+    return lambda fellow: location_of(fellow.contact.peer) ^ branch.location
 
 
 # --- parent and children ------------------------------------------------------------------------
@@ -244,7 +258,7 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
-        self.roots = Roots(ctx, dht, trees, self._demoted)
+        self.roots = Roots(ctx, dht, trees, self._hand_over)
 
     def is_going(self, topic: Topic) -> bool:
         """Whether a join is under way."""
@@ -312,8 +326,8 @@ class Attachment:
         """A peer wants to be a child."""
         ctx, topic = self._ctx, message.topic
         branch = self._trees.get(topic)
-        if message.root and (branch is None or not branch.attached):
-            branch = self.serve(topic)
+        if message.root and (branch is None or not branch.rendezvous):
+            branch = self.serve(topic) or branch
         parent = branch.parent.peer if branch is not None and branch.parent is not None else None
         if branch is None or not may_join(sender.peer, parent, branch.path, branch.takes_children):
             ctx.send(sender, TreeJoinReply(topic, False))
@@ -410,6 +424,9 @@ class Attachment:
 
     def _look_up(self, branch: Branch, attempt: _Attempt) -> None:
         attempt.lookups += 1
+        if branch.rendezvous:  # none of the closer ones takes over: it stays a root
+            del self._going[branch.topic]
+            return
         if attempt.lookups > _LOOKUPS_MAX or len(attempt.asked) >= _ASKED_MAX:
             del self._going[branch.topic]
             return
@@ -461,9 +478,8 @@ class Attachment:
         branch.become_root()
         self._trees.answer(branch, "instantiated")
 
-    def _demoted(self, branch: Branch, others: list[Contact]) -> None:
-        """This peer is no root any more; the others are."""
-        if branch.subscribed or branch.children:
+    def _hand_over(self, branch: Branch, others: list[Contact]) -> None:
+        """This peer should not be a root: it asks the others, as roots, to take it below them, and
+        steps down when one has. Until then it is a root, so the tree is never without."""
+        if not self.is_going(branch.topic):
             self.start(branch, others, root=True)
-        else:
-            self.leave(branch)

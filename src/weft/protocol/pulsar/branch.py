@@ -149,6 +149,7 @@ class Branch(TopicPart):
         "rendezvous",
         "roots",
         "siblings",
+        "surplus",
         "watched",
     )
 
@@ -172,6 +173,7 @@ class Branch(TopicPart):
         self.heard_cycle = trees.cycle  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves no peer
+        self.surplus = False  # a rendezvous, while others should be
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
         self._differs = 0  # cycles in which a linked member had seen something else
 
@@ -222,9 +224,9 @@ class Branch(TopicPart):
 
     def take_parent(self, parent: Contact, subscribed: bool, seen: Spans) -> None:
         """There is a (new) parent; `seen` is what a fresh subscriber passes over."""
+        self.forget(parent.peer)  # first, so that a former fellow is not left
         if self.rendezvous:
             self.step_down()
-        self.forget(parent.peer)
         self.parent, self.parent_subscribed = parent, subscribed
         self.path = ()
         self.heard_cycle = self._trees.cycle
@@ -264,7 +266,7 @@ class Branch(TopicPart):
 
     def step_down(self) -> None:
         """This peer is no rendezvous any more."""
-        self.rendezvous = False
+        self.rendezvous = self.surplus = False
         for fellow in self.fellows.values():
             self._ctx.send(fellow.contact, TreeLeave(self.topic))
         self.fellows.clear()
@@ -335,6 +337,10 @@ class Branch(TopicPart):
         """How many cycles in a row a root has served no peer."""
         self.idle_cycles = self.idle_cycles + 1 if idle else 0
         return self.idle_cycles
+
+    def note_surplus(self, surplus: bool) -> None:
+        """Whether this root was found to be one too many, for others are closer."""
+        self.surplus = surplus
 
     def count_differing(self, differs: bool) -> int:
         """How many comparisons in a row found that a linked member had seen something else."""
