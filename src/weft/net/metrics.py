@@ -33,7 +33,6 @@ _HOT = (
     "idle_closes",
     "notifications_dropped",
     "opened",
-    "rejoins",
     "store_errors",
     "writes",
 )
@@ -61,7 +60,6 @@ class Counters:
         self.idle_closes = 0
         self.notifications_dropped = 0
         self.opened = 0
-        self.rejoins = 0
         self.store_errors = 0  # batches of events that could not be made durable
         self.writes = 0
         self._faults = dict.fromkeys((kind.counter for kind in FAULTS), 0)
