@@ -64,7 +64,6 @@ class Scripted:
 
     def __init__(self) -> None:
         self.facts: list[seam.Input] = []
-        self.isolated = False
         self.react: Callable[[seam.Input], list[seam.Effect]] = lambda fact: []
 
     def handle(self, fact: seam.Input, now: int) -> list[seam.Effect]:

@@ -17,6 +17,7 @@ from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.liveness import Ping, Pong
 from weft.protocol.membership import JoinRequest
 from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
@@ -91,7 +92,8 @@ def timers(effects: Iterable[seam.Effect], kind: str) -> list[seam.SetTimer]:
 
 
 class Rig:
-    """One peer, its clock and its timers."""
+    """One peer, its clock and its timers. Others live: the rig answers pings for them, and leaves
+    pings out of what it returns, unless the test does so itself (`pings`)."""
 
     def __init__(
         self,
@@ -100,8 +102,10 @@ class Rig:
         *,
         join: tuple[int, ...] = (),
         checked: bool = True,  # False where there are so many topics that looking at all is slow
+        pings: bool = False,  # True where the test is about them
     ) -> None:
         self.me = contact(number)
+        self.pings = pings
         self.checked = checked
         self.peer = Peer(self.me, 7, config or Config())
         self.now = 0
@@ -117,7 +121,17 @@ class Rig:
             if isinstance(effect, seam.SetTimer):
                 entry = (self.now + effect.after_ms, next(self._order), effect.timer)
                 heapq.heappush(self.waiting, entry)
-        return effects
+        return effects if self.pings else self._answer_pings(effects)
+
+    def _answer_pings(self, effects: list[seam.Effect]) -> list[seam.Effect]:
+        others: list[seam.Effect] = []
+        for effect in effects:
+            if isinstance(effect, seam.Send) and isinstance(effect.message, Ping):
+                pong = Pong(effect.message.nonce, effect.message.links)
+                others += self.do(seam.Received(effect.to, pong))
+            else:
+                others.append(effect)
+        return others
 
     def hear(self, sender: int, message: m.AnyMessage) -> list[seam.Effect]:
         return self.do(seam.Received(contact(sender), message))

@@ -17,7 +17,7 @@ from weft.protocol import config as protocol
 from weft.rules.prefix import block_key, closest, location_of
 
 CONFIG = weft.Config(
-    network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
+    network=Network(leave_timeout_ms=1_000),
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=1_000, reply_timeout_ms=2_000),
         dht=protocol.Dht(enabled=True, k=8, refresh_first_ms=500),

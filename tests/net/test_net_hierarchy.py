@@ -18,7 +18,7 @@ from weft.net.control import ControlClient, ControlServer
 from weft.protocol import config as protocol
 
 CONFIG = weft.Config(
-    network=Network(leave_timeout_ms=2_000, rejoin_ms=100),
+    network=Network(leave_timeout_ms=2_000),
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=300, reply_timeout_ms=2_000),
         tera=protocol.Tera(lookup_timeout_ms=2_000, route_timeout_ms=2_000),

@@ -16,7 +16,7 @@ from weft.net.errors import UsageError
 from weft.protocol import config as protocol
 
 CONFIG = weft.Config(
-    network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
+    network=Network(leave_timeout_ms=1_000),
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=500, reply_timeout_ms=2_000),
         dht=protocol.Dht(k=8, refresh_first_ms=500),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
 import socket
 import weakref
@@ -12,17 +11,12 @@ from contextlib import suppress
 
 import pytest
 
-from net_kit import PATIENCE_S, TOPIC, Scripted, node, quick, turn, until
-from weft.ids import Contact, PeerId, split_address
-from weft.net.dialer import Rejoin
+from net_kit import PATIENCE_S, TOPIC, Scripted, node, turn, until
+from weft.ids import Contact, split_address
 from weft.net.errors import ClosedError
 from weft.net.identity import Identity
 from weft.protocol import seam
 from weft.protocol.wire import Event
-
-
-def good(number: int) -> Contact:
-    return Contact(PeerId(bytes([number]) * 32), f"/ip4/127.0.0.1/tcp/{number}")
 
 
 async def test_timers_come_back_to_the_machine() -> None:
@@ -83,43 +77,6 @@ async def test_an_effect_that_nobody_knows_is_an_error_and_no_end() -> None:
     async with node() as a:
         a.do("nonsense")  # type: ignore[arg-type]
         assert a.count("handler_errors") == 1
-
-
-async def test_an_isolated_machine_is_handed_contacts_that_worked() -> None:
-    async with node(quick(rejoin_ms=50)) as a, node() as b:
-        a.ping(b, 1)
-        await until(lambda: b.machine.nonces == [1])
-        assert not any(isinstance(fact, seam.Join) for fact in a.machine.facts)
-        a.machine.isolated = True
-        await until(lambda: seam.Join((b.me,)) in a.machine.facts)
-        assert a.count("rejoins") >= 1
-
-
-def test_rejoining_backs_off_and_starts_over() -> None:
-    rejoin = Rejoin(1_000, 8_000)
-    assert rejoin.attempt(True, 0) == ()  # nobody known
-    rejoin.worked(good(1))
-    times = [now for now in range(0, 60_000, 100) if rejoin.attempt(True, now)]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert times[0] == 1_000
-    assert gaps[:3] == [2_000, 4_000, 8_000]
-    assert set(gaps[3:]) == {8_000}
-    assert rejoin.attempt(False, 60_000) == ()
-    assert rejoin.attempt(True, 60_100) == ()
-    assert rejoin.attempt(True, 61_100) == (good(1),)
-
-
-def test_rejoining_knows_the_latest_contacts_and_not_too_many() -> None:
-    rejoin = Rejoin(1, 1)
-    for number in range(200):
-        rejoin.worked(good(number))
-    rejoin.worked(Contact(PeerId(b"x" * 32), ""))  # listens nowhere
-    seen: set[Contact] = set()
-    for now in range(1, 2_000):
-        contacts = rejoin.attempt(True, now)
-        assert len(contacts) <= 4
-        seen.update(contacts)
-    assert seen == {good(number) for number in range(200 - 64, 200)}
 
 
 async def test_answers_find_their_publishers_in_any_order() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocol_kit import (
     Group,
     Rig,
+    T,
     contact,
     everything_sent,
     number_of,
@@ -105,6 +106,40 @@ def test_parts_that_dropped_each_other_from_all_views_find_each_other() -> None:
     group.run(300_000)
     for number, peer in group.peers.items():
         assert len(peer.general) == 9, number
+
+
+def test_for_each_that_does_not_answer_the_next_one_is_asked() -> None:
+    rig = Rig(1, join=(2, 3, 4, 5, 6))
+    asked = told(rig.start, JoinRequest)
+    left = {2, 3, 4, 5, 6} - set(asked)
+    [fourth] = told(rig.lose(asked[0]), JoinRequest)
+    [fifth] = told(rig.lose(asked[1]), JoinRequest)
+    assert {fourth, fifth} == left
+    assert told(rig.lose(fourth), JoinRequest) == []  # all were tried: it pauses
+
+
+def test_with_no_neighbour_left_a_peer_enters_by_those_that_spoke_lately() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    rig.hear(3, ShuffleRequest(GENERAL, 1, []))  # it spoke, and is in no view
+    assert told(rig.lose(2), JoinRequest) == [3]
+
+
+def test_linked_peers_heal_a_view_of_the_dead() -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    rig.subscribe(T)
+    rig.link(7)
+    effects = rig.lose(2)
+    assert told(effects, JoinRequest) == []
+    assert rig.peer.general.contacts() == [contact(7)]
+
+
+def test_a_view_of_the_dead_is_known_as_such_within_two_cycles() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(*range(2, 22))
+    rig.wait(2 * rig.peer.config.cyclon.cycle_ms)
+    assert rig.peer.isolated
 
 
 def test_entering_is_answered_by_whoever_is_asked() -> None:

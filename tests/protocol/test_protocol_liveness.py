@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import Rig, T, contact, everything_sent, number_of, sent, told
-from weft.ids import Topic
+from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping, Pong
-from weft.protocol.membership import LeaveNotice
+from weft.protocol.membership import JoinRequest, LeaveNotice, ShuffleReply, ShuffleRequest
 from weft.protocol.tera.access_points import LookupMiss
 from weft.protocol.tera.links import LinkRequest, Unlink
 from weft.protocol.wire import LIST_MAX, Event, Payload
@@ -21,7 +21,7 @@ CALM = c.Config(cyclon=c.Cyclon(cycle_ms=10_000_000))
 
 
 def member(*links: int, topics: tuple[Topic, ...] = (T,)) -> Rig:
-    rig = Rig(1, CALM)
+    rig = Rig(1, CALM, pings=True)
     for topic in topics:
         rig.subscribe(topic)
         rig.link(*links, topic=topic)
@@ -84,7 +84,7 @@ def test_a_ping_is_answered_whoever_sends_it() -> None:
 
 def test_one_watch_however_many_topics_are_shared() -> None:
     rig = member(2, topics=(T, U))
-    assert told(rig.wait(16_000), Ping) == [2]
+    assert told(rig.wait(15_000), Ping) == [2]
 
 
 # --- connections --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def fingerprint(*topics: Topic) -> int:
 def pinged(*topics: Topic) -> tuple[Rig, int]:
     """A peer linked in these topics that has just pinged peer 2, and the ping's nonce."""
     rig = member(2, topics=topics)
-    [(_, ping)] = sent(rig.wait(16_000), Ping)
+    [(_, ping)] = sent(rig.wait(15_000), Ping)
     return rig, ping.nonce
 
 
@@ -160,3 +160,101 @@ def test_a_list_that_may_be_incomplete_ends_no_link() -> None:
     others = [Topic(f"/{number}") for number in range(LIST_MAX)]
     rig.hear(2, LinkList(others, first=False))
     assert linked(rig) == [2]
+
+
+# --- what is expected ---------------------------------------------------------------------------
+
+
+def test_a_linked_peer_that_an_event_went_to_is_noticed_dead_within_five_seconds() -> None:
+    rig = member(2, 3)
+    rig.publish()
+    effects = []
+    for _ in range(49):
+        effects += rig.wait(100)
+        rig.hear(3, LookupMiss(77))
+    assert told(effects, Ping) == [2, 2, 2]
+    assert linked(rig) == [3]
+
+
+def test_an_event_to_a_peer_that_speaks_costs_no_ping() -> None:
+    rig = member(2)
+    pings = []
+    for _ in range(20):
+        rig.publish()
+        pings += told(rig.wait(500), Ping)
+        rig.hear(2, LookupMiss(77))
+    assert pings == []
+
+
+def test_a_peer_that_does_not_answer_a_request_is_lost_for_every_layer() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(2, 3)
+    [(asked, _)] = sent(rig.cycle(), ShuffleRequest)
+    other = 5 - asked
+    for _ in range(50):
+        effects = rig.wait(100)
+        rig.hear(other, LookupMiss(77))
+        assert not any(isinstance(e, seam.Disconnect) for e in effects)  # no link, no connection
+    assert rig.peer.counters["peers_silent"] == 1
+    assert [number_of(one) for one in rig.peer.general.peers] == [other]
+
+
+def test_answers_that_are_always_late_are_waited_for() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(2)
+    for _ in range(30):  # each answer takes 1.4 s
+        [(_, request)] = sent(rig.cycle(), ShuffleRequest)
+        rig.wait(1_400)
+        rig.hear(2, ShuffleReply(GENERAL, request.tick, []))
+    assert told(rig.cycle(), ShuffleRequest) == [2]
+    assert told(rig.wait(4_000), Ping) == []
+
+
+def test_a_peer_in_doubt_is_not_waited_for_where_another_will_do() -> None:
+    rig = Rig(1, CALM, pings=True)
+    rig.subscribe(T)
+    for number in range(2, 9):
+        rig.hear(number, JoinRequest(T))
+    asked = [number_of(peer) for peer in rig.peer.tera.topics[T].links.linked]
+    assert asked == []
+    more = told(rig.wait(3_000), LinkRequest)
+    assert len(more) == 2  # five were asked at once; none of them answers
+
+
+def test_when_many_are_in_doubt_all_others_are_looked_at() -> None:
+    rig = member(2, 3)
+    rig.meet(5, 6, 7)
+    rig.publish()
+    assert set(told(rig.wait(3_000), Ping)) == {2, 3, 5, 6, 7}
+
+
+def test_one_in_doubt_is_not_many() -> None:
+    rig = member(2)
+    rig.meet(5, 6, 7, 8)
+    rig.publish()
+    pinged = []
+    for _ in range(40):
+        for to, ping in sent(rig.wait(100), Ping):
+            pinged.append(to)
+            if to != 2:
+                rig.hear(to, Pong(ping.nonce, 0))
+    assert len(set(pinged)) == 3  # it, and two others, which live
+
+
+def test_a_peer_that_fell_silent_and_speaks_again_is_met_again() -> None:
+    rig = member(2)
+    rig.publish()
+    rig.wait(5_000)
+    assert linked(rig) == []
+    effects = []
+    while not (pings := sent(effects := rig.wait(1_000), Ping)):
+        assert rig.now < 20_000
+    effects = rig.hear(2, Pong(pings[0][1].nonce, 0))
+    assert told(effects, ShuffleRequest) == [2]
+
+
+def test_and_is_given_up_at_last() -> None:
+    rig = member(2)
+    rig.publish()
+    rig.wait(5_000 + rig.peer.config.dissemination.recent_ms + 5_000)
+    assert told(rig.wait(60_000), Ping) == []

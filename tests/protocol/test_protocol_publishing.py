@@ -140,7 +140,7 @@ def test_the_refusal_of_somebody_else_is_ignored() -> None:
     assert rig.hear(5, result(2, True)) == []
 
 
-def test_after_several_stale_ones_it_is_given_up() -> None:
+def test_after_several_stale_ones_it_waits_and_tries_again_until_its_time_is_up() -> None:
     rig = publisher()
     effects = rig.publish()
     tried = []
@@ -153,7 +153,38 @@ def test_after_several_stale_ones_it_is_given_up() -> None:
         if sent(effects, LookupWalk):
             effects = rig.hear(2, LookupHit(lookup_number(effects), contact(number)))
     assert len(tried) == rig.peer.config.tera.route_attempts
-    assert answers(effects) == [(9, "dropped")]
+    assert answers(effects) == [(9, "queued")]
+    effects = rig.wait(500)
+    effects = rig.hear(2, LookupHit(lookup_number(effects), contact(40)))
+    assert told(effects, RouteEvent) == [40]
+    effects = rig.hear(40, result(1, False))
+    outcomes: list[tuple[int, str]] = []
+    while not outcomes:
+        assert rig.now <= rig.peer.config.tera.pending_ms_max + 10_000
+        for _, walk in sent(effects, LookupWalk):
+            rig.hear(2, LookupHit(walk.lookup, contact(41)))
+            rig.lose(41)
+        effects = rig.wait(100)
+        outcomes = answers(effects)
+    assert outcomes == [(9, "dropped")]
+    assert rig.now >= rig.peer.config.tera.pending_ms_max
+    assert rig.peer.publishing.waiting == 0
+
+
+def test_what_all_refuse_is_given_up() -> None:
+    rig = publisher()
+    effects = rig.publish()
+    tried = 0
+    while not any(outcome == "dropped" for _, outcome in answers(effects)):
+        if sent(effects, LookupWalk):
+            effects = rig.hear(2, LookupHit(lookup_number(effects), contact(10 + tried)))
+        elif told(effects, RouteEvent):
+            tried += 1
+            effects = rig.hear(told(effects, RouteEvent)[0], result(1, False))
+        else:
+            effects = rig.wait(100)
+    assert tried == 16
+    assert rig.now < 10_000
 
 
 # --- nobody is there ----------------------------------------------------------------------------
@@ -193,6 +224,35 @@ def test_nobody_else_and_not_that_one_either_is_no_subscriber() -> None:
     for _ in range(2):
         effects = rig.hear(2, LookupMiss(lookup_number(effects)))
     assert answers(effects) == [(1, "no_subscriber")]
+
+
+def test_a_lookup_whose_walks_died_is_no_answer() -> None:
+    rig = Rig(1)
+    rig.meet(2, 3)
+    effects = rig.publish(token=1)
+    assert sorted(told(effects, LookupWalk)) == [2, 3]
+    rig.lose(3)
+    effects = rig.lose(2)
+    assert answers(effects) == [(1, "queued")]
+    effects = rig.hear(4, JoinRequest(GENERAL))  # a neighbour again
+    assert told(effects, LookupWalk) == [4]
+    assert answers(rig.hear(4, LookupMiss(lookup_number(effects)))) == [(1, "no_subscriber")]
+
+
+def test_a_lookup_hears_of_lost_peers_at_once() -> None:
+    rig = Rig(1, c.Config(tera=c.Tera(walks=1)))
+    rig.meet(2, 3)
+    effects = rig.publish(token=1)
+    [first] = told(effects, LookupWalk)
+    assert told(rig.lose(first), LookupWalk) == [5 - first]
+
+
+def test_an_access_point_in_doubt_is_replaced_before_it_is_lost() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(2)
+    number = lookup_number(rig.publish())
+    assert told(rig.hear(2, LookupHit(number, contact(5))), RouteEvent) == [5]
+    assert told(rig.wait(3_000), LookupWalk) == [2]
 
 
 # --- without a network --------------------------------------------------------------------------

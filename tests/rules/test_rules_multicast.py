@@ -41,8 +41,7 @@ def test_exactly_the_closest_are_rendezvous(peers: list[int], target: int, count
 @given(contacts, st.integers(1, 20), st.booleans())
 def test_nobody_joins_below_itself(path: list[Contact], joiner: int, attached: bool) -> None:
     who = contact(joiner)
-    parent = path[0].peer if path else None
-    may = multicast.may_join(who.peer, parent, path[1:], attached)
+    may = multicast.may_join(who.peer, path, attached)
     assert may == (attached and who not in path)
 
 
@@ -90,6 +89,18 @@ def test_a_way_up_that_comes_back_is_a_circle() -> None:
     endless = [contact(number) for number in range(3, 3 + multicast.PATH_MAX)]
     assert multicast.is_circle(me.peer, parent.peer, endless)
     assert not multicast.is_circle(me.peer, parent.peer, endless[:-1])
+
+
+@given(contacts, st.integers(0, (1 << 256) - 1))
+def test_of_a_circle_one_member_leaves(circle: list[Contact], target: int) -> None:
+    """Whichever member of it looks, and whatever else the way up names."""
+    members = list(dict.fromkeys(circle))
+    leaving = []
+    for at, me in enumerate(members):
+        parent, *path = [*members[at + 1 :], *members[: at + 1]]
+        if multicast.opens_circle(me.peer, parent.peer, [*path, parent], target):
+            leaving.append(me)
+    assert len(leaving) == min(1, len(members))
 
 
 def test_silence_from_above_has_a_limit() -> None:

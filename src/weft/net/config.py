@@ -64,8 +64,10 @@ class Network:
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
 
-    rejoin_ms: int = 1_000  # guess: first attempt after losing all peers, doubling …
-    rejoin_ms_max: int = 60_000  # guess: … up to this
+    # guess: TCP gives a connection up when nothing was acknowledged for so long (RFC 5482); pings
+    # find a silent death on links sooner, and a receiver that is only slow may stop reading for
+    # the patience of its own queues.
+    tcp_user_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
         require_positive(self, "network")

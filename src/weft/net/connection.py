@@ -144,7 +144,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         # asyncio does this only for sockets made with an explicit protocol number; without it,
         # Nagle's algorithm and delayed acknowledgements make 40 ms of every second small write.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            timeout_ms = self._settings.tcp_user_timeout_ms
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
         address = transport.get_extra_info("peername")
         self.remote_ip = str(address[0]) if address else ""
         if not self.dialled:

@@ -3,17 +3,11 @@
 A peer that cannot be reached is remembered for a while (doubling with every failure), so that a
 view full of dead peers costs one attempt each and not one per message. A new address for the same
 peer is tried at once.
-
-Contacts that worked are remembered too, for a peer that has lost all others. The state machine asks
-the peers it was told to join by, and its last neighbours, again and again. All of those may be gone
-while others live: so while the machine knows no peer, `Rejoin` hands in a few of those that were
-connected over a longer time, with growing pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -25,8 +19,6 @@ from weft.net.errors import DialFault, Fault
 from weft.net.timers import now_ms
 
 _REMEMBERED_MAX = 1_024  # guess: unreachable peers remembered
-_WORKED_MAX = 64  # guess: contacts that worked
-_AT_ONCE = 4  # guess: of them, handed in per attempt
 
 
 class Backoff:
@@ -51,37 +43,6 @@ class Backoff:
 
     def succeeded(self, peer: PeerId) -> None:
         self._failed.pop(peer, None)
-
-
-class Rejoin:
-    """Remembers contacts that worked, and decides when to try them."""
-
-    def __init__(self, first_ms: int, most_ms: int) -> None:
-        self._first_ms = first_ms
-        self._most_ms = most_ms
-        self._pause_ms = first_ms
-        self._next_ms = 0  # 0: not isolated
-        self._good: BoundedDict[PeerId, Contact] = BoundedDict(_WORKED_MAX)
-
-    def worked(self, contact: Contact) -> None:
-        """A connection with this contact was made; the latest are kept."""
-        if contact.address:
-            self._good.renew(contact.peer, contact)
-
-    def attempt(self, isolated: bool, now: int) -> tuple[Contact, ...]:
-        """The contacts to join by now; none most of the time."""
-        if not isolated:
-            self._next_ms = 0
-            self._pause_ms = self._first_ms
-            return ()
-        if not self._next_ms:
-            self._next_ms = now + self._pause_ms
-        if now < self._next_ms or not self._good:
-            return ()
-        self._pause_ms = min(2 * self._pause_ms, self._most_ms)
-        self._next_ms = now + self._pause_ms
-        known = list(self._good.values())
-        return tuple(random.sample(known, min(_AT_ONCE, len(known))))
 
 
 class Slots:

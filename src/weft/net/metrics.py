@@ -42,7 +42,6 @@ class Counters:
     idle_closes: int = 0
     notifications_dropped: int = 0
     opened: int = 0
-    rejoins: int = 0
     store_errors: int = 0  # batches of events that could not be made durable
     writes: int = 0
     faults: dict[str, int] = field(

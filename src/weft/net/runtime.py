@@ -21,13 +21,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from weft.ids import Contact, PeerId, Topic
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
-from weft.net.dialer import Rejoin
 from weft.net.errors import ClosedError, HandlerFault
 from weft.net.listener import stop_serving
 from weft.net.metrics import Counters
@@ -51,14 +50,7 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
-_TICK_MS = 1_000  # guess: how often isolation is looked at and the trace flushed
-
-
-class DrivenMachine(seam.Machine, Protocol):
-    """What the driver needs of a machine besides `handle`."""
-
-    @property
-    def isolated(self) -> bool: ...
+_TICK_MS = 1_000  # guess: how often the trace is flushed
 
 
 class Runtime:
@@ -66,7 +58,7 @@ class Runtime:
 
     def __init__(
         self,
-        machine: DrivenMachine,
+        machine: seam.Machine,
         me: Contact,
         credentials: Credentials,
         settings: Network,
@@ -76,7 +68,6 @@ class Runtime:
     ) -> None:
         self.me = me
         self.counters = Counters()
-        self._machine = machine
         self._handle = machine.handle
         self._settings = settings
         self._tracer = tracer
@@ -88,7 +79,6 @@ class Runtime:
         self.pool = Pool(
             me, credentials, settings, self, self._timers, self.counters, tracer, agent
         )
-        self._rejoin = Rejoin(settings.rejoin_ms, settings.rejoin_ms_max)
         self._server: asyncio.Server | None = None
         self.subscriptions = Subscriptions(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
@@ -105,7 +95,8 @@ class Runtime:
         """Listen, and tell the machine that it is up."""
         self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
         self.feed(seam.Started(incarnation, contacts, _wall_ms()))
-        self._timers.after(_TICK_MS, self._gate.tick, None)
+        if self._tracer is not None:
+            self._timers.after(_TICK_MS, self._gate.tick, None)
 
     # --- facts in -------------------------------------------------------------------------------
 
@@ -150,7 +141,6 @@ class Runtime:
         self.feed(seam.PeerLost(peer))
 
     def connected(self, contact: Contact) -> None:
-        self._rejoin.worked(contact)
         if self._tracer is not None:
             self._tracer.about_peer(ADD_PEER, contact.peer)
 
@@ -163,10 +153,6 @@ class Runtime:
         self._timers.after(_TICK_MS, self._gate.tick, None)
         if self._tracer is not None:
             self._tracer.flush()
-        contacts = self._rejoin.attempt(self._machine.isolated, now_ms())
-        if contacts:
-            self.counters.rejoins += 1
-            self.feed(seam.Join(contacts))
 
     # --- effects out ----------------------------------------------------------------------------
 

@@ -57,10 +57,21 @@ class LinkDown(Signal, frozen=True, gc=False):
 
 
 class LookupDone(Signal, frozen=True, gc=False):
-    """A lookup that `Routing.find` began has ended; no contacts means that nobody was found."""
+    """A lookup that `Routing.find` began has ended; no contacts means that nobody was found.
+
+    `lost`: the lookup went astray, its questions died with the peers they went to. It says nothing
+    about whether there is somebody."""
 
     lookup: int
     topic: Topic
+    contacts: tuple[Contact, ...]
+    lost: bool = False
+
+
+class Late(Signal, frozen=True, gc=False):
+    """What was sent to these peers should have come back by now, if not from them: they may be
+    dead."""
+
     contacts: tuple[Contact, ...]
 
 
@@ -68,6 +79,13 @@ class PeerGone(Signal, frozen=True, gc=False):
     """A peer said goodbye."""
 
     peer: PeerId
+
+
+class PeerBack(Signal, frozen=True, gc=False):
+    """A peer that was given up for its silence speaks again; it was linked in these topics."""
+
+    contact: Contact
+    topics: tuple[Topic, ...]
 
 
 class NeighboursFound(Signal, frozen=True, gc=False):

@@ -1,20 +1,42 @@
-"""Liveness of linked peers: pings over silent links, no oracle (systems page, section 0).
+"""Liveness: which peers are silent although something was expected of them (systems page,
+section 0). No oracle; pings ask.
 
-One watch per linked peer, whatever the number of topics shared with it. A peer that has been
-silent is pinged; one that leaves several pings unanswered counts as lost. Pings carry a
-fingerprint of the topics in which the sender believes to be linked; if the ends disagree, they
-exchange the lists.
+*What is expected.* A request is answered by the peer that it went to (`Message.asks`), and an event
+that goes over a link should find somebody at its end (`Message.feeds`). A peer of which nothing at
+all is heard for a while after that is pinged; any message is a sign of life, so a link that is busy
+in both directions needs no ping. Several pings unanswered, and the peer counts as lost: every layer
+is told, whichever had waited. A peer that left the first ping unanswered is in doubt: what waits
+for it need not wait any longer where another peer will do.
+
+*Links at rest.* One watch per linked peer, whatever the number of topics shared with it. A linked
+peer that has been silent for long is pinged, too. Pings carry a fingerprint of the topics in which
+the sender believes to be linked; if the ends disagree, they exchange the lists.
+
+*Many at once.* Peers do not always die one by one. When several are in doubt or lost at the same
+time, this peer pings the others that it knows, a bounded number, so that a view of the dead is
+known as such within seconds (HyParView, Section 4.4, has a reactive view of few and TCP's resets
+for this; neither says anything where nobody is told).
+
+Silence may also be a cable. Peers that fell silent are pinged again now and then for as long as
+repair can bring what they missed (`recent_ms`); one that answers is told of (`PeerBack`), so two
+parts of a network that lost each other for a short time are soon one again.
+
+How long an answer may take is learned from those that came (as TCP's retransmission timeout, RFC
+6298): a network in which all answers are late must not take all its peers for dead.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import deque
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context
-from weft.protocol.seam import Hold, Millis, Release
+from weft.protocol.context import Context, PeerBack
+from weft.protocol.seam import Effect, Hold, Millis, Release, Send
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules.draw import stream_of
 
@@ -37,12 +59,37 @@ class LinkList(Message, frozen=True, tag=21):
 
 
 TIMER = "liveness"
+"""Links at rest are looked through."""
+ANSWERS = "liveness.answers"
+"""What is expected is looked through, as long as something is."""
+
+_REST_MS = 5_000
+"""guess: how often links at rest are looked through."""
+_LOOK_MS = 500
+"""guess: how often it is seen whether answers are late."""
+_PATIENCE_MAX = 4
+"""guess: a network may be so many times slower than `answer_ms` says before answers count as
+late; with a reply timeout of 5 s, longer waiting would say nothing."""
+_SLOWER = 4
+"""guess: an answer is late after so many times the usual time, as in RFC 6298."""
+_DOUBTED = 2
+"""A peer is in doubt when it is pinged for the second time."""
+_MANY = 2
+"""guess: so many peers lost or in doubt at once are more than one by one."""
+_MANY_MS = 5_000
+"""guess: within that time they count as at once, and no peer is looked at twice for it."""
+_LOOKED_AT_MAX = 128
+"""guess: peers remembered as looked at."""
+_MISSED_MAX = 32
+"""guess: peers that fell silent and are pinged again."""
+_MISSED_AT_ONCE = 2
+"""guess: of them, each time that links at rest are looked through."""
 
 
 class _Watch:
     """A linked peer."""
 
-    __slots__ = ("contact", "fingerprint", "heard", "nonce", "pinged", "topics", "unanswered")
+    __slots__ = ("contact", "fingerprint", "heard", "nonce", "topics")
 
     def __init__(self, contact: Contact, now: Millis) -> None:
         self.contact = contact
@@ -50,22 +97,47 @@ class _Watch:
         self.fingerprint = 0
         self.heard = now
         self.nonce = 0  # of the ping that waits for its pong
-        self.pinged = now
-        self.unanswered = 0
+
+
+class _Expected:
+    """A peer of which something should be heard."""
+
+    __slots__ = ("asked", "contact", "due", "pings", "since")
+
+    def __init__(self, contact: Contact, since: Millis, due: Millis, asked: bool) -> None:
+        self.contact = contact
+        self.since = since
+        self.due = due  # then it is pinged, or lost
+        self.asked = asked  # by a request, and not only fed
+        self.pings = 0
+
+
+class _Missed(NamedTuple):
+    """A peer that fell silent."""
+
+    contact: Contact
+    topics: tuple[Topic, ...]  # in which it was linked
+    until: Millis
 
 
 class Liveness:
-    """Watches every peer that this peer has a link to."""
+    """Watches every peer that this peer has a link to, or has asked something."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.watched: dict[PeerId, _Watch] = {}
+        self._expected: dict[PeerId, _Expected] = {}
+        self._armed = False
+        self._usual_ms = 0  # between a request and the first sign of life after it
+        self._losses: deque[Millis] = deque(maxlen=_MANY)
+        self._looked_at: BoundedDict[PeerId, Millis] = BoundedDict(_LOOKED_AT_MAX)
+        self._missed: BoundedDict[PeerId, _Missed] = BoundedDict(_MISSED_MAX)
 
     def start(self) -> None:
         self._arm()
 
     def _arm(self) -> None:
-        self._ctx.set_timer(self._ctx.config.links.ping_timeout_ms, TIMER, GENERAL)
+        self._ctx.set_timer(_REST_MS, TIMER, GENERAL)
 
     # --- what is watched ----------------------------------------------------------------------
 
@@ -88,31 +160,130 @@ class Liveness:
             del self.watched[peer]
             self._ctx.out.append(Release(peer))
 
+    # --- what is expected, and heard ----------------------------------------------------------
+
+    def sent(self, effects: Iterable[Effect]) -> None:
+        """What this peer sends now may want a sign of life."""
+        expected = self._expected
+        for effect in effects:
+            if type(effect) is not Send:
+                continue
+            message, peer = effect.message, effect.to.peer
+            if message.asks:
+                if peer not in expected:
+                    self._expect(effect.to, self._patience_ms(), asked=True)
+            elif message.feeds and peer in self.watched and peer not in expected:
+                self._expect(effect.to, self._patience_ms(), asked=False)
+
     def heard_from(self, peer: PeerId) -> None:
         watch = self.watched.get(peer)
         if watch is not None:
             watch.heard = self._ctx.now
-            watch.unanswered = 0
+        if self._missed and peer in self._missed:
+            missed = self._missed.pop(peer)
+            self._ctx.tell(PeerBack(missed.contact, missed.topics))
+        expected = self._expected.pop(peer, None)
+        if expected is not None and expected.asked:
+            took_ms = self._ctx.now - expected.since
+            self._usual_ms += (took_ms - self._usual_ms) // 8
+
+    def lose(self, peer: PeerId) -> None:
+        """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
+        self._expected.pop(peer, None)
+        self._looked_at.renew(peer, self._ctx.now)
+        self._losses.append(self._ctx.now)
+
+    def doubts(self, peer: PeerId) -> bool:
+        """Whether the peer has left a ping unanswered."""
+        expected = self._expected.get(peer)
+        return expected is not None and expected.pings > 1
+
+    def _expect(self, contact: Contact, within_ms: Millis, asked: bool) -> _Expected:
+        now = self._ctx.now
+        expected = _Expected(contact, now, now + within_ms, asked)
+        self._expected[contact.peer] = expected
+        if not self._armed:
+            self._armed = True
+            self._ctx.set_timer(_LOOK_MS, ANSWERS, GENERAL)
+        return expected
+
+    def _patience_ms(self) -> Millis:
+        least_ms = self._ctx.config.links.answer_ms
+        return min(max(least_ms, _SLOWER * self._usual_ms), _PATIENCE_MAX * least_ms)
 
     # --- pings ----------------------------------------------------------------------------------
 
-    def on_timer(self) -> list[Contact]:
-        """Ping silent peers; returns those that count as lost."""
-        ctx, config = self._ctx, self._ctx.config.links
-        lost = []
-        for watch in self.watched.values():
-            silent = ctx.now - watch.heard >= config.ping_after_ms
-            if not silent or (watch.unanswered and ctx.now - watch.pinged < config.ping_timeout_ms):
-                continue
-            if watch.unanswered >= config.pings_unanswered_max:
-                lost.append(watch.contact)
-                continue
-            watch.unanswered += 1
-            watch.pinged = ctx.now
-            watch.nonce = ctx.next_serial()
-            ctx.send(watch.contact, Ping(watch.nonce, watch.fingerprint))
+    def on_timer(self) -> None:
+        """Ping linked peers that have been silent for long."""
+        ctx = self._ctx
+        limit = ctx.now - ctx.config.links.ping_after_ms
+        for peer, watch in self.watched.items():
+            if watch.heard <= limit and peer not in self._expected:
+                self._ping(self._expect(watch.contact, 0, asked=True))
+        for missed in list(self._missed.values())[:_MISSED_AT_ONCE]:
+            del self._missed[missed.contact.peer]
+            if missed.until > ctx.now:
+                self._missed[missed.contact.peer] = missed  # the next time it is others' turn
+                ctx.send(missed.contact, Ping(ctx.next_serial(), 0))
         self._arm()
-        return lost
+
+    def on_answers_timer(self) -> tuple[list[Contact], list[Contact]]:
+        """Ping peers of which nothing was heard; returns those that are in doubt from now on, and
+        those that count as lost."""
+        ctx = self._ctx
+        self._armed = False
+        doubted, lost = [], []
+        for expected in self._expected.values():
+            if expected.due > ctx.now:
+                continue
+            if expected.pings >= ctx.config.links.pings_unanswered_max:
+                lost.append(expected.contact)
+                self._miss(expected.contact)
+                continue
+            self._ping(expected)
+            if expected.pings == _DOUBTED:
+                doubted.append(expected.contact)
+        if self._expected:
+            self._armed = True
+            ctx.set_timer(_LOOK_MS, ANSWERS, GENERAL)
+        return doubted, lost
+
+    def _miss(self, contact: Contact) -> None:
+        """Remember a peer that fell silent; linked ones rather than others."""
+        topics = tuple(self.topics_with(contact.peer))
+        if topics or len(self._missed) < _MISSED_MAX:
+            until = self._ctx.now + self._ctx.config.dissemination.recent_ms
+            self._missed.renew(contact.peer, _Missed(contact, topics, until))
+
+    def _ping(self, expected: _Expected) -> None:
+        ctx = self._ctx
+        patience_ms, least_ms = self._patience_ms(), ctx.config.links.answer_ms
+        expected.pings += 1
+        expected.due = ctx.now + ctx.config.links.ping_timeout_ms * patience_ms // least_ms
+        nonce, watch = ctx.next_serial(), self.watched.get(expected.contact.peer)
+        if watch is not None:
+            watch.nonce = nonce
+        fingerprint = watch.fingerprint if watch is not None else 0
+        ctx.send(expected.contact, Ping(nonce, fingerprint))
+
+    # --- many at once ---------------------------------------------------------------------------
+
+    @property
+    def many_lost(self) -> bool:
+        """Whether several peers were lost, or came into doubt, at about the same time."""
+        limit = self._ctx.now - _MANY_MS
+        recent = sum(at > limit for at in self._losses)
+        return recent + sum(one.pings >= _DOUBTED for one in self._expected.values()) >= _MANY
+
+    def look_at(self, contacts: Iterable[Contact]) -> None:
+        """See whether these are still there, unless that was seen a moment ago."""
+        limit = self._ctx.now - _MANY_MS
+        for contact in contacts:
+            peer = contact.peer
+            if peer in self._expected or self._looked_at.get(peer, limit) > limit:
+                continue
+            self._looked_at.renew(peer, self._ctx.now)
+            self._ping(self._expect(contact, 0, asked=True))
 
     def on_ping(self, sender: Contact, message: Ping) -> None:
         mine = self._fingerprint(sender.peer)

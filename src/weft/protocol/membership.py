@@ -8,12 +8,13 @@ starts random walks; the peer at the end of each walk swaps one entry for the ne
 in-degrees stay balanced.
 
 `Entry` brings a peer into the general overlay, brings it in again, and finds the part of the
-network that was lost. It remembers the contacts that it was given and a few peers met over a long
-time. With no neighbour left, it asks some of them to let it in. It goes on asking while there are
-but one or two neighbours: if its request to enter was lost, those may be newcomers that entered by
-it, and know no other peer either. Even with many neighbours it looks one of them up now and then:
-after a long partition both sides have dropped each other from all views, and nothing else would
-ever bring them together again.
+network that was lost. It remembers the contacts that it was given, the peers that spoke to it
+lately, and a few met over a long time. With no neighbour left, it asks some of them to let it in,
+and for each that does not answer the next one. It goes on asking while there are but one or two
+neighbours: if its request to enter was lost, those may be newcomers that entered by it, and know no
+other peer either. Even with many neighbours it looks one of them up now and then, and with a thin
+view in every cycle: after a long partition both sides have dropped each other from all views, and
+nothing else would ever bring them together again.
 
 Invariants: no self, no duplicate, never more than `view_size`, every peer in the view has a
 known address.
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -78,6 +79,8 @@ NO_NEWS = OverlayNews()
 
 
 class ShuffleRequest(Message, frozen=True, tag=1):
+    asks: ClassVar[bool] = True
+
     topic: WireTopic
     tick: Counter
     descriptors: Descriptors
@@ -96,6 +99,8 @@ class ShuffleReply(Message, frozen=True, tag=2):
 
 
 class JoinRequest(Message, frozen=True, tag=3):
+    asks: ClassVar[bool] = True
+
     topic: WireTopic
 
 
@@ -177,6 +182,10 @@ _THIN = 3
 """guess: with fewer neighbours than that a peer may be on an island of newcomers."""
 _MET_MAX = 32
 """guess: peers remembered from earlier."""
+_WORKED_MAX = 64
+"""guess: peers remembered of those that spoke lately."""
+_FAILED_MAX = 128
+"""guess: peers remembered as silent when they were asked; all others are asked before them."""
 _EVERY_CYCLES = 4
 """guess: how often one is remembered and one looked up. With 32 places, half of those
 remembered are still there after about 90 cycles."""
@@ -244,6 +253,11 @@ class Cyclon:
             return self.contacts()[:count]
         mask = subset_mask(self._ctx.next_key(_SAMPLE), len(self.peers), count)
         return [self._contacts[self.peers[slot]] for slot in slots_in(mask)]
+
+    def oldest(self, count: int) -> list[Contact]:
+        """The neighbours of which nothing was heard for longest."""
+        slots = sorted(range(len(self.peers)), key=lambda slot: -self.ages[slot])
+        return [self._contacts[self.peers[slot]] for slot in slots[:count]]
 
     def neighbour(self) -> Contact | None:
         """One random neighbour, for a step of a walk."""
@@ -455,9 +469,13 @@ class Entry:
         self._view = view
         self._given: BoundedDict[PeerId, Contact] = BoundedDict(_GIVEN_MAX)
         self._met: list[Contact] = []
+        self._worked: BoundedDict[PeerId, Contact] = BoundedDict(_WORKED_MAX)
+        self._failed: BoundedDict[PeerId, None] = BoundedDict(_FAILED_MAX)  # the latest last
+        self._asked: dict[PeerId, None] = {}  # the latest ones, which may answer yet
         self._pause_ms = _PAUSE_FIRST_MS
         self._asks = 0  # since this peer last had a neighbour
         self._serial = 0
+        self._usual = 0  # peers in the view, at best and not long ago
 
     @property
     def hopeful(self) -> bool:
@@ -477,14 +495,48 @@ class Entry:
         known = self._forgotten()
         if not known:
             return
+        self._asked.clear()
         for _ in range(min(_ASKED_AT_ONCE, len(known))):
-            contact = ctx.pick(_ENTRY, known)
-            known.remove(contact)
-            self._view.ask_to_join(contact)
+            self._ask_one(known)
         self._asks += 1
+        ctx.counters["rejoins"] += 1
         self._serial = ctx.next_serial()
         ctx.set_timer(self._pause_ms, REJOIN, GENERAL, self._serial)
         self._pause_ms = min(self._pause_ms * 2, max(self._pause_ms, ctx.config.cyclon.cycle_ms))
+
+    def _ask_one(self, known: list[Contact]) -> None:
+        """Any of those that have not failed, or else the one that failed first."""
+        hopeful = [contact for contact in known if contact.peer not in self._failed]
+        if hopeful:
+            contact = self._ctx.pick(_ENTRY, hopeful)
+        else:
+            order = {peer: place for place, peer in enumerate(self._failed)}
+            contact = min(known, key=lambda one: order[one.peer])
+        known.remove(contact)
+        self._asked[contact.peer] = None
+        self._failed.pop(contact.peer, None)
+        self._view.ask_to_join(contact)
+
+    def worked(self, contact: Contact) -> None:
+        """A peer spoke for itself."""
+        self._failed.pop(contact.peer, None)
+        if contact.address:
+            self._worked.renew(contact.peer, contact)
+
+    def on_peer_failed(self, peer: PeerId) -> None:
+        """A peer is lost, or owes an answer: if it was asked to let this one in, ask another."""
+        if peer in self._given or peer in self._worked or any(m.peer == peer for m in self._met):
+            self._failed.renew(peer, None)
+        if self._asked.pop(peer, 0) is None and len(self._view.peers) < _THIN:
+            tried = {*self._failed, *self._asked}
+            known = [one for one in self._forgotten() if one.peer not in tried]
+            if known:
+                self._ask_one(known)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether the view has lately lost more than half of its peers."""
+        return 2 * len(self._view.peers) < self._usual
 
     def on_timer(self, serial: int) -> None:
         if serial == self._serial and len(self._view.peers) < _THIN:
@@ -496,17 +548,20 @@ class Entry:
 
     def run_cycle(self, cycle: int) -> None:
         """Remember a neighbour, and look up a known peer that the view has forgotten."""
-        if (cycle + self._ctx.number) % _EVERY_CYCLES:
+        self._usual = max(len(self._view.peers), self._usual - 1)
+        due = (cycle + self._ctx.number) % _EVERY_CYCLES == 0
+        if due:
+            self._remember()
+        elif not self.is_thin:
             return
-        self._remember()
         forgotten = self._forgotten()
         if forgotten:
             self._view.exchange_with(self._ctx.pick(_MEET, forgotten), NO_NEWS)
 
     def _forgotten(self) -> list[Contact]:
         """Known peers that the view does not hold."""
-        known = (*self._given.values(), *self._met)
-        return [contact for contact in known if contact.peer not in self._view.peers]
+        known = {one.peer: one for one in (*self._met, *self._worked.values())} | self._given
+        return [contact for peer, contact in known.items() if peer not in self._view.peers]
 
     def _remember(self) -> None:
         neighbour = self._view.neighbour()

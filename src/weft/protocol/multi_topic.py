@@ -19,7 +19,7 @@ with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta
 
@@ -30,6 +30,8 @@ from weft.protocol.wire import Counter, Event, Hops, Message, Part, Payload
 
 class Again(Message, frozen=True, tag=34):
     """Pushes an event whose payload the receiver got, or sent, in another of its topics."""
+
+    feeds: ClassVar[bool] = True
 
     topic: WireTopic
     publisher: WirePeerId

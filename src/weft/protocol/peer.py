@@ -24,11 +24,13 @@ from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
     Context,
+    Late,
     LinkDown,
     LinkUp,
     LookupDone,
     MemberMet,
     NeighboursFound,
+    PeerBack,
     PeerGone,
 )
 from weft.protocol.delivery import Delivery
@@ -83,6 +85,12 @@ from weft.store.interface import Store
 
 CYCLE = "cycle"
 _PHASE = stream_of("peer.phase")
+_OLDEST = 2
+"""guess: neighbours looked at when one other is gone."""
+_FEW_TOPICS = 16
+"""guess: topics whose members are looked at when peers die in numbers."""
+_LOOKED_AT_MAX = 64
+"""guess: peers looked at then."""
 
 
 class Peer:
@@ -152,7 +160,7 @@ class Peer:
         general = self.general
         return {
             ShuffleRequest: self._on_shuffle_request,
-            ShuffleReply: general.on_reply,
+            ShuffleReply: self._on_shuffle_reply,
             JoinRequest: self._on_join_request,
             JoinReply: self._on_join_reply,
             JoinWalk: lambda sender, message: general.on_join_walk(message),
@@ -179,7 +187,8 @@ class Peer:
     def _all_timers(self) -> Timers:
         timers: Timers = {
             CYCLE: lambda timer: self._run_cycle(),
-            liveness.TIMER: self._on_liveness_timer,
+            liveness.TIMER: lambda timer: self.liveness.on_timer(),
+            liveness.ANSWERS: self._on_answers_timer,
             membership.REJOIN: self._on_rejoin_timer,
             publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
@@ -195,7 +204,9 @@ class Peer:
             LinkUp: self._on_link_up,
             LinkDown: self._on_link_down,
             LookupDone: self.publishing.on_lookup_done,
+            Late: lambda signal: self.liveness.look_at(signal.contacts),
             PeerGone: self._on_peer_gone,
+            PeerBack: self._on_peer_back,
             NeighboursFound: lambda signal: self._on_neighbours(),
             MemberMet: lambda signal: self._delivery.link_up(signal.topic, signal.contact),
             Arrived: self._delivery.on_arrived,
@@ -244,7 +255,12 @@ class Peer:
             signal = ctx.signals.popleft()
             self._signals[type(signal)](signal)
         self._delivery.flush()
-        return ctx.take_effects()
+        effects = ctx.take_effects()
+        if effects:
+            self.liveness.sent(effects)
+            # What that wishes for itself, such as a timer, it has put out after the others.
+            effects += ctx.take_effects()
+        return effects
 
     def status(self) -> dict[str, object]:
         """What a user wants to see, ready for JSON."""
@@ -280,7 +296,12 @@ class Peer:
         else:
             self._handlers[kind](sender, message)
 
+    def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        if self.general.on_reply(sender, message):
+            self._entry.worked(sender)
+
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
+        self._entry.worked(sender)
         self.general.on_request(sender, message, NO_NEWS)
         self.routing.on_sample(message.topics_sample)
 
@@ -343,14 +364,38 @@ class Peer:
         if self.dht is not None:
             self.dht.forget(signal.peer)
 
-    def _on_liveness_timer(self, timer: Timer) -> None:
-        for contact in self.liveness.on_timer():
+    def _on_peer_back(self, signal: PeerBack) -> None:
+        self.general.welcome(signal.contact)
+        self.routing.on_peer_back(signal.contact, signal.topics)
+
+    def _on_answers_timer(self, timer: Timer) -> None:
+        doubted, lost = self.liveness.on_answers_timer()
+        for contact in doubted:
+            self._entry.on_peer_failed(contact.peer)
+            self.routing.on_peer_doubted(contact.peer)
+            self.publishing.on_peer_doubted(contact.peer)
+        for contact in lost:
             self._ctx.counters["peers_silent"] += 1
-            self._ctx.out.append(Disconnect(contact.peer, "no answer to pings"))
+            if contact.peer in self.liveness.watched:
+                self._ctx.out.append(Disconnect(contact.peer, "no answer to pings"))
             self._lose(contact.peer)
+        if doubted:
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """A peer died, or may have: see whether its death is the only one. If peers die in numbers,
+        see which others are left: those linked, those in the views."""
+        if not self.liveness.many_lost:
+            self.liveness.look_at(self.general.oldest(_OLDEST))
+            return
+        linked = [watch.contact for watch in self.liveness.watched.values()]
+        members = [one for topic in self.subscribed[:_FEW_TOPICS] for one in self.members(topic)]
+        known = dict.fromkeys([*linked, *self.general.contacts(), *members])
+        self.liveness.look_at(list(known)[:_LOOKED_AT_MAX])
 
     def _lose(self, peer: PeerId) -> None:
         was_isolated = self.isolated
+        self.liveness.lose(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
@@ -358,8 +403,19 @@ class Peer:
             self.dht.on_peer_lost(peer)
         self._delivery.on_peer_lost(peer)
         # A peer that was isolated before has asked already, and asks again by its timer.
+        self._entry.on_peer_failed(peer)
+        if self.isolated and not was_isolated:
+            self._heal_view()
         if self.isolated and not was_isolated:
             self._entry.ask()
+        self._look_around()
+
+    def _heal_view(self) -> None:
+        """Peers that this one is linked to live: where the general view lacks peers, they are as
+        good as any."""
+        for peer, watch in self.liveness.watched.items():
+            if not self.liveness.doubts(peer):
+                self.general.add(watch.contact)
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -396,6 +452,8 @@ class Peer:
         ctx = self._ctx
         self.cycle += 1
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
+        if self._entry.is_thin:
+            self._heal_view()
         self.general.exchange(NO_NEWS, self.routing.sample())
         if self.isolated:
             self._entry.ask()
@@ -408,6 +466,7 @@ class Peer:
 
     def _on_link_up(self, signal: LinkUp) -> None:
         self.liveness.link_up(signal.contact, signal.topic)
+        self._entry.worked(signal.contact)
         if self.routing.on_link_up(signal):
             self._delivery.link_up(signal.topic, signal.contact)
 

@@ -2,8 +2,14 @@
 
 The event is handed to one access point, found by a lookup of the routing, which spreads it in the
 topic. The access point says whether it took the event: a stale one (no longer subscribed, or gone)
-is forgotten and the next one tried. The publisher always learns the outcome; while the peer has no
-neighbours at all, events wait.
+is forgotten and the next one tried. The publisher always learns the outcome.
+
+An event waits, up to a deadline, while there may be a subscriber that could get it: while this peer
+has no neighbours at all, after several access points in a row turned out stale, and after a lookup
+that went astray, which says nothing about subscribers. Only a lookup that came to its end without
+finding anybody does, and very many peers in a row that live and refuse the event. (After a crash of
+many peers the tables are full of stale access points, and walks die on the way, while the
+subscribers that are left know each other again within seconds.)
 
 Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
 
@@ -14,7 +20,7 @@ other, and one lookup serves them all. None is given up: a peer that subscribes 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
@@ -29,6 +35,8 @@ AVOID_MAX = 8
 
 
 class RouteEvent(Message, frozen=True, tag=14):
+    asks: ClassVar[bool] = True
+
     topic: WireTopic
     event: Event
     again: bool = False  # the payload is left out: it came in another of the event's topics
@@ -44,6 +52,13 @@ class RouteResult(Message, frozen=True, tag=15):
 TIMER = "route"
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
+_REST_MS = 500
+"""guess: the first pause of an event before it is tried anew; doubles up to …"""
+_REST_MS_MAX = 5_000
+"""guess: … this."""
+_REFUSED_MAX = 16
+"""guess: with four of them between pauses, an event was refused for 3.5 s; where members refuse it
+for its publisher's sake (history), they all do."""
 _GATHER_MS = 1_000
 """guess: how long after a lookup that found nobody the next one for events that climb begins."""
 
@@ -75,6 +90,9 @@ class _Pending:
         "deadline",
         "event",
         "lookup",
+        "queued",
+        "refused",
+        "rest_ms",
         "sent",
         "token",
         "topic",
@@ -92,6 +110,9 @@ class _Pending:
         self.lookup = 0  # the lookup it waits for
         self.contact: Contact | None = None  # the access point it waits for
         self.sent = 0
+        self.queued = False  # the publisher was told that it waits
+        self.refused = 0  # by peers that live
+        self.rest_ms = _REST_MS
 
 
 class Publishing:
@@ -112,6 +133,7 @@ class Publishing:
         # Access points that failed lately.
         self._stale: BoundedDict[Topic, BoundedDict[PeerId, None]] = BoundedDict(_ROUTES_MAX)
         self._awaiting: dict[int, tuple[Topic, int]] = {}  # timers of events sent
+        self._resting: dict[int, tuple[Topic, int]] = {}  # timers of events that pause
         self._nobody: BoundedDict[Topic, Millis] = BoundedDict(_ROUTES_MAX)  # nobody was found then
         self._gathering: dict[int, Topic] = {}  # timers of lookups that are put off
 
@@ -134,13 +156,15 @@ class Publishing:
         self._pending[(topic, event.number)] = pending
         if isolated:
             self._isolated[(topic, event.number)] = None
-            ctx.out.append(Answer(token, "queued", None, event))
+            self._tell_queued(pending)
         else:
             self._route(pending)
 
     def on_neighbours(self) -> None:
         """The peer has neighbours (again): send on what waited for them."""
-        waiting, self._isolated = self._isolated, {}
+        waiting = [*self._isolated, *self._resting.values()]
+        self._isolated.clear()
+        self._resting.clear()
         for key in waiting:
             if key in self._pending:
                 self._route(self._pending[key])
@@ -163,9 +187,6 @@ class Publishing:
     # --- finding the way -------------------------------------------------------------------------
 
     def _route(self, pending: _Pending) -> None:
-        if pending.attempts >= self._limits.route_attempts:
-            self._finish(pending, "dropped", None)
-            return
         contact = self._routes.get(pending.topic)
         if contact is not None:
             self._send(pending, contact)
@@ -218,6 +239,8 @@ class Publishing:
                 self._send(pending, done.contacts[0])
             elif again:
                 self._route(pending)
+            elif done.lost:
+                self._rest(pending)
             else:
                 self._finish(pending, "no_subscriber", None)
 
@@ -250,12 +273,21 @@ class Publishing:
             self._stale.pop(message.topic, None)
             self._finish(pending, "delivered", sender)
         elif pending.contact is not None and pending.contact.peer == sender.peer:
-            self._retry(pending)
+            pending.refused += 1
+            if pending.refused < _REFUSED_MAX:
+                self._retry(pending)
+            else:
+                self._finish(pending, "dropped", None)
 
     def on_timer(self, serial: int) -> None:
         topic = self._gathering.get(serial)
         if topic is not None:
             self._look_up(topic, [])
+            return
+        resting = self._resting.pop(serial, None)
+        if resting is not None:
+            if resting in self._pending:
+                self._route(self._pending[resting])
             return
         key = self._awaiting.pop(serial, None)
         pending = self._pending.get(key) if key is not None else None
@@ -265,6 +297,13 @@ class Publishing:
     def on_peer_lost(self, peer: PeerId) -> None:
         for topic in [t for t, contact in self._routes.items() if contact.peer == peer]:
             del self._routes[topic]
+        for pending in list(self._pending.values()):
+            if pending.contact is not None and pending.contact.peer == peer:
+                self._retry(pending)
+
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        """An access point owes its answer: another one will do, and an event that comes twice is
+        known."""
         for pending in list(self._pending.values()):
             if pending.contact is not None and pending.contact.peer == peer:
                 self._retry(pending)
@@ -281,7 +320,28 @@ class Publishing:
             route = self._routes.get(pending.topic)
             if route is not None and route.peer == stale.peer:
                 del self._routes[pending.topic]
-        self._route(pending)
+        if pending.attempts % self._limits.route_attempts == 0:
+            self._rest(pending)
+        else:
+            self._route(pending)
+
+    def _rest(self, pending: _Pending) -> None:
+        """Try again after a pause, until the event's time is up."""
+        ctx = self._ctx
+        left_ms = pending.deadline - ctx.now
+        if left_ms <= 0:
+            self._finish(pending, "dropped", None)
+            return
+        self._tell_queued(pending)
+        serial = ctx.next_serial()
+        self._resting[serial] = (pending.topic, pending.event.number)
+        ctx.set_timer(min(pending.rest_ms, left_ms), TIMER, pending.topic, serial)
+        pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
+
+    def _tell_queued(self, pending: _Pending) -> None:
+        if not pending.queued:
+            pending.queued = True
+            self._ctx.out.append(Answer(pending.token, "queued", None, pending.event))
 
     def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
         del self._pending[(pending.topic, pending.event.number)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from msgspec import Meta
 
@@ -35,6 +35,8 @@ from weft.rules.draw import MASK64, absorb
 
 class IHave(Message, frozen=True, tag=23):
     """Announces events that the sender holds and has not pushed to the receiver."""
+
+    feeds: ClassVar[bool] = True
 
     topic: WireTopic
     spans: Spans

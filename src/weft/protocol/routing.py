@@ -12,7 +12,7 @@ makes the routing that the settings ask for (`peer.py`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from weft.ids import Contact, PeerId, Topic
@@ -114,6 +114,12 @@ class Routing(ABC):
 
     @abstractmethod
     def on_peer_lost(self, peer: PeerId) -> None: ...
+
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        """A peer owes an answer and may be gone: what need not wait for it asks another."""
+
+    def on_peer_back(self, contact: Contact, topics: Sequence[Topic]) -> None:
+        """A peer that was lost for its silence speaks again; it was linked in these topics."""
 
     def on_link_up(self, signal: LinkUp) -> bool:
         """A link stands, and is watched. Says whether to compare streams over it (history)."""

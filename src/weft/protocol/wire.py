@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -13,7 +13,10 @@ Counter: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages."""
+    """Base of all messages. What a kind makes its sender expect (`liveness.py`):"""
+
+    asks: ClassVar[bool] = False  # its receiver answers it
+    feeds: ClassVar[bool] = False  # it goes over a link, at whose end somebody should be
 
 
 class OfTopic(Protocol):
@@ -75,6 +78,8 @@ Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
 
 class Payload(Message, frozen=True, tag=22):
     """Pushes an event in one of its topics."""
+
+    feeds: ClassVar[bool] = True
 
     topic: WireTopic
     event: Event

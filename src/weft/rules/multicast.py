@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
+from itertools import takewhile
 
 from weft.ids import Contact, PeerId, Topic
 from weft.rules.draw import absorb
-from weft.rules.prefix import closest
+from weft.rules.prefix import closest, location_of
 
 TREE = 3
 """Kind of a key in the DHT: a peer that answers to it is a member of the topic's tree."""
@@ -39,11 +40,9 @@ def is_rendezvous(own: int, others: Iterable[int], target: int, count: int) -> b
     return own in closest(target, [own, *others], count)
 
 
-def may_join(
-    joiner: PeerId, parent: PeerId | None, path: Iterable[Contact], attached: bool
-) -> bool:
+def may_join(joiner: PeerId, above: Iterable[Contact], attached: bool) -> bool:
     """Whether a member may take a joiner below it: it is in the tree, and not below the joiner."""
-    return attached and joiner != parent and all(joiner != one.peer for one in path)
+    return attached and all(joiner != one.peer for one in above)
 
 
 def has_room(children: int, most: int) -> bool:
@@ -60,6 +59,16 @@ def push_down(children: Sequence[Contact], key: int, count: int) -> list[Contact
 def is_circle(me: PeerId, parent: PeerId, path: Sequence[Contact]) -> bool:
     """Whether the way up comes back to this member, or is so long that it must."""
     return parent == me or len(path) >= PATH_MAX or any(one.peer == me for one in path)
+
+
+def opens_circle(me: PeerId, parent: PeerId, path: Sequence[Contact], target: int) -> bool:
+    """Whether this member is the one that leaves its parent for a circle: of all in it the closest
+    to the topic's id. If all of them did, a tree that is whole but for its root fell to pieces."""
+    if len(path) >= PATH_MAX:
+        return True
+    circle = [parent, *takewhile(lambda peer: peer != me, (one.peer for one in path))]
+    own = location_of(me) ^ target
+    return all(own <= location_of(peer) ^ target for peer in circle)
 
 
 def repair_order(

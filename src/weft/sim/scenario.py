@@ -20,7 +20,7 @@ from weft.protocol import seam
 from weft.protocol.config import Config, Dissemination, History, Routing
 from weft.protocol.topic_dht import roles
 from weft.sim.builder import SimNet
-from weft.sim.checkers import deliveries, dht, history, state
+from weft.sim.checkers import deliveries, dht, history, state, trees
 from weft.sim.checkers.state import PeerState, states_of
 from weft.sim.dice import Dice
 from weft.sim.faults import (
@@ -160,11 +160,12 @@ class Promise:
     overlays: bool = False  # a topic's subscribers form one overlay
     no_parasites: bool = False  # only subscribers handle a topic's events
     roles: bool = False  # forwarders and children are as Lemma 4.2 has it
+    roots: bool = False  # every topic has its roots, and its subscribers hang below them
 
 
 PROMISES: dict[Routing, Promise] = {
     "tera": Promise(repairs=True, overlays=True, no_parasites=True),
-    "pulsarcast": Promise(repairs=True),
+    "pulsarcast": Promise(repairs=True, roots=True),
     "flood": Promise(),
     "topic-dht": Promise(repairs=True, no_parasites=True, roles=True),
 }
@@ -365,6 +366,8 @@ class Scenario:
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
         if promise.roles:
             violations += dht.check_world(self.world, self.config)
+        if promise.roots:
+            violations += trees.check_world(self.world, self.config)
         return violations
 
     def _judge_hierarchy(self) -> list[str]:

@@ -25,6 +25,7 @@ from weft.protocol.history.fetch import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Head, Heads
+from weft.protocol.liveness import Ping, Pong
 from weft.protocol.peer import Peer
 from weft.protocol.wire import Event, Payload
 from weft.sim.node import keyed
@@ -128,6 +129,9 @@ class Lone:
                 self.later(5, seam.Pruned(effect.topic, dropped))
             elif isinstance(effect, seam.Deliver) and effect.descriptor is not None:
                 self.delivered.append(effect.descriptor.cid)
+            elif isinstance(effect, seam.Send) and isinstance(effect.message, Ping):
+                pong = Pong(effect.message.nonce, effect.message.links)  # the others live
+                self.later(40, seam.Received(effect.to, pong))
             elif isinstance(effect, seam.Send):
                 self.asked = [*self.asked, effect.message][-20:]
         self.check()

@@ -160,10 +160,12 @@ def test_who_is_not_linked_is_told_to_stop() -> None:
 
 
 def test_an_orphan_asks_the_levels_above() -> None:
-    rig = child_of(9, 8, 7, roots=(7, 6))
-    assert sent(rig.lose(9), TreeJoin) == [(8, TreeJoin(T, True, False))]
-    assert sent(rig.lose(8), TreeJoin) == [(7, TreeJoin(T, True, False))]
-    assert sent(rig.hear(7, TreeJoinReply(T, False)), TreeJoin) == [(6, TreeJoin(T, True, False))]
+    """Several at once, since where one is lost, others may be."""
+    rig = child_of(9, 8, 7, roots=(7, 6, 5))
+    first = sent(rig.lose(9), TreeJoin)
+    assert first == [(number, TreeJoin(T, True, False)) for number in (8, 7, 6)]
+    assert sent(rig.lose(8), TreeJoin) == [(5, TreeJoin(T, True, False))]
+    assert sent(rig.hear(7, TreeJoinReply(T, False)), TreeJoin) == []
     own = rig.publish(b"meanwhile")
     assert delivered(own) == [(1, 1)] and told(own, Payload) == []
     [(to, offer)] = sent(rig.hear(6, TreeJoinReply(T, True, True)), Offer)
@@ -232,7 +234,7 @@ def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
 def test_a_parent_that_leaves_says_where_to_go() -> None:
     rig = child_of(9, roots=(7,))
     effects = rig.hear(9, TreeLeave(T, [contact(5)]))
-    assert sent(effects, TreeJoin) == [(5, TreeJoin(T, True, False))]
+    assert sent(effects, TreeJoin)[0] == (5, TreeJoin(T, True, False))
 
 
 def test_who_unsubscribes_hands_its_children_on() -> None:
@@ -262,10 +264,18 @@ def test_the_family_is_passed_down_when_it_changes() -> None:
 
 
 def test_a_circle_is_left() -> None:
-    rig = child_of(9)
-    effects = rig.hear(9, family((8, 1, 9)))
-    assert sent(effects, TreeLeave) == [(9, TreeLeave(T))]
+    """By the closest to the topic's id alone: if all left it, the tree fell to pieces."""
+    by_distance = sorted((2, 3, 4, 5, 6, 7, 8, 9), key=_distance)
+    farther = [number for number in by_distance if _distance(number) > _distance(1)]
+    closer = [number for number in by_distance if _distance(number) < _distance(1)]
+    rig = child_of(farther[0])
+    effects = rig.hear(farther[0], family((farther[1], 1, farther[0])))
+    assert sent(effects, TreeLeave) == [(farther[0], TreeLeave(T))]
     assert branch_of(rig).parent is None
+    rig = child_of(farther[0])
+    effects = rig.hear(farther[0], family((closer[0], 1, farther[0])))
+    assert sent(effects, TreeLeave) == []
+    assert branch_of(rig).path == (contact(closer[0]),)
 
 
 def test_a_joiner_above_is_refused() -> None:
@@ -316,10 +326,61 @@ def test_a_rendezvous_asks_a_fellow_that_was_silent_for_an_answer() -> None:
 def test_who_may_be_a_parent_without_my_knowing_is_left() -> None:
     """The answer of one that was asked first may be lost."""
     rig = child_of(9, 8, 7)
-    assert sent(rig.lose(9), TreeJoin)[0][0] == 8
-    assert sent(rig.wait(3_000), TreeJoin)[0][0] == 7
+    assert told(rig.lose(9), TreeJoin) == [7, 8]
     effects = rig.hear(7, TreeJoinReply(T, True, True))
     assert sent(effects, TreeLeave) == [(8, TreeLeave(T))]
+
+
+def test_a_root_steps_down_when_another_has_taken_it() -> None:
+    """Closer peers were found: this one asks them as roots, and is one until one has a place."""
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
+    rig.subscribe()
+    rig.hear(50, TreeJoin(T, True))
+    assert branch_of(rig).rendezvous
+    rig.meet(closer)
+    effects = rig.cycle()
+    [request] = [one for to, one in sent(effects, FindRequest) if to == closer and one.want == 0]
+    asked = rig.hear(closer, FindReply(request.request, True))
+    assert sent(asked, TreeJoin) == [(closer, TreeJoin(T, True, True))]
+    assert branch_of(rig).rendezvous
+    rig.hear(closer, TreeJoinReply(T, False))
+    assert branch_of(rig).rendezvous  # it does not: nothing has changed
+    [request] = [one for to, one in sent(rig.cycle(), FindRequest) if to == closer]
+    rig.hear(closer, FindReply(request.request, True))
+    assert branch_of(rig).rendezvous
+    rig.hear(closer, TreeJoinReply(T, True, True))
+    assert not branch_of(rig).rendezvous
+    assert branch_of(rig).parent == contact(closer)
+    assert list(branch_of(rig).children) == [contact(50).peer]
+
+
+def test_a_member_that_is_asked_as_a_root_becomes_one() -> None:
+    """Though it is below the asker. It stays linked to its parent until other roots are known."""
+    rig = child_of(9, 8)
+    effects = rig.hear(8, TreeJoin(T, True, root=True))
+    assert sent(effects, TreeJoinReply)[0][1].accepted
+    assert branch_of(rig).rendezvous and told(effects, TreeLeave) == []
+    assert told(rig.publish(b"x"), Payload) == [8, 9]
+    rig.hear(7, sync())
+    assert told(rig.cycle(), TreeLeave) == [9]
+
+
+def test_members_without_a_place_find_each_other() -> None:
+    """One that has lost its parent takes those that lie farther from the topic's id."""
+    by_distance = sorted(range(10, 30), key=_distance)
+    rig = child_of(9, roots=(7,))
+    assert told(rig.lose(9), TreeJoin) == [7]
+    farther, closer = by_distance[-1], by_distance[0]
+    assert not sent(rig.hear(closer, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+    assert sent(rig.hear(farther, TreeJoin(T, True)), TreeJoinReply)[0][1].accepted
+
+
+def test_a_member_without_a_place_takes_events_from_outside() -> None:
+    rig = child_of(9)
+    rig.lose(9)
+    taken = rig.hear(5, RouteEvent(T, event(5, 1)))
+    assert sent(taken, RouteResult) == [(5, RouteResult(T, 1, 1, True))]
 
 
 def test_a_stale_beat_does_not_help() -> None:

@@ -4,7 +4,10 @@ The asker keeps a list of candidates by distance, first those of its own table(s
 closest ones it has not asked, α at once, for the closest they know; their answers bring new
 candidates. When α answers in a row brought none that is closer, all of the k closest are asked at
 once. A lookup ends when the k closest candidates that did not fail have all answered, or when the
-answers were enough for its caller (a value, a peer). Each step halves the distance at least once,
+answers were enough for its caller (a value, a peer). Where peers do not answer, more are asked at
+once, up to k, and more than the k closest, as it is to be expected that some of these are dead as
+well: so a table of the dead is seen through in some rounds (Deviation: Kademlia keeps to α, which
+takes a timeout per α dead peers). Each step halves the distance at least once,
 so hops grow with log n.
 
 Every asked peer tells of the k closest it knows. Where f of these turn out dead, the live ones
@@ -153,6 +156,7 @@ class Lookup:
         self._order: list[_Candidate] = []  # by distance
         self._known: dict[int, _Candidate] = {}
         self._asking = 0  # on their way and not slow
+        self._silent = 0  # of those that no single teller stands for, slow or failed
         self._barren = 0  # answers in a row that brought none closer
         self._again = 0  # asked again and not answered yet
         self._own_answered = 0  # of those that no single teller stands for
@@ -217,10 +221,11 @@ class Lookup:
         """Ask the next ones among the k closest; finish when these have all answered."""
         if self._over:
             return
-        width = self._settings.alpha
+        width = min(self._k, self._settings.alpha + self._silent)
         if self._barren >= self._settings.alpha:
             width = self._k
-        left = self._k
+        wanted = self._k  # of those that did not fail: the lookup's end
+        hoped = float(self._k)  # as many of those asked may answer
         open_ends = False
         for candidate in self._order:
             state = candidate.state
@@ -229,17 +234,18 @@ class Lookup:
             if state is State.NEW and not self._may_ask():
                 continue
             if state is not State.ANSWERED:
-                open_ends = True
+                open_ends |= wanted > 0
                 if state is State.NEW and self._asking < width:
                     self._ask(candidate)
                 elif state is State.SLOW:
                     continue  # probably dead, so the one that would take its place is asked already
-            left -= 1
-            if not left:
+            wanted -= 1
+            hoped -= 1 if state is State.ANSWERED else self._hope()
+            if hoped <= 0:
                 break
         if open_ends or self._again:
             return
-        if left and self._refill():
+        if wanted > 0 and self._refill():
             self._advance()
         elif not self._widen():
             self._finish()
@@ -255,6 +261,12 @@ class Lookup:
         if len(self._known) == before:
             self._add_all(self._reserve(), None)
         return len(self._known) > before
+
+    def _hope(self) -> float:
+        """How likely a candidate answers, as far as the peers that the asker knew itself tell: what
+        one peer names in vain says more of that peer."""
+        answered = self._own_answered + self._settings.alpha
+        return answered / (answered + self._silent)
 
     def _may_ask(self) -> bool:
         return self._requests < self._settings.requests_max
@@ -351,10 +363,12 @@ class Lookup:
 
     def _on_slow(self, candidate: _Candidate) -> None:
         self._leave_asking(candidate)
+        self._silent += candidate.teller is None
         candidate.state = State.SLOW
         self._advance()
 
     def _on_failure(self, candidate: _Candidate) -> None:
+        self._silent += candidate.teller is None and candidate.state is State.ASKED
         self._leave_asking(candidate)
         self._give_up(candidate, "silent")
 

@@ -18,7 +18,7 @@ that kind, so layers above the DHT wait for messages of their own by the same me
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar, Union
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union
 
 from msgspec import Meta, Struct
 
@@ -59,6 +59,8 @@ class Neighbour(Struct, frozen=True, array_like=True, gc=False):
 class FindRequest(Message, frozen=True, tag=40):
     """Which peers closest to the target do you know? And do you hold what `want` asks for?"""
 
+    asks: ClassVar[bool] = True
+
     request: Counter
     space: SpaceNumber
     role: WireTopic
@@ -83,6 +85,8 @@ class FindReply(Message, frozen=True, tag=41):
 class StoreValue(Message, frozen=True, tag=42):
     """Hold this for others, for at most so long."""
 
+    asks: ClassVar[bool] = True
+
     request: Counter
     key: RecordKey
     value: Value
@@ -91,6 +95,8 @@ class StoreValue(Message, frozen=True, tag=42):
 
 class AddProvider(Message, frozen=True, tag=43):
     """The sender has what `key` names; no peer can say so of another."""
+
+    asks: ClassVar[bool] = True
 
     request: Counter
     key: RecordKey
@@ -105,6 +111,8 @@ class StoreReply(Message, frozen=True, tag=44):
 
 class Probe(Message, frozen=True, tag=45):
     """Are you still there, at this location?"""
+
+    asks: ClassVar[bool] = True
 
     request: Counter
     space: SpaceNumber

@@ -27,7 +27,7 @@ peers, so if none of them is a member there is no tree.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
@@ -39,6 +39,7 @@ from weft.protocol.pulsar.branch import (
     Branch,
     Contacts,
     Events,
+    Fellow,
     RendezvousSync,
     TreeFamily,
     TreeLeave,
@@ -55,17 +56,21 @@ from weft.rules.multicast import (
     is_overdue,
     is_rendezvous,
     may_join,
+    opens_circle,
     push_down,
     repair_order,
     tree_key,
     tree_location,
 )
+from weft.rules.prefix import location_of
 
 _DOWN = stream_of("pulsar.down")
 _ASKED_MAX = 32
 """guess"""
 _LOOKUPS_MAX = 3
 """guess"""
+_AT_ONCE = 3
+"""guess: peers that a member without a parent asks together; the first that has a place is it."""
 _INSTEAD = 3
 """guess: children named to a peer that a full member cannot take."""
 
@@ -100,42 +105,42 @@ TIMER = "pulsar.join"
 
 _FELLOWS = 2
 """guess: as many times more fellows than rendezvous are wanted, while opinions differ."""
+_DOUBTING_MAX = 4
+"""guess: lookups at once that others can cause by asking for a rendezvous."""
 _YOUNG_CYCLES = 2
 """guess: a new rendezvous looks twice, since its table may be new, too."""
 
-Demoted = Callable[[Branch, list[Contact]], None]
-"""Told of a tree that this peer is no root of any more, and of the peers that are."""
-Found = Callable[[Contact | None, list[Entry]], None]
-"""The first member on the way, or None and the closest peers to the topic's id."""
+HandOver = Callable[[Branch, list[Contact]], None]
+"""Told of a tree that other peers should be the roots of, and of these peers."""
+Met = Callable[[Contact], bool]
+"""Told of a member on the way; True ends the lookup."""
+Found = Callable[[list[Entry]], None]
+"""Told at the end of a lookup of the closest peers to the topic's id that answered."""
 
 
 class Roots:
     """The trees that this peer is a root of."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, demoted: Demoted) -> None:
+    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, hand_over: HandOver) -> None:
         self._ctx = ctx
         self._dht = dht
         self._trees = trees
-        self._demoted = demoted
+        self._hand_over = hand_over
         self._checking: dict[Topic, None] = {}
+        self._doubting: dict[Topic, None] = {}  # topics that this peer was asked to serve
 
     # --- the way to a tree ------------------------------------------------------------------------
 
-    def find_member(self, topic: Topic, without: Collection[PeerId], then: Found) -> bool:
-        """Walk towards a topic's id until a peer is in its tree; False if too many lookups wait."""
-        member: list[Contact] = []
+    def find_members(self, topic: Topic, met: Met, then: Found) -> bool:
+        """Walk towards a topic's id and tell of each peer that is in its tree; False if too many
+        lookups wait."""
 
         def seen(entry: Entry, reply: FindReply) -> bool:
             peer = entry.contact.peer
-            if peer not in without and any(one.peer == peer for one in reply.providers):
-                member.append(entry.contact)
-            return bool(member)
-
-        def done(outcome: Outcome) -> None:
-            then(member[0] if member else None, outcome.closest)
+            return any(one.peer == peer for one in reply.providers) and met(entry.contact)
 
         question = Question(PLAIN, tree_location(topic), PROVIDERS, tree_key(topic))
-        return self._dht.find(question, done, seen)
+        return self._dht.find(question, lambda outcome: then(outcome.closest), seen)
 
     def is_among(self, branch: Branch, closest: list[Entry]) -> bool:
         """Whether this peer is one of the rendezvous, with these the closest others."""
@@ -143,12 +148,30 @@ class Roots:
         count = self._ctx.config.pulsar.rendezvous
         return is_rendezvous(self._dht.home.table.own, keys, branch.location, count)
 
+    def takes_child(self, branch: Branch, joiner: PeerId) -> bool:
+        """Whether this peer's place allows for children. One that has lost its own takes those that
+        lie farther from the topic's id, which it comes to be the root of, if nobody else: so they
+        find each other, and no circle comes of it."""
+        distance = location_of(joiner) ^ branch.location
+        closer = self._dht.home.table.own ^ branch.location < distance
+        return branch.takes_children or (branch.orphaned and closer)
+
     def may_serve(self, topic: Topic) -> bool:
-        """Whether this peer can be a rendezvous of a topic, as far as it knows."""
+        """Whether this peer can be a rendezvous of a topic, as far as it knows. If not, it looks
+        whether those that it takes for closer are still there, and may serve when asked again."""
         count = _FELLOWS * self._ctx.config.pulsar.rendezvous
         location, table = tree_location(topic), self._dht.home.table
         near = [entry.key for entry in table.closest(location, count, sound=True)]
-        return is_rendezvous(table.own, near, location, count)
+        may = is_rendezvous(table.own, near, location, count)
+        if not may and len(self._doubting) < _DOUBTING_MAX and topic not in self._doubting:
+            self._doubting[topic] = None
+
+            def found(outcome: Outcome) -> None:  # the table has learned from it
+                self._doubting.pop(topic, None)
+
+            if not self._dht.find(Question(PLAIN, location, count=count), found):
+                self._doubting.pop(topic, None)
+        return may
 
     # --- the rendezvous of a tree -----------------------------------------------------------------
 
@@ -170,12 +193,15 @@ class Roots:
                 return
             count = self._ctx.config.pulsar.rendezvous
             contacts = [entry.contact for entry in outcome.closest[:count]]
-            if self.is_among(branch, outcome.closest):
-                if not branch.idle_cycles:  # else they would keep each other from letting go
-                    self.invite(branch, contacts[: count - 1])
+            among = self.is_among(branch, outcome.closest)
+            others = contacts[: count - 1]
+            branch.note_settled(among and all(one.peer in branch.fellows for one in others))
+            if branch.idle_cycles:
+                return  # else they would keep each other from letting go
+            if among:
+                self.invite(branch, others)
             else:
-                branch.step_down()
-                self._demoted(branch, contacts)
+                self._hand_over(branch, contacts)
 
         self._checking[topic] = None
         if not self._dht.find(Question(PLAIN, branch.location), found):
@@ -187,8 +213,13 @@ class Roots:
         fellow = branch.fellows.get(sender.peer)
         if fellow is None:
             if len(branch.fellows) >= _FELLOWS * ctx.config.pulsar.rendezvous:
-                ctx.send(sender, TreeLeave(branch.topic))
-                return
+                farthest = max(
+                    (*branch.fellows.values(), Fellow(sender)), key=_distance_from(branch)
+                )
+                ctx.send(farthest.contact, TreeLeave(branch.topic))
+                if farthest.contact.peer == sender.peer:
+                    return
+                branch.unlink(farthest.contact.peer)
             fellow = branch.take_fellow(sender)
             if message.subscribed:
                 branch.meet(sender)
@@ -207,16 +238,23 @@ class Roots:
             else:
                 overdue = is_overdue(fellow.heard_cycle, cycle)
                 ctx.send(fellow.contact, branch.sync(answer=overdue))
+        age = cycle - branch.begun_cycle
+        if branch.fellows or age > _YOUNG_CYCLES:
+            branch.leave_parent()
         branch.settle()
         branch.tell_children()
         elsewhere = sum(one.children + one.subscribed for one in branch.fellows.values())
         idle = is_idle(branch.subscribed, len(branch.children), elsewhere)
         if branch.count_idle(idle) > settings.patience_cycles:
             return False
-        age = cycle - branch.begun_cycle
-        if age <= _YOUNG_CYCLES or age % settings.check_every_cycles == 0:
+        if age <= _YOUNG_CYCLES or branch.unsettled or age % settings.check_every_cycles == 0:
             self.check(branch)
         return True
+
+
+def _distance_from(branch: Branch) -> Callable[[Fellow], int]:
+    """How far a rendezvous is from the topic's id."""
+    return lambda fellow: location_of(fellow.contact.peer) ^ branch.location
 
 
 # --- parent and children ------------------------------------------------------------------------
@@ -225,15 +263,30 @@ class Roots:
 class _Attempt:
     """A join under way."""
 
-    __slots__ = ("asked", "candidates", "lookups", "serial", "silent", "waiting")
+    __slots__ = (
+        "asked",
+        "at_once",
+        "candidates",
+        "looking",
+        "lookups",
+        "serial",
+        "silent",
+        "waiting",
+    )
 
-    def __init__(self, candidates: Iterable[tuple[Contact, bool]]) -> None:
+    def __init__(self, candidates: Iterable[tuple[Contact, bool]], at_once: int) -> None:
         self.candidates = deque(candidates)  # and whether each is asked as a rendezvous
-        self.asked: dict[PeerId, None] = {}
+        self.at_once = at_once  # how many are asked together
+        self.asked: dict[PeerId, bool] = {}  # and whether as a rendezvous
         self.silent: dict[PeerId, Contact] = {}  # of these, those that have not answered
-        self.waiting: Contact | None = None  # for this one's answer
+        self.waiting: dict[PeerId, None] = {}  # of these, those that are still waited for
         self.serial = 0
         self.lookups = 0
+        self.looking = False  # a lookup is under way
+
+    def is_new(self, peer: PeerId, root: bool) -> bool:
+        """Whether a peer was not asked yet; one that refused may still be asked as a rendezvous."""
+        return not self.asked[peer] and root if peer in self.asked else True
 
 
 class Attachment:
@@ -244,7 +297,7 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
-        self.roots = Roots(ctx, dht, trees, self._demoted)
+        self.roots = Roots(ctx, dht, trees, self._hand_over)
 
     def is_going(self, topic: Topic) -> bool:
         """Whether a join is under way."""
@@ -259,7 +312,8 @@ class Attachment:
 
     def start(self, branch: Branch, known: Iterable[Contact] = (), root: bool = False) -> None:
         """Look for a parent, first among those known; `root`: they are asked as rendezvous."""
-        attempt = _Attempt((one, root) for one in known)
+        at_once = 1 if branch.fresh or root else _AT_ONCE
+        attempt = _Attempt(((one, root) for one in known), at_once)
         self._going[branch.topic] = attempt
         self._next(branch, attempt)
 
@@ -277,13 +331,15 @@ class Attachment:
     def unlink(self, branch: Branch, peer: PeerId, instead: list[Contact]) -> None:
         """A link is gone; without a parent, those above the lost one are asked first."""
         ctx = self._ctx
-        orphaned = branch.parent is not None and branch.parent.peer == peer
+        above = branch.parent is not None and branch.parent.peer == peer
+        orphaned = above and not branch.rendezvous
         rootless = peer in branch.fellows
-        above = branch.path
+        path = branch.path
         branch.unlink(peer)
         if orphaned:
             ctx.counters["trees_repairs"] += 1
-            order = repair_order(ctx.me.peer, [*instead, *above], branch.roots, (peer,))
+            known = (*branch.roots, *branch.siblings)
+            order = repair_order(ctx.me.peer, [*instead, *path], known, (peer,))
             self.start(branch, order)
         elif rootless:
             self.roots.check(branch)
@@ -312,10 +368,11 @@ class Attachment:
         """A peer wants to be a child."""
         ctx, topic = self._ctx, message.topic
         branch = self._trees.get(topic)
-        if message.root and (branch is None or not branch.attached):
-            branch = self.serve(topic)
-        parent = branch.parent.peer if branch is not None and branch.parent is not None else None
-        if branch is None or not may_join(sender.peer, parent, branch.path, branch.takes_children):
+        if message.root and (branch is None or not branch.rendezvous):
+            branch = self.serve(topic) or branch
+        above = branch.above() if branch is not None else []
+        takes = branch is not None and self.roots.takes_child(branch, sender.peer)
+        if branch is None or not may_join(sender.peer, above, takes):
             ctx.send(sender, TreeJoinReply(topic, False))
             return
         known = sender.peer in branch.children
@@ -336,7 +393,7 @@ class Attachment:
     def on_join_reply(self, sender: Contact, message: TreeJoinReply) -> None:
         branch = self._trees.get(message.topic)
         attempt = self._going.get(message.topic)
-        if branch is not None and branch.parent is not None and branch.parent.peer == sender.peer:
+        if branch is not None and not branch.rendezvous and branch.is_below(sender.peer):
             return  # said twice
         if branch is None or attempt is None or sender.peer not in attempt.asked:
             if message.accepted:
@@ -348,17 +405,21 @@ class Attachment:
             for other in attempt.silent.values():  # its answer may be lost, and it a parent as well
                 self._ctx.send(other, TreeLeave(message.topic))
             self._attached(branch, sender, message)
-        elif attempt.waiting is not None and attempt.waiting.peer == sender.peer:
+        else:
             attempt.candidates.extendleft((one, False) for one in reversed(message.instead))
-            self._next(branch, attempt)
+            self._no_place(branch, attempt, sender.peer)
 
     def on_family(self, sender: Contact, message: TreeFamily) -> None:
         branch = self._trees.get(message.topic)
-        if branch is None or branch.parent is None or branch.parent.peer != sender.peer:
+        if branch is None or not branch.is_below(sender.peer):
             if branch is None or not self.has_asked(message.topic, sender.peer):
                 self._ctx.send(sender, TreeLeave(message.topic))
             return
-        if is_circle(self._ctx.me.peer, sender.peer, message.path):
+        if branch.rendezvous:
+            return  # it has no way up
+        me = self._ctx.me.peer
+        circle = is_circle(me, sender.peer, message.path)
+        if circle and opens_circle(me, sender.peer, message.path, branch.location):
             self._ctx.counters["trees_circles"] += 1
             self.rejoin(branch)
             return
@@ -374,6 +435,7 @@ class Attachment:
         """The peer that was asked has not answered in time."""
         branch, attempt = self._trees.get(timer.topic), self._going.get(timer.topic)
         if branch is not None and attempt is not None and attempt.serial == timer.serial:
+            attempt.waiting.clear()
             self._next(branch, attempt)
 
     def on_peer_lost(self, peer: PeerId) -> None:
@@ -382,59 +444,93 @@ class Attachment:
                 self.unlink(branch, peer, [])
             branch.drop_everywhere(peer)
         for topic, attempt in list(self._going.items()):
-            lost, waiting = self._trees.get(topic), attempt.waiting
-            if lost is not None and waiting is not None and waiting.peer == peer:
-                self._next(lost, attempt)
+            branch = self._trees.by_topic[topic]
+            self._no_place(branch, attempt, peer)
 
     # --- helpers: asking for a place --------------------------------------------------------------
 
+    def _no_place(self, branch: Branch, attempt: _Attempt, peer: PeerId) -> None:
+        """A peer that was asked refused, or is gone: the next one, if it was waited for."""
+        if peer in attempt.waiting:
+            del attempt.waiting[peer]
+            self._next(branch, attempt)
+
     def _next(self, branch: Branch, attempt: _Attempt) -> None:
-        """Ask the next candidate, or look for others."""
+        """Ask the next candidates, or look for others."""
         ctx = self._ctx
-        attempt.waiting = None
-        attempt.serial = 0
-        while attempt.candidates and len(attempt.asked) < _ASKED_MAX:
+        asked = False
+        while (
+            attempt.candidates
+            and len(attempt.waiting) < attempt.at_once
+            and len(attempt.asked) < _ASKED_MAX
+        ):
             contact, root = attempt.candidates.popleft()
             peer = contact.peer
-            if peer == ctx.me.peer or peer in attempt.asked or peer in branch.children:
+            if peer == ctx.me.peer or not attempt.is_new(peer, root):
                 continue
-            attempt.asked[peer] = None
+            if peer in branch.children and not root:
+                continue
+            attempt.asked[peer] = root
             attempt.silent[peer] = contact
-            attempt.waiting = contact
-            attempt.serial = ctx.next_serial()
+            attempt.waiting[peer] = None
+            asked = True
             ctx.send(contact, TreeJoin(branch.topic, branch.subscribed, root, branch.fresh))
-            timeout_ms = ctx.config.pulsar.reply_timeout_ms
-            ctx.set_timer(timeout_ms, TIMER, branch.topic, attempt.serial)
-            return
-        self._look_up(branch, attempt)
+        if asked:
+            attempt.serial = ctx.next_serial()
+            ctx.set_timer(ctx.config.pulsar.reply_timeout_ms, TIMER, branch.topic, attempt.serial)
+        elif not attempt.waiting and not attempt.looking:
+            attempt.serial = 0
+            self._look_up(branch, attempt)
 
     def _look_up(self, branch: Branch, attempt: _Attempt) -> None:
+        """Walk towards the topic's id. A new subscriber stops at the first member on the way. For
+        a member that has lost its place the first ones may be below it, or may have lost theirs, so
+        it asks all of them, and if none has a place, the peers that should be the roots."""
         attempt.lookups += 1
-        if attempt.lookups > _LOOKUPS_MAX or len(attempt.asked) >= _ASKED_MAX:
-            del self._going[branch.topic]
+        if branch.rendezvous or len(attempt.asked) >= _ASKED_MAX or attempt.lookups > _LOOKUPS_MAX:
+            self._give_up(branch)
             return
 
-        def found(member: Contact | None, closest: list[Entry]) -> None:
-            if self._going.get(branch.topic) is attempt:
-                self._on_found(branch, attempt, member, closest)
+        def met(member: Contact) -> bool:
+            if self._going.get(branch.topic) is not attempt:
+                return True
+            if member.peer in attempt.asked or member.peer in branch.children:
+                return False
+            attempt.candidates.append((member, False))
+            if not branch.fresh:
+                self._next(branch, attempt)
+            return branch.fresh
 
-        without = {**attempt.asked, **dict.fromkeys(branch.children)}
-        if not self.roots.find_member(branch.topic, without, found):
+        def found(closest: list[Entry]) -> None:
+            if self._going.get(branch.topic) is attempt:
+                attempt.looking = False
+                self._on_found(branch, attempt, closest)
+
+        attempt.looking = True
+        if not self.roots.find_members(branch.topic, met, found):
             self._going.pop(branch.topic, None)
 
-    def _on_found(
-        self, branch: Branch, attempt: _Attempt, member: Contact | None, closest: list[Entry]
-    ) -> None:
+    def _on_found(self, branch: Branch, attempt: _Attempt, closest: list[Entry]) -> None:
+        """The way has been walked to its end, or for a new subscriber to the first member."""
         count = self._ctx.config.pulsar.rendezvous
-        if member is not None:
-            attempt.candidates.append((member, False))
+        if attempt.waiting or attempt.candidates:
+            self._next(branch, attempt)
         elif self.roots.is_among(branch, closest):
             self._become_root(branch)
             self.roots.invite(branch, [entry.contact for entry in closest[: count - 1]])
-            return
         else:
+            attempt.at_once = 1  # one new root sees to the others
             attempt.candidates.extend((entry.contact, True) for entry in closest[:count])
-        self._next(branch, attempt)
+            self._next(branch, attempt)
+
+    def _give_up(self, branch: Branch) -> None:
+        """No peer has a place for this one. A member that had one, and has lost it, is a root then,
+        and one too many as soon as others turn out to be closer: else those below it, and those
+        that find these, would be without any. A new subscriber begins again with the next cycle."""
+        del self._going[branch.topic]
+        if not branch.attached and not branch.fresh:
+            self._become_root(branch)
+            branch.note_settled(False)
 
     def _instead(self, branch: Branch) -> list[Contact]:
         """Peers that may have room: another rendezvous, else the children."""
@@ -461,9 +557,8 @@ class Attachment:
         branch.become_root()
         self._trees.answer(branch, "instantiated")
 
-    def _demoted(self, branch: Branch, others: list[Contact]) -> None:
-        """This peer is no root any more; the others are."""
-        if branch.subscribed or branch.children:
+    def _hand_over(self, branch: Branch, others: list[Contact]) -> None:
+        """This peer should not be a root: it asks the others, as roots, to take it below them, and
+        steps down when one has. Until then it is a root, so the tree is never without."""
+        if not self.is_going(branch.topic):
             self.start(branch, others, root=True)
-        else:
-            self.leave(branch)

@@ -7,9 +7,10 @@ history asks. What is near by flows down from live links only, so a peer that is
 by none. The rendezvous of a tree tell each other what they serve.
 
 Invariants: a linked peer is exactly one of parent, child and fellow rendezvous. A rendezvous has no
-parent. All lists are bounded by the messages they come from, children by `children_max`, fellows
-by twice the number of rendezvous. `watched` are the links that upper layers were told of; every
-method that changes links tells them, unless it says otherwise.
+parent, but for the link to the one it had before, for a cycle or two. All lists are bounded by the
+messages they come from, children by `children_max`, fellows by twice the number of rendezvous.
+`watched` are the links that upper layers were told of; every method that changes links tells them,
+unless it says otherwise.
 
 The rest of the package decides; only this module writes.
 
@@ -23,6 +24,7 @@ passed on like any other: what a member missed, those below it missed as well.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
@@ -149,6 +151,7 @@ class Branch(TopicPart):
         "rendezvous",
         "roots",
         "siblings",
+        "unsettled",
         "watched",
     )
 
@@ -172,6 +175,7 @@ class Branch(TopicPart):
         self.heard_cycle = trees.cycle  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves no peer
+        self.unsettled = False  # a rendezvous, while the roots are not those that should be
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
         self._differs = 0  # cycles in which a linked member had seen something else
 
@@ -187,6 +191,19 @@ class Branch(TopicPart):
         patience = self._ctx.config.pulsar.patience_cycles
         whole = not is_cut_off(self.heard_cycle, self._trees.cycle, patience - 1)
         return self.rendezvous or (self.parent is not None and whole)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether this peer was in the tree, and has lost its place for now."""
+        return not self.attached and not self.fresh
+
+    def above(self) -> list[Contact]:
+        """The way up to the root, nearest first."""
+        return [] if self.parent is None or self.rendezvous else [self.parent, *self.path]
+
+    def is_below(self, peer: PeerId) -> bool:
+        """Whether a peer is the parent."""
+        return self.parent is not None and self.parent.peer == peer
 
     def links(self) -> dict[PeerId, Contact]:
         """All peers that events go to and come from."""
@@ -222,9 +239,11 @@ class Branch(TopicPart):
 
     def take_parent(self, parent: Contact, subscribed: bool, seen: Spans) -> None:
         """There is a (new) parent; `seen` is what a fresh subscriber passes over."""
+        if self.parent is not None and self.parent.peer != parent.peer:
+            self._ctx.send(self.parent, TreeLeave(self.topic))
+        self.forget(parent.peer)  # first, so that a former fellow is not left
         if self.rendezvous:
             self.step_down()
-        self.forget(parent.peer)
         self.parent, self.parent_subscribed = parent, subscribed
         self.path = ()
         self.heard_cycle = self._trees.cycle
@@ -248,23 +267,21 @@ class Branch(TopicPart):
         return fellow
 
     def become_root(self) -> None:
-        """Become a rendezvous, with the children that there are."""
+        """Become a rendezvous, with the children that there are. The link to the parent stays for
+        events, until other roots are known (`Roots.run_cycle`): nothing is cut off meanwhile."""
         self.fresh = False
-        parent, self.parent = self.parent, None
         self.rendezvous = True
         self.begun_cycle = self.heard_cycle = self._trees.cycle
         self.idle_cycles = 0
         self.path, self.siblings = (), ()
         self.beat = 1
         self._ctx.counters["trees_rooted"] += 1
-        if parent is not None:
-            self._ctx.send(parent, TreeLeave(self.topic))
         self.settle()
         self.tell_children()
 
     def step_down(self) -> None:
         """This peer is no rendezvous any more."""
-        self.rendezvous = False
+        self.rendezvous = self.unsettled = False
         for fellow in self.fellows.values():
             self._ctx.send(fellow.contact, TreeLeave(self.topic))
         self.fellows.clear()
@@ -336,6 +353,10 @@ class Branch(TopicPart):
         self.idle_cycles = self.idle_cycles + 1 if idle else 0
         return self.idle_cycles
 
+    def note_settled(self, settled: bool) -> None:
+        """Whether the roots are the closest peers, as far as this one has found."""
+        self.unsettled = not settled
+
     def count_differing(self, differs: bool) -> int:
         """How many comparisons in a row found that a linked member had seen something else."""
         self._differs = self._differs + 1 if differs else 0
@@ -346,7 +367,8 @@ class Branch(TopicPart):
     def on_family(self, message: TreeFamily) -> None:
         """The parent tells of the levels around and above."""
         me = self._ctx.me.peer
-        path, roots = tuple(message.path), tuple(message.rendezvous)
+        path = tuple(takewhile(lambda one: one.peer != me, message.path))
+        roots = tuple(message.rendezvous)
         changed = (message.beat, path, roots) != (self.beat, self.path, self.roots)
         heard_cycle = self._trees.cycle - message.age
         if self.family_heard:
@@ -372,7 +394,7 @@ class Branch(TopicPart):
         if not self.children:
             return
         ctx, around = self._ctx, self.subscribers()
-        above = [] if self.parent is None else [self.parent, *self.path]
+        above = self.above()
         if self.rendezvous:
             roots = [ctx.me, *(fellow.contact for fellow in self.fellows.values())]
         else:
@@ -481,7 +503,7 @@ class Events:
         self._ctx.counters["routed_received"] += 1
         branch = self._trees.get(message.topic)
         taken = False
-        if branch is not None and branch.attached and not message.again:
+        if branch is not None and not branch.fresh and not message.again:
             self._accept(branch, event, 1, sender)
             taken = branch.recent.has_seen(event)
         result = RouteResult(message.topic, event.incarnation, event.number, taken)

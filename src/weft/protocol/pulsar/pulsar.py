@@ -45,7 +45,7 @@ class Config:
 
     rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost
     children_max: int = 8  # guess: about the links of a peer in a topic overlay
-    reply_timeout_ms: Millis = 3_000  # guess: a round trip with a handshake
+    reply_timeout_ms: Millis = 500  # guess: several round trips; then others are asked as well
     patience_cycles: int = 3  # guess: beats missed before the way up counts as broken
     check_every_cycles: int = 6  # guess: how often the closest peers are looked up again
     trees_max: int = 4_096  # guess: at which others' trees are not served any more
@@ -130,18 +130,25 @@ class Pulsar(Routing):
         first member found."""
         number = self._ctx.next_serial()
 
-        def then(member: Contact | None, closest: list[Entry]) -> None:
-            contacts = (member,) if member is not None else ()
-            self._ctx.tell(LookupDone(number, topic, contacts))
+        members: list[Contact] = []
+        stale = frozenset(avoid)
 
-        if not self._roots.find_member(topic, list(avoid), then):
+        def met(member: Contact) -> bool:
+            if member.peer not in stale:
+                members.append(member)
+            return bool(members)
+
+        def then(closest: list[Entry]) -> None:
+            self._ctx.tell(LookupDone(number, topic, tuple(members)))
+
+        if not self._roots.find_members(topic, met, then):
             self._ctx.tell(LookupDone(number, topic, ()))
         return number
 
     def provides(self, key: bytes) -> bool:
         """Whether a lookup that asks for members of a tree has found one."""
         branch = self.trees.with_key(key)
-        return branch is not None and branch.takes_children
+        return branch is not None and (branch.takes_children or branch.orphaned)
 
     # --- handlers ---------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ estimates how many topics are active, by comparing samples of other peers' table
 A lookup (`Lookup`) asks the own table first, then sends random walks through the general overlay.
 Each visited peer answers from its table and (unless switched off, as in the paper's experiments)
 from its own subscriptions; a walk that ends without an answer says so, and a walk that is lost is
-given up after a timeout. Lookups beyond a bound wait for their turn.
+given up after a timeout. Walks that died, with the peer they began at or on their way, say nothing
+about the topic: others are sent, and if those die too, the outcome says so (`LookupDone.lost`).
+Lookups beyond a bound wait for their turn.
 
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
 one topic name different overlays, the table's owner tells one advertiser of the other (`Hint`),
@@ -29,7 +31,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
-from weft.protocol.context import Context, LookupDone, require, require_positive
+from weft.protocol.context import Context, Late, LookupDone, require, require_positive
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import MEMBERS_MAX, Cyclon
 from weft.protocol.publication import AVOID_MAX
@@ -89,6 +91,7 @@ class LookupMiss(Message, frozen=True, tag=13):
 
 
 LOOKUP = "lookup"
+LOOKUP_LATE = "lookup.late"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,8 @@ _COPY_PAGE = 64
 _FORGET_AFTER = 4_096
 """guess: the tallies behind the topic estimate are halved after so many sampled topics."""
 _NUMBER = stream_of("lookup.number")
+_LATE_MS = 2_000
+"""guess: a walk takes a few hops of some 50 ms each; then it is asked whether it can have died."""
 _TRIES_MAX = 3
 """guess: walks sent again when some were lost on the way and none found anything."""
 _AT_ONCE_MAX = 64
@@ -253,6 +258,8 @@ class _Search:
     tries: int = 0
     serial: int = 0  # of the timer that counts
     walks: int = 0  # that have not reported yet
+    starts: dict[PeerId, Contact] = field(default_factory=dict)  # where they began
+    died: bool = False  # one of them did
     found: list[Contact] = field(default_factory=list)
 
 
@@ -307,17 +314,20 @@ class Lookup:
         ctx, tera = self._ctx, self._ctx.config.tera
         starts = self._view.sample(tera.walks)
         if not starts:
-            self._close(number, search)
+            self._close(number, search, lost=True)
             return
         steps = rules.steps_of_each(self._visits(), len(starts))
         search.tries += 1
         search.walks = len(starts)
+        search.starts = {contact.peer: contact for contact in starts}
+        search.died = False
         search.serial = ctx.next_serial()
         self._timers[search.serial] = number
         walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid)
         for contact in starts:
             ctx.send(contact, walk)
-        ctx.set_timer(tera.lookup_timeout_ms, LOOKUP, search.topic, search.serial)
+        late_ms = min(_LATE_MS, tera.lookup_timeout_ms)
+        ctx.set_timer(late_ms, LOOKUP_LATE, search.topic, search.serial)
 
     # --- others' walks ------------------------------------------------------------------------
 
@@ -353,28 +363,51 @@ class Lookup:
         search = self._searches.get(message.lookup)
         if search is not None:
             search.walks -= 1
-            if search.walks <= 0:
-                self._end(message.lookup, search)
+            self._go_on(message.lookup, search)
+
+    def on_peer_lost(self, peer: PeerId) -> None:
+        """A walk that began at this peer has died, as far as can be seen."""
+        for number, search in list(self._searches.items()):
+            if search.starts.pop(peer, None) is not None:
+                search.died = True
+                search.walks -= 1
+                self._go_on(number, search)
+
+    def on_late_timer(self, serial: int) -> None:
+        """No answer for so long: are the peers still there where the walks began?"""
+        search = self._searches.get(self._timers.get(serial, 0))
+        if search is not None and search.serial == serial:
+            self._ctx.tell(Late(tuple(search.starts.values())))
+            left_ms = max(0, self._ctx.config.tera.lookup_timeout_ms - _LATE_MS)
+            self._ctx.set_timer(left_ms, LOOKUP, search.topic, serial)
 
     def on_timer(self, serial: int) -> None:
         """Walks that have not reported are lost: their silence says nothing, so walk again."""
         number = self._timers.pop(serial, 0)
         search = self._searches.get(number)
-        if search is None or search.serial != serial:
+        if search is not None and search.serial == serial:
+            search.died = True
+            search.walks = 0
+            self._go_on(number, search)
+
+    def _go_on(self, number: int, search: _Search) -> None:
+        """When all walks have reported or died, walk again or end."""
+        if search.walks > 0:
             return
-        if search.tries < _TRIES_MAX:
+        self._timers.pop(search.serial, None)
+        if search.died and search.tries < _TRIES_MAX:
             self._walk(number, search)
         else:
-            self._close(number, search)
+            self._close(number, search, lost=search.died)
         self._start_waiting()
 
     def _end(self, number: int, search: _Search) -> None:
-        self._close(number, search)
+        self._close(number, search, lost=False)
         self._start_waiting()
 
-    def _close(self, number: int, search: _Search) -> None:
+    def _close(self, number: int, search: _Search, lost: bool) -> None:
         del self._searches[number]
         self._timers.pop(search.serial, None)
         if not search.found:
             self._ctx.counters["lookups_empty"] += 1
-        self._ctx.tell(search.done(number, search.topic, tuple(search.found)))
+        self._ctx.tell(search.done(number, search.topic, tuple(search.found), lost))

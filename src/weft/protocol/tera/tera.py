@@ -15,7 +15,7 @@ very many topics has no timer per topic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, Union
 
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
@@ -40,6 +40,7 @@ from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera.access_points import (
     LOOKUP,
+    LOOKUP_LATE,
     AccessPoints,
     Advertisement,
     Hint,
@@ -163,6 +164,7 @@ class Tera(Routing):
             LAZY: self._on_tree_timer,
             MISSING: self._on_tree_timer,
             LOOKUP: lambda timer: self._lookup.on_timer(timer.serial),
+            LOOKUP_LATE: lambda timer: self._lookup.on_late_timer(timer.serial),
             JOIN_TIMER: lambda timer: self._joins.on_timer(timer.topic, timer.serial),
             NEW_TOPICS: lambda timer: self._joins.adverts.on_timer(),
         }
@@ -345,8 +347,27 @@ class Tera(Routing):
     def on_peer_lost(self, peer: PeerId) -> None:
         self.table.forget_peer(peer)
         for topic in self._topics_with(peer):
-            self.topics[topic].lose(peer)
+            state = self.topics[topic]
+            known = not state.alone
+            state.lose(peer)
+            if known and state.alone:
+                self._joins.seek_others(topic)  # at once: there may be others yet
+            elif known and state.is_thin:
+                self._joins.adverts.add(topic)
         self._joins.on_peer_lost(peer)
+        self._joins.adverts.send_soon()
+        self._lookup.on_peer_lost(peer)
+
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        self._lookup.on_peer_lost(peer)
+        if len(self.topics) <= _FEW_TOPICS:
+            for state in self.topics.values():
+                state.on_doubt(peer)
+
+    def on_peer_back(self, contact: Contact, topics: Sequence[Topic]) -> None:
+        for topic in topics:
+            if topic in self.topics:
+                self.topics[topic].exchange_with(contact)
 
     def _topics_with(self, peer: PeerId) -> list[Topic]:
         """Where a lost peer matters. In very many topics only the links do: a view drops the

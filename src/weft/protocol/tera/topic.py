@@ -102,6 +102,11 @@ class TopicState(TopicPart):
         return self.view.knows_nobody and not self.links.linked
 
     @property
+    def is_thin(self) -> bool:
+        """Whether this peer knows fewer members than it wants links."""
+        return len(self.view.peers) < self._ctx.config.links.wanted
+
+    @property
     def popularity(self) -> int:
         return self.size.estimate(len(self.links.linked))
 
@@ -250,6 +255,11 @@ class TopicState(TopicPart):
         self._quiet = False
         if self.tree is not None:
             self.tree.link_down(peer)
+        self.maintain_links()
+
+    def on_doubt(self, peer: PeerId) -> None:
+        """A peer may be gone: ask others for links where it was asked."""
+        self.links.doubt(peer)
         self.maintain_links()
 
     def lose(self, peer: PeerId, left: bool = False) -> None:

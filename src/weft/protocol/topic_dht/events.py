@@ -45,7 +45,7 @@ whether anything got lost on it.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -89,6 +89,8 @@ from weft.rules.treecast import ROOTS_MAX
 class Cast(Message, frozen=True, tag=91):
     """An event, for all members that share the receiver's first `charge` bits."""
 
+    feeds: ClassVar[bool] = True
+
     topic: WireTopic
     event: Event
     hops: Hops
@@ -99,6 +101,8 @@ class Cast(Message, frozen=True, tag=91):
 
 class SeenRequest(Message, frozen=True, tag=92):
     """What was published in the topic so far?"""
+
+    asks: ClassVar[bool] = True
 
     request: Counter
     topic: WireTopic

@@ -1,0 +1,113 @@
+"""Judge of Pulsarcast's trees: every topic that is subscribed to has its roots, and all of its
+subscribers hang below these.
+
+It knows all live peers and their places, which no peer does. A healed network must come to have the
+roots that the rules name (`rules/multicast.py`): the peers closest to the topic's id, each joined
+to the others. Which peers want a topic is taken from what users asked for, not from the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from weft.ids import PeerId, Topic
+from weft.protocol.config import Config
+from weft.protocol.peer import Peer
+from weft.protocol.pulsar.branch import Branch
+from weft.protocol.pulsar.pulsar import Pulsar
+from weft.rules.multicast import tree_location
+from weft.rules.prefix import closest, location_of
+from weft.sim.world import World
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One live peer's place in one tree, as it sees it itself. Peers are named by index."""
+
+    root: bool = False
+    parent: int | None = None
+    children: tuple[int, ...] = ()
+    fellows: tuple[int, ...] = ()  # other roots that it is joined to
+
+
+# --- snapshots --------------------------------------------------------------------------------
+
+
+def spots_of(world: World) -> dict[Topic, dict[int, Spot]]:
+    """The places of all live peers that route by trees, by topic and peer."""
+    found: dict[Topic, dict[int, Spot]] = {}
+    for node in world.nodes:
+        routing = node.machine.routing if isinstance(node.machine, Peer) else None
+        if isinstance(routing, Pulsar):
+            for topic, branch in routing.trees.by_topic.items():
+                found.setdefault(topic, {})[node.index] = _spot(branch, world.record.peers)
+    return found
+
+
+def _spot(branch: Branch, index_of: Mapping[PeerId, int]) -> Spot:
+    return Spot(
+        branch.rendezvous,
+        index_of[branch.parent.peer] if branch.parent is not None else None,
+        tuple(index_of[peer] for peer in branch.children),
+        tuple(index_of[peer] for peer in branch.fellows),
+    )
+
+
+# --- judging ----------------------------------------------------------------------------------
+
+
+def check_tree(
+    topic: Topic, spots: Mapping[int, Spot], members: Iterable[int], nearest: Iterable[int]
+) -> list[str]:
+    """One topic: `members` are the live peers that want it, `nearest` the live peers that its roots
+    should be."""
+    roots = sorted(peer for peer, spot in spots.items() if spot.root)
+    if not roots:
+        return [f"{topic} has subscribers and no root"]
+    violations = []
+    if roots != sorted(nearest):
+        violations.append(f"{topic} has the roots {roots}, not the closest peers {sorted(nearest)}")
+    for peer in roots:
+        lacking = sorted({*roots} - {peer, *spots[peer].fellows})
+        if lacking:
+            violations.append(f"{topic}: root {peer} is not joined to {lacking}")
+    for peer in sorted(members):
+        problem = _climb(peer, spots)
+        if problem:
+            violations.append(f"{topic}: subscriber {peer} {problem}")
+    return violations
+
+
+def _climb(peer: int, spots: Mapping[int, Spot]) -> str:
+    """What is wrong with the way up from a member; nothing, if it leads to a root."""
+    seen = [peer]
+    while True:
+        spot = spots.get(seen[-1])
+        if spot is None:
+            return f"has the way up {seen}, which ends outside of the tree"
+        if spot.root:
+            return ""
+        if spot.parent is None:
+            return f"has the way up {seen}, which ends without a root"
+        if spot.parent in seen:
+            return f"has the way up {seen}, a circle"
+        above = spots.get(spot.parent)
+        if above is not None and seen[-1] not in above.children:
+            return f"has the way up {seen}, whose end is no child of {spot.parent}"
+        seen.append(spot.parent)
+
+
+def check_world(world: World, config: Config) -> list[str]:
+    """All trees of a world that somebody wants."""
+    spots = spots_of(world)
+    live = {location_of(node.contact.peer): node.index for node in world.nodes if node.machine}
+    members: dict[Topic, list[int]] = {}
+    for stay in world.record.unfinished_stays():
+        members.setdefault(stay.topic, []).append(stay.peer)
+    violations = []
+    for topic in sorted(members):
+        at = closest(tree_location(topic), live, config.pulsar.rendezvous)
+        nearest = [live[location] for location in at]
+        violations += check_tree(topic, spots.get(topic, {}), members[topic], nearest)
+    return violations
