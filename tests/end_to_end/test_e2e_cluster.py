@@ -37,7 +37,7 @@ from weft.lab import run as lab
 from weft.lab.run import matching
 from weft.pipeline import tables
 from weft.pipeline.schemas import WHOLE, columns
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 master, out, gate, attempts = sys.argv[1], *map(Path, sys.argv[2:])
 TASKS, ROWS = 8, 1000
@@ -64,7 +64,7 @@ def work(batches):
             tables.write_part(out / "parts.parquet", f"task-{task}", rows, SHAPE)
             yield pyarrow.RecordBatch.from_pydict(rows)
 
-with opened(Settings(master, driver_memory="1g", small_tables=True)) as spark:
+with opened(SessionSettings(master, driver_memory="1g", small_tables=True)) as spark:
     lab.run(spark, matching(["tera-mem"]), "quick", out / "lab")
     rows = spark.range(0, TASKS, 1, TASKS).mapInArrow(work, SHAPE)
     counted = rows.groupBy("value").count().repartition(3, "value")

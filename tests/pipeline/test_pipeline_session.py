@@ -25,7 +25,7 @@ SOURCE = Path(java.__file__).resolve().parents[2]
 PROGRAM = """
 import os
 from pathlib import Path
-from weft.pipeline.session import Settings, opened
+from weft.pipeline.session import SessionSettings, opened
 
 def lengths(batches):
     import pyarrow.compute
@@ -33,7 +33,7 @@ def lengths(batches):
     for batch in batches:
         yield pyarrow.RecordBatch.from_arrays([pyarrow.compute.add(batch.column(0), 1)], ["id"])
 
-with opened(Settings(master=os.environ["MASTER"], driver_memory="1g", small_tables=True)) as spark:
+with opened(SessionSettings(master=os.environ["MASTER"], driver_memory="1g", small_tables=True)) as spark:
     frame = spark.range(0, 100, 1, 4).mapInArrow(lengths, "id long").groupBy().sum("id")
     frame.write.parquet("sum.parquet")
     print("sum", spark.read.parquet("sum.parquet").collect()[0][0])
@@ -42,10 +42,10 @@ with opened(Settings(master=os.environ["MASTER"], driver_memory="1g", small_tabl
 
 KILLED = """
 import os, signal
-from weft.pipeline.session import SessionError, Settings, opened
+from weft.pipeline.session import SessionError, SessionSettings, opened
 
 try:
-    with opened(Settings(driver_memory="1g", small_tables=True)) as spark:
+    with opened(SessionSettings(driver_memory="1g", small_tables=True)) as spark:
         os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
         spark.range(10).count()
 except SessionError as error:
