@@ -17,6 +17,7 @@ takes longest begins first, so that no process is left with much to do when the 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -106,6 +107,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
         ranks[item] = (not uses_spark, not long, not slow)
     items.sort(key=ranks.__getitem__)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: garbage collections need not look at it in every test."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_slow(item: pytest.Item) -> bool:

@@ -33,7 +33,8 @@ def lengths(batches):
     for batch in batches:
         yield pyarrow.RecordBatch.from_arrays([pyarrow.compute.add(batch.column(0), 1)], ["id"])
 
-with opened(SessionSettings(master=os.environ["MASTER"], driver_memory="1g", small_tables=True)) as spark:
+settings = SessionSettings(os.environ["MASTER"], driver_memory="1g", small_tables=True)
+with opened(settings) as spark:
     frame = spark.range(0, 100, 1, 4).mapInArrow(lengths, "id long").groupBy().sum("id")
     frame.write.parquet("sum.parquet")
     print("sum", spark.read.parquet("sum.parquet").collect()[0][0])

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from weft.engine.core.draws import random_peers
 from weft.engine.data.workload import spread, zipf_sizes
 from weft.engine.tera.events import Events, EventTrace, peer_of
-from weft.engine.tera.world import ScenarioSettings as WorldSettings
-from weft.engine.tera.world import build
+from weft.engine.tera.world import WorldSettings, build
 from weft.ids import peer_text
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
