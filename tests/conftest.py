@@ -9,10 +9,15 @@ here passes everywhere. `--hypothesis-profile explore` looks for new ones instea
 
 Tests marked `slow` are left out by `weft test --fast`: those of SLOW, and all that use Spark. What
 is slow as a whole is then not even imported: numba and Spark take seconds.
+
+With several processes at work (`--dist loadgroup`), the tests that use Spark are one group, because
+a session takes seconds to start and is slow at first; every other file is a group of its own. What
+takes longest begins first, so that no process is left with much to do when the others have ended.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -87,14 +92,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return collection_path.relative_to(_TESTS).as_posix() in SLOW or None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {}
     for item in items:
         uses_spark = "shared_spark" in getattr(item, "fixturenames", ())
         long = uses_spark or _PROCESSES in item.path.parents
+        slow = uses_spark or _is_slow(item)
         if long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
-        if uses_spark or _is_slow(item):
+        if slow:
             item.add_marker(pytest.mark.slow)
+        group = "spark" if uses_spark else item.path.relative_to(_TESTS).as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
+        ranks[item] = (not uses_spark, not long, not slow)
+    items.sort(key=ranks.__getitem__)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: garbage collections need not look at it in every test."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_slow(item: pytest.Item) -> bool:

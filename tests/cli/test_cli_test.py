@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from weft.cli.test import command
+from weft.cli.test import GROUPED, command
 
-PYTEST = [sys.executable, "-m", "pytest"]
+PYTEST = [sys.executable, "-m", "pytest", *GROUPED]
 ALL_CORES = ["-n", str(os.cpu_count() or 1)]
 
 

@@ -150,7 +150,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         """The tasks of the first point have finished; two others are under way, at the gate."""
         return len(tables.finished(table)) >= 2 and len(log.read_text().splitlines()) >= 4
 
-    assert resources.wait_until(lambda: stuck() or process.poll() is not None, 90)
+    assert resources.wait_until(lambda: stuck() or process.poll() is not None, 900)
     assert process.poll() is None, process.stderr and process.stderr.read()
     os.killpg(process.pid, how)
     _, said = process.communicate(timeout=600)

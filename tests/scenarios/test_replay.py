@@ -23,7 +23,7 @@ def _play(hash_seed: str, seed: int, trace: Path) -> tuple[str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=550,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr

@@ -25,6 +25,8 @@ weft test -n 0 --pdb                in one process, with the debugger
 """
 PASSES_ON = True
 FAST = "--fast"
+GROUPED = ("--dist", "loadgroup", "--no-loadscope-reorder")
+"""By the groups of tests/conftest.py, in its order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,7 @@ def command(arguments: list[str]) -> list[str]:
     workers = [] if chosen else ["-n", str(os.cpu_count() or 1)]
     fast = ["-m", "not slow"] if FAST in arguments else []
     others = [word for word in arguments if word != FAST]
-    return [sys.executable, "-m", "pytest", *workers, *fast, *others]
+    return [sys.executable, "-m", "pytest", *GROUPED, *workers, *fast, *others]
 
 
 def run(args: argparse.Namespace) -> int:

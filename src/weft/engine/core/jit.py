@@ -3,6 +3,8 @@
 numba keeps compiled code by the file a function is written in and does not notice when a
 function it calls from another file changes. So the folder of compiled code is named after
 the content of all files of the engine and of the rules: what is loaded is what is written.
+Where the files lie does not count: a copy of the package, such as one that Spark unpacks for its
+workers, or another checkout, finds what was compiled from the same text.
 
 A rule of plain arithmetic needs no twin: `shared` lets kernels call it, compiled from its own
 source.
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import SupportsInt, TypeAlias, TypeVar, cast
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -67,9 +70,20 @@ def _forget_old(parent: Path) -> None:
             file.unlink(missing_ok=True)
 
 
+class ByContent(UserProvidedCacheLocator):
+    """Compiled code lies under the content of a function's file; numba's own locator takes the
+    path of the file instead."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        file = Path(py_file)
+        return f"{file.stem}-{blake2b(file.read_bytes(), digest_size=8).hexdigest()}"
+
+
 _FOLDER = _cache_folder()
 if _FOLDER is not None:
     vars(numba.config)["CACHE_DIR"] = str(_FOLDER)
+    vars(numba.config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{ByContent.__name__}"
 
 
 def compiled(function: F) -> F:
