@@ -224,8 +224,10 @@ class Initiator(Layer):
             return
         sender, operation = invitation.sender, invitation.operation
         child = role.child is not None and role.child.parent.peer == sender.peer
-        if operation in (SPLIT, REPLACE) and child:
-            self._promote(role, sender, self._begin(role), operation)
+        if operation == SPLIT and child:
+            self.split(role, sender)
+        elif operation == REPLACE and child:
+            self.replace(role, sender)
         elif operation == MAKECHILD and role.forwarder is not None:
             self.makechild(role, sender)
 
@@ -335,13 +337,15 @@ class Initiator(Layer):
 
     # --- split, replace, makechild ----------------------------------------------------------------
 
+    def split(self, role: Role, at: Contact) -> None:
+        """split(p, q, t): become a forwarder beside the closest one."""
+        self._promote(role, at, self._begin(role), SPLIT)
+
     def replace(self, role: Role, at: Contact) -> None:
         """replace(p, q, t): become a forwarder instead of q."""
         self._promote(role, at, self._begin(role), REPLACE)
 
     def _promote(self, role: Role, at: Contact, serial: int, operation: int) -> None:
-        """split(p, q, t) or replace(p, q, t): become a forwarder beside q, or instead of it."""
-
         def accepted(reply: RoleReply, request: int) -> None:
             def settled() -> None:
                 self._send(at, RoleDone(role.topic, request, True))

@@ -94,7 +94,7 @@ class TopicDht:
         self._responder = Responder(ctx, dht, roles, lookup, self.initiator)
         self._stabilisation = Stabilisation(ctx, dht, roles, lookup, self.initiator)
         self.samples = Samples(ctx, dht, roles, lookup)
-        self._period_ms = ctx.config.topic_dht.period_ms
+        self.config = ctx.config.topic_dht
         self._periods = 0
 
     def handlers(self) -> Handlers:
@@ -120,7 +120,7 @@ class TopicDht:
         }
 
     def start(self) -> None:
-        phase = below(self._ctx.bits(_PHASE), self._period_ms) + 1
+        phase = below(self._ctx.bits(_PHASE), self.config.period_ms) + 1
         self._ctx.set_timer(phase, PERIOD, GENERAL)
         self._ctx.set_timer(below(self._ctx.bits(_PHASE), _ENTER_MS) + 1, LOOK_AROUND, GENERAL)
 
@@ -128,7 +128,7 @@ class TopicDht:
         self._stabilisation.on_peer_lost(peer)
 
     def _on_period(self, timer: Timer) -> None:
-        self._ctx.set_timer(self._period_ms, PERIOD, GENERAL)
+        self._ctx.set_timer(self.config.period_ms, PERIOD, GENERAL)
         self._periods += 1
         for role in list(self.roles.by_topic.values()):
             self._stabilisation.on_period(role)
