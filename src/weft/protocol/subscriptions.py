@@ -95,26 +95,26 @@ class Subscriptions(Generic[P]):
         if part.tokens:
             part.tokens.append(token)
         else:
-            self._ctx.out.append(Answer(token, "already"))
+            self._ctx.answer(Answer(token, "already"))
         return None
 
     def unsubscribe(self, token: int, topic: Topic) -> P | None:
         """The part that the routing may leave; None if this peer is not subscribed."""
         part = self.by_topic.get(topic)
         if part is None or not part.subscribed:
-            self._ctx.out.append(Answer(token, "already"))
+            self._ctx.answer(Answer(token, "already"))
             return None
         part.subscribed = False
         self._postponed.pop(topic, None)
         self.answer(part, "left")
         self._ctx.trace(LEAVE, {"topic": topic})
-        self._ctx.out.append(Answer(token, "left"))
+        self._ctx.answer(Answer(token, "left"))
         return part
 
     def answer(self, part: P, outcome: Outcome, contact: Contact | None = None) -> None:
         """Tell the users that wait what came of their subscriptions."""
         for token in part.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
+            self._ctx.answer(Answer(token, outcome, contact))
         part.tokens.clear()
 
     def close(self) -> None:

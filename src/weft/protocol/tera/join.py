@@ -103,7 +103,7 @@ class Joins:
             if joining is not None:
                 joining.tokens.append(token)
             else:
-                ctx.out.append(Answer(token, "already"))
+                ctx.answer(Answer(token, "already"))
             return False
         self.topics[topic] = TopicState(
             ctx,
@@ -135,15 +135,15 @@ class Joins:
         ctx = self._ctx
         state = self.topics.pop(topic, None)
         if state is None:
-            ctx.out.append(Answer(token, "already"))
+            ctx.answer(Answer(token, "already"))
             return
         state.leave()
         self._past.remember(topic, state.recent, ctx.now)
         joining = self._joining.pop(topic, None)
         for waiting in joining.tokens if joining is not None else ():
-            ctx.out.append(Answer(waiting, "left"))
+            ctx.answer(Answer(waiting, "left"))
         ctx.trace(LEAVE, {"topic": topic})
-        ctx.out.append(Answer(token, "left"))
+        ctx.answer(Answer(token, "left"))
 
     def close(self) -> None:
         """This peer leaves: answer the joins under way."""
@@ -228,7 +228,7 @@ class Joins:
         joining = self._joining.pop(topic)
         self.topics[topic].on_entered()
         for token in joining.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
+            self._ctx.answer(Answer(token, outcome, contact))
         if joining.tokens:
             self.adverts.add(topic)
 

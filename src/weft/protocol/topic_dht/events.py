@@ -230,7 +230,7 @@ class Events:
             if member.tokens:
                 member.tokens.append(token)
             else:
-                ctx.out.append(Answer(token, "already"))
+                ctx.answer(Answer(token, "already"))
             return False
         if member is None:
             most = ctx.config.dissemination.recent_events_max
@@ -245,12 +245,12 @@ class Events:
         """A user unsubscribes; returns what remains until the role is given up, too."""
         ctx, member = self._ctx, self.members.get(topic)
         if member is None or not member.subscribed:
-            ctx.out.append(Answer(token, "already"))
+            ctx.answer(Answer(token, "already"))
             return None
         member.subscribed = False
         self._answer(member, "left", None)
         ctx.trace(LEAVE, {"topic": topic})
-        ctx.out.append(Answer(token, "left"))
+        ctx.answer(Answer(token, "left"))
         return member
 
     def drop(self, member: Membership) -> None:
@@ -485,7 +485,7 @@ class Events:
 
     def _answer(self, member: Membership, outcome: Outcome, contact: Contact | None) -> None:
         for token in member.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
+            self._ctx.answer(Answer(token, outcome, contact))
         member.tokens.clear()
 
     # --- links ------------------------------------------------------------------------------------
