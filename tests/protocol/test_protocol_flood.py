@@ -7,10 +7,12 @@ import pytest
 from protocol_kit import Rig, T, answers, contact, delivered, event, told
 from weft.ids import GENERAL
 from weft.protocol import seam
-from weft.protocol.config import Config
+from weft.protocol.config import Config, History
 from weft.protocol.flood import FloodMember
 from weft.protocol.membership import JoinRequest
 from weft.protocol.wire import Payload
+from weft.sim.builder import OneTopic
+from weft.sim.network import Conditions
 from wood import Wood
 
 FLOOD = Config(routing="flood")
@@ -73,3 +75,22 @@ def test_everybody_gets_everything(history: bool) -> None:
     if history:
         streams = [wood.stream(number) for number in subscribers]
         assert streams == [streams[0]] * len(streams)
+
+
+def test_a_publisher_from_outside_is_asked_for_what_got_lost() -> None:
+    """Its first event reached nobody. It tells the subscriber that it hears of."""
+    net = OneTopic(1, Config(routing="flood", history=History(enabled=True)))
+    for _ in range(2):
+        net.enter([0])
+    net.run(15_000)
+    net.subscribe(1)
+    net.run(20_000)
+    net.world.network.set_conditions(Conditions(loss_percent=100))
+    net.publish(0, payload=b"one")
+    net.run(1_000)
+    net.world.network.set_conditions(Conditions())
+    net.run(200_000)
+    assert [d.event.payload for d in net.deliveries(1)] == [b"one"]
+    net.publish(0, payload=b"two")
+    net.run(5_000)
+    assert [d.event.payload for d in net.deliveries(1)] == [b"one", b"two"]

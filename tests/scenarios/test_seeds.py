@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weft.protocol.config import Routing
 from weft.sim.scenario import ScenarioSettings, run
 
 
@@ -56,3 +57,28 @@ def test_streams_that_stay_end_the_same(seed: int) -> None:
     result = run(ScenarioSettings(seed=seed, history=True))
     assert result.violations == [], result.settings.command()
     assert result.counts["delivered"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "peers", "topics", "events", "routing"),
+    [
+        # A restarted peer took an ancestor of its stored events for one that it had missed.
+        (880_040, 30, 8, 120, "tera"),
+        # The store missed a parent that had been passed over before its child came.
+        (880_215, 30, 8, 120, "topic-dht"),
+        # A peer stalled between the answer to its subscription and the beginning of its stream.
+        (880_123, 30, 8, 120, "topic-dht"),
+        # Only the publisher, which is not subscribed, has the parent of an event.
+        (9_831_414, 4, 20, 120, "tera"),
+        (2_855_913, 6, 3, 30, "topic-dht"),
+        (887_182_142_895, 5, 8, 120, "flood"),
+        # Unsubscribed and subscribed again while an event was on its way to the disk.
+        (8_301_293, 6, 2, 20, "tera"),
+    ],
+)
+def test_streams_keep_their_order_and_lose_nothing(
+    seed: int, peers: int, topics: int, events: int, routing: Routing
+) -> None:
+    settings = ScenarioSettings(seed, peers, topics, events, routing=routing, history=True)
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

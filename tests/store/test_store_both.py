@@ -122,6 +122,14 @@ def test_versions_and_records(store: Store) -> None:
     assert store.topics() == {}
 
 
+def test_the_last_beginning_of_a_subscription_is_kept(store: Store) -> None:
+    assert store.beginning(SPORTS) == b""
+    store.commit([Batch(NOW_MS, beginnings=((SPORTS, b"one"), (Topic("/other"), b"two")))])
+    store.commit([Batch(NOW_MS, beginnings=((SPORTS, b"three"),))])
+    assert store.beginning(SPORTS) == b"three"
+    assert store.topics() == {}
+
+
 # --- reading --------------------------------------------------------------------------------------
 
 

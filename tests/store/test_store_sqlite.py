@@ -250,3 +250,13 @@ def test_another_process_that_does_not_let_go(path: Path, monkeypatch: pytest.Mo
         other.close()
         store.commit([Batch(NOW_MS, (event(),))])
         assert store.summary(SPORTS).events == 1
+
+
+def test_a_store_written_before_beginnings_were_kept_is_opened(path: Path) -> None:
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, (event(),))])
+    change(path, "DROP TABLE beginnings")
+    with opened(path) as store:
+        assert store.beginning(SPORTS) == b"" and store.events(SPORTS) == [event()]
+        store.commit([Batch(NOW_MS, beginnings=((SPORTS, b"told"),))])
+        assert store.beginning(SPORTS) == b"told"

@@ -49,6 +49,8 @@ CLIMB_BELIEVED = 1 << 20
 """guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
 checked because the parents are gone are believed within both, so that nobody can use up all heights
 there are by naming parents that never were."""
+_BELOW_MAX = 64
+"""guess: waiting events gone through for the gaps below one of them."""
 QUIET_RUN = 1_024
 """guess: positions without an unknown event after which none is expected further down."""
 
@@ -215,6 +217,21 @@ class Stream:
         """The parents that waiting events lack and that have not come themselves, oldest first."""
         return [cid for cid in self._children if cid not in self.room]
 
+    def missing_below(self, cid: Cid) -> list[Cid]:
+        """The gaps that keep a waiting event waiting, near or far, as far as they are found among
+        `_BELOW_MAX` events."""
+        found: list[Cid] = []
+        ahead = [cid]
+        noted = {cid}
+        for one in ahead:  # which grows
+            if one in self.room and len(noted) <= _BELOW_MAX:
+                new = [parent for parent in self.room[one].event.parents if parent not in noted]
+                ahead += new
+                noted.update(new)
+            elif one in self._children and one not in self.room:
+                found.append(one)
+        return found
+
     def lowest_waiting(self) -> int:
         """The height of the lowest event that waits; 0 where none does."""
         return self.room.lowest()
@@ -239,9 +256,20 @@ class Stream:
         """Whether an event that was taken in names this one as its parent, and waits for it."""
         return cid in self._children
 
+    def has_given_up(self, cid: Cid) -> bool:
+        """Whether events that name this parent do not wait for it: it was given up, or passed over,
+        or is missed by a stored event."""
+        return cid in self._given_up
+
     def parents(self) -> dict[Cid, int]:
         """The parents of an event published now."""
         return choose_parents(self.heads)
+
+    def go_on_from(self, released: Iterable[SealedEvent]) -> None:
+        """Know events that were released before, and are still on their way to the store."""
+        for event in released:
+            if not self.knows(event.cid):
+                self._note(event)
 
     # --- adding -------------------------------------------------------------------------------
 

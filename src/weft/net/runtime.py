@@ -202,7 +202,14 @@ class Runtime:
 
     def _store(self, effect: seam.Store) -> None:
         assert self._durable is not None
-        batch = Batch(_wall_ms(), effect.events, effect.topics, effect.records, effect.lost)
+        batch = Batch(
+            _wall_ms(),
+            effect.events,
+            effect.topics,
+            effect.records,
+            effect.lost,
+            effect.beginnings,
+        )
         try:
             done = self._durable.submit(batch)
         except StoreError as error:  # told in a later turn, as everything is

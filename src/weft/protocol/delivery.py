@@ -192,6 +192,11 @@ class Delivery:
     def start(self) -> None:
         """The peer is up."""
 
+    def entering(self, token: int, topic: Topic) -> int:
+        """A user subscribes; returns the token by which the routing says what came of it. Without a
+        store that is the answer."""
+        return token
+
     def subscribe(self, topic: Topic, since: Since | None) -> None:
         """The application subscribed, and wants the past from there on, too."""
 
@@ -209,6 +214,9 @@ class Delivery:
 
     def on_peer_lost(self, peer: PeerId) -> None:
         """The peer cannot be reached."""
+
+    def close(self) -> None:
+        """This peer leaves the network."""
 
     def flush(self) -> None:
         """All that followed from one fact is done."""

@@ -118,9 +118,10 @@ class Flood(Routing):
             return  # passing on a message without remembering it would never end
         self._heard[key] = (*when, self._cycle)
         part = self._open(message.topic)
+        # A peer that is not subscribed may have stored events that the member lacks.
+        if not part.subscribed or member.peer not in part.members:
+            ctx.tell(MemberMet(message.topic, member))
         if part.subscribed:
-            if member.peer not in part.members:
-                ctx.tell(MemberMet(message.topic, member))
             part.members.renew(member.peer, member)
         for contact in self._general.contacts():
             if contact.peer not in (sender.peer, member.peer):
@@ -133,7 +134,8 @@ class Flood(Routing):
             return
         part = self._open(topic)
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
-        ask = part.members.get(sender.peer)
+        # A publisher from outside has what came before its event, too.
+        ask = sender if sender.peer == event.publisher else part.members.get(sender.peer)
         source, subscribed = sender.peer, part.subscribed
         if self._delivery.take_in(topic, part.recent, event, hops, source, ask, subscribed):
             self._push(topic, event, hops, source)

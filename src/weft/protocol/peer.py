@@ -363,6 +363,7 @@ class Peer:
             ctx.send(contact, notice)
         self.publishing.close()
         self.routing.close()
+        self._delivery.close()
         if self.dht is not None:
             self.dht.close()
         self.running = False
@@ -434,7 +435,8 @@ class Peer:
         if problem:
             self._ctx.out.append(Answer(fact.token, "refused", reason=problem))
             return
-        self.routing.subscribe(fact.token, fact.topic, fact.scheme, self._entry.hopeful)
+        token = self._delivery.entering(fact.token, fact.topic)
+        self.routing.subscribe(token, fact.topic, fact.scheme, self._entry.hopeful)
         self._delivery.subscribe(fact.topic, fact.since)
 
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:

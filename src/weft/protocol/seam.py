@@ -247,6 +247,7 @@ class Store(Struct, frozen=True, gc=False):
     topics: tuple[TopicVersion, ...] = ()
     records: tuple[tuple[bytes, bytes], ...] = ()  # topic records and their names
     lost: tuple[tuple[Topic, Cid], ...] = ()  # parents that nobody has any more
+    beginnings: tuple[tuple[Topic, bytes], ...] = ()  # where subscriptions begin
 
 
 class Prune(Struct, frozen=True, gc=False):

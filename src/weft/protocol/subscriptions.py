@@ -95,7 +95,7 @@ class Subscriptions(Generic[P]):
         if self.is_entering(part):
             part.tokens.append(token)
         else:
-            self._ctx.out.append(Answer(token, "already"))
+            self._ctx.answer(Answer(token, "already"))
         return None
 
     def is_entering(self, part: P) -> bool:
@@ -106,18 +106,18 @@ class Subscriptions(Generic[P]):
         """The part that the routing may leave; None if this peer is not subscribed."""
         part = self.by_topic.get(topic)
         if part is None or not part.subscribed:
-            self._ctx.out.append(Answer(token, "already"))
+            self._ctx.answer(Answer(token, "already"))
             return None
         self.end(part)
         part.subscribed = False
         self._postponed.pop(topic, None)
-        self._ctx.out.append(Answer(token, "left"))
+        self._ctx.answer(Answer(token, "left"))
         return part
 
     def answer(self, part: P, outcome: Outcome, contact: Contact | None = None) -> None:
         """Tell the users that wait what came of their subscriptions."""
         for token in part.tokens:
-            self._ctx.out.append(Answer(token, outcome, contact))
+            self._ctx.answer(Answer(token, outcome, contact))
         part.tokens.clear()
 
     def end(self, part: P) -> None:

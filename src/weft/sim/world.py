@@ -405,7 +405,9 @@ class World:
     def _commit(self, node: Node, token: int) -> None:
         assert node.store is not None
         wish = node.storing.pop(token)
-        batch = Batch(self.now_ms, wish.events, wish.topics, wish.records, wish.lost)
+        batch = Batch(
+            self.now_ms, wish.events, wish.topics, wish.records, wish.lost, wish.beginnings
+        )
         node.store.commit([batch])
 
     def _on_answer(self, node: Node, answer: seam.Answer) -> None:

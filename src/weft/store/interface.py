@@ -66,6 +66,9 @@ class Batch(Struct, frozen=True, gc=False):
     lost: tuple[
         tuple[Topic, Cid], ...
     ] = ()  # parents that no peer has any more: not missing from now on
+    beginnings: tuple[
+        tuple[Topic, bytes], ...
+    ] = ()  # what a peer was told of a stream when it began; replaces what was held
 
 
 class Summary(Struct, frozen=True, gc=False):
@@ -138,6 +141,10 @@ class Store(Protocol):
     def topics(self) -> dict[Topic, Summary]: ...
 
     def summary(self, topic: Topic) -> Summary: ...
+
+    def beginning(self, topic: Topic) -> bytes:
+        """What was kept of the beginning of a subscription; empty if nothing was."""
+        ...
 
     def records(self) -> dict[bytes, bytes]:
         """All records by name: what their holders renew."""

@@ -40,6 +40,7 @@ class MemoryStore:
         self._events: dict[Cid, SealedEvent] = {}
         self._topics: dict[Cid, bytes] = {}
         self._records: dict[bytes, bytes] = {}
+        self._beginnings: dict[Topic, bytes] = {}
         self._streams: dict[Topic, _Stream] = {}
 
     # --- writing ------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ class MemoryStore:
             for version in batch.topics:
                 self._topics[version.cid] = version.block
             self._records.update(batch.records)
+            self._beginnings.update(batch.beginnings)
             outcomes.append([self._add(event, batch.now_ms) for event in batch.events])
             for topic, cid in batch.lost:
                 self._give_up(topic, cid)
@@ -180,6 +182,9 @@ class MemoryStore:
         if stream is None:
             return Summary()
         return Summary(len(stream.order), stream.bytes, stream.floor, stream.floor_ms)
+
+    def beginning(self, topic: Topic) -> bytes:
+        return self._beginnings.get(topic, b"")
 
     def records(self) -> dict[bytes, bytes]:
         return dict(sorted(self._records.items()))

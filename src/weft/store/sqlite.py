@@ -76,6 +76,12 @@ _TABLES = (
     # Not used any more; part of format 1.
     "CREATE TABLE pins (cid BLOB PRIMARY KEY) WITHOUT ROWID",
 )
+_ADDED_TABLES = (
+    # What a peer was told when its subscription began. Files of format 1 may lack it, and a weft
+    # that does not know it leaves it alone.
+    "CREATE TABLE IF NOT EXISTS beginnings (topic TEXT PRIMARY KEY, told BLOB NOT NULL) "
+    "WITHOUT ROWID",
+)
 
 _Row: TypeAlias = tuple[Any, ...]
 """What the driver returns; the columns say what is in it."""
@@ -281,6 +287,10 @@ class SqliteStore:
         )
         return Summary() if row is None else _summary(row)
 
+    def beginning(self, topic: Topic) -> bytes:
+        row = self._row("SELECT told FROM beginnings WHERE topic = ?", topic)
+        return b"" if row is None else row[0]
+
     def records(self) -> dict[bytes, bytes]:
         return dict(self._rows("SELECT name, record FROM records ORDER BY name"))
 
@@ -354,6 +364,8 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
             raise StoreCorrupt(f"{path} is a database, but no weft store")
         elif version > _VERSION:
             raise StoreError(f"{path} was written by a newer weft (format {version})")
+        for statement in _ADDED_TABLES:
+            database.execute(statement)
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:
@@ -386,6 +398,10 @@ class _Writer:
         if batch.records:
             self._database.executemany(
                 "INSERT OR REPLACE INTO records VALUES (?, ?)", batch.records
+            )
+        if batch.beginnings:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO beginnings VALUES (?, ?)", batch.beginnings
             )
         outcomes = [self._add(event, batch.now_ms) for event in batch.events]
         if batch.lost:

@@ -140,7 +140,14 @@ class Lone:
         if self.rng.random() < 0.05:
             self.later(3, seam.Stored(effect.token, "no room"))
             return
-        batch = Batch(self.now, effect.events, effect.topics, effect.records, effect.lost)
+        batch = Batch(
+            self.now,
+            effect.events,
+            effect.topics,
+            effect.records,
+            effect.lost,
+            effect.beginnings,
+        )
         self.store.commit([batch])
         self.later(3, seam.Stored(effect.token))
 

@@ -6,7 +6,10 @@ import pytest
 
 from history_kit import T, Town, history
 from weft.documents.dag import position
+from weft.protocol import seam
+from weft.protocol.config import Config
 from weft.protocol.history import reader
+from weft.protocol.history.stream import Heads
 from weft.sim.network import Partition
 from weft.store.reader import read_all
 
@@ -224,3 +227,61 @@ def test_a_crash_before_the_disk_has_it_loses_no_answered_event() -> None:
     town.run(10_000)
     assert town.stream(0) == town.stream(1) == []
     assert not any(p.answers for p in town.world.record.publications.values())
+
+
+def test_a_subscription_is_answered_once_its_stream_has_begun() -> None:
+    """Else what is published between the answer and the beginning would lie before it."""
+    town = Town(2)
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(0)
+    node = town.nodes[1]
+    hears = town.peer(1).handle
+
+    def deaf(fact: seam.Input, now: int) -> list[seam.Effect]:
+        """Not a word about where the stream stands."""
+        if isinstance(fact, seam.Received) and isinstance(fact.message, Heads):
+            return []
+        return hears(fact, now)
+
+    node.machine.handle = deaf  # type: ignore[union-attr, method-assign]
+    town.world.subscribe(node, T)
+    town.run(15_000)
+    stay = node.stays[T]
+    assert town.peer(1).members(T) and stay.joined_ms is None
+    town.publish(0)
+    town.run(2_000)
+    node.machine.handle = hears  # type: ignore[union-attr, method-assign]
+    town.run(15_000)
+    assert stay.joined_ms is not None
+    town.publish(0)
+    town.run(1_000)
+    assert [cid for _, cid in town.delivered(1)] == town.stream(0)[-2:]
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", "leave"])
+def test_a_subscription_that_never_began_is_answered_when_it_ends(leave: str) -> None:
+    town = Town(2, seed=3)
+    town.subscribe(0)
+    town.run(20_000)
+    peer, now = town.peer(1), town.world.now_ms
+    told = [*peer.handle(seam.Subscribe(7, T), now)]
+    made = seam.Unsubscribe(8, T) if leave == "unsubscribe" else seam.Leave()
+    told += peer.handle(made, now)
+    answers = [e for e in told if isinstance(e, seam.Answer) and e.token == 7]
+    assert [answer.outcome for answer in answers] == ["left"]
+
+
+def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> None:
+    """None of them can say where the stream stands."""
+    town = Town(1)
+    for _ in range(2):
+        plain = town.add(Config())
+        town.world.start(plain, [town.nodes[0].contact])
+    town.run(15_000)
+    town.subscribe(1, 2)
+    town.run(20_000)
+    town.subscribe(0)
+    town.run(120_000)
+    stay = town.nodes[0].stays[T]
+    assert town.peer(0).members(T) and stay.joined_ms is not None

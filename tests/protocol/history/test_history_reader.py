@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town, hear, history
-from weft.documents.descriptor import SealedEvent, seal_event
-from weft.ids import cid_of
+from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.ids import Cid, cid_of
 from weft.protocol.history import reader
 from weft.protocol.history.stream import routed
+from weft.protocol.publication import RouteEvent
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.checkers.history import check_complete_streams
 from weft.sim.checkers.state import states_of
 from weft.sim.network import Partition
 from weft.sim.node import keyed
+from weft.store.interface import Batch
+from weft.store.reader import Since
 
 
 def set_room(town: Town, number: int, events: int) -> None:
@@ -127,3 +130,117 @@ def test_what_there_is_no_room_for_is_passed_on_and_not_brought_again() -> None:
         assert town.peer(0).counters["duplicates"] == number
     assert waiting(town, 0) == 1
     assert town.peer(0).counters["history_no_room"] == 1
+
+
+# --- gaps that only a peer outside of the topic can close -----------------------------------------
+
+
+def from_outside(*parents: SealedEvent, number: int, by: int = 9) -> SealedEvent:
+    contact, sign = keyed(1, by)
+    return seal_event(
+        sign,
+        publisher=contact.peer,
+        topic=T,
+        payload=b"%d" % number,
+        created_ms=0,
+        parents={event.cid: event.height for event in parents},
+        metadata={INCARNATION: 1, NUMBER: number},
+    )
+
+
+def hold(town: Town, number: int, *events: SealedEvent) -> None:
+    """A peer has events in its store."""
+    store = town.nodes[number].store
+    assert store is not None
+    store.commit([Batch(0, events)])
+
+
+def bring(town: Town, event: SealedEvent) -> None:
+    """Peer 0, which is not subscribed, brings peer 1 an event."""
+    hear(town, 1, 0, RouteEvent(T, routed(event, event.block)))
+
+
+def handed(town: Town) -> list[Cid]:
+    return [cid for _, cid in town.delivered(1)]
+
+
+@pytest.mark.parametrize("since", [None, "beginning"])
+def test_a_lone_subscriber_gets_what_a_publisher_from_outside_published_before(
+    since: Since | None,
+) -> None:
+    """Also while it wants the past, and there is no member yet to ask for it."""
+    town = Town(2)
+    town.subscribe(1, since=since)
+    town.run(20_000)
+    one = from_outside(number=1)
+    two = from_outside(one, number=2)
+    three = from_outside(two, number=3)
+    hold(town, 0, one, two)
+    bring(town, three)
+    town.run(5_000)
+    assert handed(town) == [one.cid, two.cid, three.cid]
+
+
+def test_a_gap_is_asked_of_each_peer_that_brings_an_event_above_it() -> None:
+    """The peer that brought the first of them does not have it."""
+    town = Town(3)
+    town.subscribe(1)
+    town.run(20_000)
+    one = from_outside(number=1)
+    two = from_outside(one, number=2)
+    three = from_outside(two, number=3)
+    hear(town, 1, 2, RouteEvent(T, routed(two, two.block)))
+    town.run(2_000)
+    hold(town, 0, one)
+    bring(town, three)
+    town.run(10_000)
+    assert handed(town) == [one.cid, two.cid, three.cid]
+
+
+def chain(length: int, by: int) -> list[SealedEvent]:
+    events = [from_outside(number=1, by=by)]
+    for number in range(2, length + 1):
+        events.append(from_outside(events[-1], number=number, by=by))
+    return events
+
+
+def searching() -> tuple[Town, list[SealedEvent], list[SealedEvent]]:
+    """Peer 1 is the only subscriber and looks for where a branch of peer 0 forked off; the branch,
+    and another one that it has not heard of."""
+    town = Town(3, walk_back_max=2, patience_ms=10)
+    town.subscribe(1)
+    town.run(20_000)
+    for event in chain(9, by=7):
+        bring(town, event)
+    town.world.record.deliveries.clear()
+    branch, other = chain(7, by=9), chain(2, by=8)
+    hold(town, 0, *branch)
+    bring(town, branch[-1])
+    reads = history(town, 1).readers[T]
+    assert town.run_while(lambda: not reads.reading, 1, 5_000)
+    return town, branch, other
+
+
+def test_a_gap_that_shows_after_a_search_in_vain_is_closed() -> None:
+    """The publisher goes down while a lone subscriber looks for where its branch forked off. There
+    is no member, so no later turn: another publisher is asked for what came before its event."""
+    town, _, other = searching()
+    reads = history(town, 1).readers[T]
+    town.crash(0)
+    town.run(10_000)
+    assert not reads.reading
+    hold(town, 2, *other)
+    hear(town, 1, 2, RouteEvent(T, routed(other[-1], other[-1].block)))
+    town.run(5_000)
+    assert handed(town) == [event.cid for event in other]
+
+
+def test_a_gap_that_shows_during_a_search_is_closed_after_it() -> None:
+    """The member that is read from does not have what is missing; the peer that brought it does."""
+    town, branch, other = searching()
+    reads = history(town, 1).readers[T]
+    hold(town, 2, *other)
+    hear(town, 1, 2, RouteEvent(T, routed(other[-1], other[-1].block)))
+    assert reads.reading
+    town.run(10_000)
+    assert sorted(handed(town)) == sorted(event.cid for event in (*branch, *other))

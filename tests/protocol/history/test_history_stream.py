@@ -12,7 +12,9 @@ from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 
 
-def sealed(town: Town, number: int, *parents: SealedEvent, by: int = 9) -> SealedEvent:
+def sealed(
+    town: Town, number: int, *parents: SealedEvent, by: int = 9, created_ms: int = 0
+) -> SealedEvent:
     """An event of somebody outside."""
     contact, sign = keyed(1, by)
     return seal_event(
@@ -20,7 +22,7 @@ def sealed(town: Town, number: int, *parents: SealedEvent, by: int = 9) -> Seale
         publisher=contact.peer,
         topic=T,
         payload=b"%d" % number,
-        created_ms=0,
+        created_ms=created_ms,
         parents={event.cid: event.height for event in parents},
         metadata={INCARNATION: 1, NUMBER: number},
     )
@@ -97,16 +99,105 @@ def test_heads_alone_are_no_beginning() -> None:
 
 
 def test_nobody_is_silenced_for_long() -> None:
-    """A member that claims to have had all there will ever be is believed for a while only."""
+    """A member that claims to have had all there will ever be is believed only about what was
+    created by the beginning, and a while later."""
     town = waiting()
     one = sealed(town, 1)
+    begun_ms = town.world.now_ms
     begin(town, one, Had(one.publisher, 1, 1 << 40))
-    hear(town, one, sealed(town, 2, one))
+    hear(town, one, sealed(town, 2, one, created_ms=begun_ms))
     assert handed(town) == [one.cid]
-    town.run(town.peer(1).config.dissemination.recent_ms)
-    later = sealed(town, 3, one)
+    recent_ms = town.peer(1).config.dissemination.recent_ms
+    town.run(recent_ms)
+    later = sealed(town, 3, one, created_ms=begun_ms + recent_ms + 1)
     hear(town, later)
     assert handed(town) == [one.cid, later.cid]
+
+
+def test_what_lies_before_is_known_however_late_it_comes() -> None:
+    """A branch that was cut off for long forks off below the beginning."""
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    three = sealed(town, 1, two, by=8)
+    branch = sealed(town, 1, one, by=7, created_ms=town.world.now_ms)
+    begin(town, three, Had(one.publisher, 1, 2), Had(three.publisher, 1, 1))
+    hear(town, three)
+    town.run(10 * town.peer(1).config.dissemination.recent_ms)
+    hear(town, branch, one)
+    assert handed(town) == [three.cid, branch.cid]
+
+
+def restart(town: Town) -> None:
+    """Peer 1 crashes, comes up again and goes on from its store."""
+    town.run(10)  # what it has is stored
+    town.crash(1)
+    town.start(1, [0])
+    town.world.subscribe(town.nodes[1], T)
+
+
+def handed_now(town: Town) -> list[Cid]:
+    """Since peer 1 came up."""
+    life = town.nodes[1].life
+    return [cid for number, cid in town.delivered(1) if number == life]
+
+
+def test_what_lay_before_the_beginning_lies_there_in_the_next_life_too() -> None:
+    """The store has the end of the stream only; what came before it was passed over, not missed."""
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 1, one, by=8)
+    begin(town, two, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
+    hear(town, two)
+    restart(town)
+    three = sealed(town, 2, two, by=8)
+    branch = sealed(town, 1, one, by=7)  # its publisher knew nothing but the first event
+    hear(town, three, branch, one)
+    assert handed_now(town) == [three.cid, branch.cid]
+
+
+def test_a_new_subscriber_hears_of_what_lay_before_the_beginning_of_another() -> None:
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 1, one, by=8)
+    begin(town, two, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
+    hear(town, two)
+    restart(town)
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert told.seen == [Had(one.publisher, 1, 1), Had(two.publisher, 1, 1)]
+
+
+def test_a_head_that_was_passed_over_is_not_missed_by_the_events_after_it() -> None:
+    """The member that told it was lost, so it could not be fetched when the subscription began."""
+    town = waiting()
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    three = sealed(town, 1, two, by=8)
+    begin(town, two, Had(one.publisher, 1, 2))
+    history(town, 1).on_peer_lost(history_kit.id_of(town, 0))
+    hear(town, two, three)
+    assert handed(town) == [three.cid]
+    town.run(10)
+    store = town.nodes[1].store
+    assert store is not None and store.missing(T) == []
+
+
+def test_what_is_on_its_way_to_the_store_is_not_handed_out_again() -> None:
+    """A user that unsubscribes and subscribes again meanwhile."""
+    town = Town(2)
+    town.subscribe(1)
+    town.run(20_000)
+    one = sealed(town, 1)
+    two = sealed(town, 2, one)
+    hear(town, one)
+    town.world.unsubscribe(town.nodes[1], T)
+    town.world.subscribe(town.nodes[1], T, None, "beginning")
+    hear(town, two)
+    town.run(20_000)
+    hear(town, one)
+    assert handed(town) == [one.cid, two.cid]
+    assert history(town, 1).readers[T].stream.dag.waiting == 0
 
 
 def test_who_asks_for_the_past_gets_what_lay_before() -> None:
@@ -126,4 +217,4 @@ def test_publishers_remembered_are_bounded() -> None:
     seen = Seen(4)
     for number in range(9):
         seen.add(Had(PeerId(cid_of(b"%d" % number)[:32]), 1, 1))
-    assert len(seen.told()) == 4
+    assert len(seen.all()) == 4

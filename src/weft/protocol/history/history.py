@@ -8,7 +8,14 @@ routed once it is durable, so what other peers have seen is never lost with its 
 Receiving: a block that routing brings is opened and checked (`open_event`) before it is passed on,
 and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
 known is a gap, and is got. Members tell each other their heads over new links and at intervals, so
-that a peer that missed the end of a stream finds out too.
+that a peer that missed the end of a stream finds out too. A peer that has stored events of a topic
+without being subscribed, such as a publisher from outside, tells members that it meets: it may be
+the only one that has them.
+
+A subscription is answered once its stream has begun, not as soon as the routing is in: the answer
+means that whatever is published from then on comes. Where the stream begins is what another member
+says; what was published before that would lie before the beginning. Where no member says so for
+some turns (all are cut off, or keep no history), the stream begins with whatever comes.
 
 From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `ownership` (topics
 that have owners), `stream` (the only writer of what is known of a stream), `reader` (how what is
@@ -20,6 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
@@ -39,7 +48,7 @@ from weft.protocol.history.ownership import (
 )
 from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
 from weft.protocol.history.storage import Keep, Storage
-from weft.protocol.history.stream import Heads, Streams, routed
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, routed
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Handlers
@@ -148,6 +157,7 @@ class History(Delivery):
         self._sign = sign
         self._members = members
         self.readers: dict[Topic, Reader] = {}
+        self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
         self._providers = Providers(ctx, dht)
         self.storage = Storage(ctx)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
@@ -199,6 +209,40 @@ class History(Delivery):
 
     # --- subscriptions ----------------------------------------------------------------------------
 
+    def entering(self, token: int, topic: Topic) -> int:
+        def entered(answer: Answer) -> None:
+            told = replace(answer, token=token)
+            if answer.outcome == "left":
+                self._ctx.out.append(told)
+                return
+            self._entered.setdefault(topic, []).append(told)
+            self._answer_entered(topic)
+
+        return self._ctx.quietly(entered)
+
+    def _answer_entered(self, topic: Topic) -> None:
+        """Answer what the routing has answered, once the stream has begun. Where the routing found
+        no member there is none to begin with. (While a subscription is being made there is no
+        reader; then it asks again.)"""
+        found = self.readers.get(topic)
+        entered = self._entered.get(topic, [])
+        if found is None or not entered:
+            return
+        if not found.stream.begun:
+            if all(answer.outcome != "instantiated" for answer in entered):
+                return
+            found.begin_alone()
+        for answer in self._entered.pop(topic):
+            self._ctx.out.append(answer)
+
+    def _answer_left(self, topic: Topic) -> None:
+        for answer in self._entered.pop(topic, ()):
+            self._ctx.out.append(Answer(answer.token, "left"))
+
+    def close(self) -> None:
+        for topic in list(self._entered):
+            self._answer_left(topic)
+
     def subscribe(self, topic: Topic, since: Since | None) -> None:
         found = self.readers.get(topic)
         if found is None:
@@ -210,12 +254,14 @@ class History(Delivery):
         elif since is not None:
             found.want_past(since)
         found.on_member(None)
+        self._answer_entered(topic)
 
     def unsubscribe(self, topic: Topic) -> None:
         if self.readers.pop(topic, None) is not None:
             self.streams.unsubscribe(topic)
             self.fetch.forget_topic(topic)
             self.versions.forget_topic(topic)
+        self._answer_left(topic)
 
     def levels(self, topic: Topic) -> list[Topic]:
         return self.versions.levels(topic)
@@ -307,6 +353,7 @@ class History(Delivery):
         """A new link: tell each other where the stream stands."""
         found = self.readers.get(topic)
         if found is None:
+            self._tell_from_outside(topic, contact)
             return
         found.on_member(contact)
         begun = found.stream.begun
@@ -319,11 +366,12 @@ class History(Delivery):
         found = self.readers.get(topic)
         if found is None:
             return
-        if alone and not found.stream.begun:
+        if not found.stream.begun and (alone or found.waits_in_vain()):
             found.begin_alone()
+            self._answer_entered(topic)
         members = self._members(topic)
+        found.on_turn(bool(members))
         if members:
-            found.on_turn()
             self.fetch.want(topic, self.versions.expected(topic), None)
             self._send_heads(self._ctx.pick(_TELL, members), found, answer=True)
 
@@ -346,6 +394,7 @@ class History(Delivery):
             asks = True  # what has come before these heads?
         else:
             found.begin_with(sender, message.heads, message.seen or ())
+            self._answer_entered(message.topic)
         behind = self.ownership.compare(sender, message.topic, message.sequence, message.version)
         told = {head.cid for head in message.heads}
         news = any(head.cid not in told for head in found.stream.heads(self.streams.unsettled))
@@ -367,8 +416,15 @@ class History(Delivery):
         sequence = record.sequence if record is not None else 0
         version = record.value if record is not None else None
         heads = stream.heads(self.streams.unsettled) if stream.begun else []
-        told = stream.seen.told() if seen and stream.begun else None
+        told = stream.told() if seen and stream.begun else None
         self._ctx.send(to, Heads(stream.topic, heads, answer, sequence, version, told))
+
+    def _tell_from_outside(self, topic: Topic, member: Contact) -> None:
+        """A member may lack what is stored here, be it only as the parent of another event."""
+        held = self._library.heads(topic)
+        heads = [Head(cid, height) for cid, height in held.items()][:HEADS_MAX]
+        if heads:
+            self._ctx.send(member, Heads(topic, heads, False))
 
     # --- blocks that were fetched -----------------------------------------------------------------
 

@@ -12,15 +12,19 @@ What a gap means depends on what is being read, so that is an explicit state:
     state       what the peer does                            a gap that shows meanwhile
     IDLE        reads nothing                                 is walked back, or begins a reading
     READING     reads all that comes after what it has        is left: reading brings the parents
-    SEARCHING   reads from below a branch; the next page      shows, in the page, that it began too
-                shows whether below the fork                  high: the peer begins further down
+    SEARCHING   reads from below a branch; the next page      in the page: it began too high, and
+                shows whether below the fork                  begins further down; else it is left
     PARTIAL     reads a part: what came before was not        is left; parents of a page's events
                 asked for, or no member has it any more       are given up
     FAILED      found no member to ask, and begins anew       is walked back, or begins a reading
                 at the topic's next turn
-    LOST        found no member to ask during a search        is left until the topic's next turn
+    LOST        found no member to ask during a search        is walked back, or begins a reading
 
-`_NEXT` has the transitions. How a fork is searched: a long branch that forked off far below
+`_NEXT` has the transitions. A reading that is wanted, but has no member to ask yet, does not keep
+gaps open: the peer that brought the event, such as a publisher from outside, may be the only one
+that has its parents, so they are walked back.
+
+How a fork is searched: a long branch that forked off far below
 (publishers that were cut off from each other) is read from `REACH` below its lowest event that is
 known, and from twice as far below as long as the first page still lacks parents: then everything on
 the way up comes after its parents. That the first page lacks none is no proof, for a branch may
@@ -114,6 +118,10 @@ _ASKED_AGAIN_MAX = 2
 """guess: then the source is left."""
 _SOURCES_MAX = 8
 """guess: members tried for one reading."""
+_TURNS_WAITED_MAX = 2
+"""guess: in each a member is asked where its stream stands, and so is each one that is met."""
+_BROUGHT_MAX = 64
+"""guess: gaps left to a reading of which is remembered which peer may close them."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
 
@@ -196,6 +204,7 @@ class Reader:
         "_asked_again",
         "_asked_at",
         "_began",
+        "_brought",
         "_climbed",
         "_ctx",
         "_failed",
@@ -211,6 +220,7 @@ class Reader:
         "_state",
         "_streams",
         "_topic",
+        "_turns_waited",
         "_walked",
         "_wanted",
         "_wanted_above",
@@ -237,6 +247,7 @@ class Reader:
         self._members = members
         self._state = State.IDLE
         self._wanted = since  # the past that is still to be read
+        self._turns_waited = 0  # for a member's word to begin with
         # --- walking back
         floor = library.summary(topic).floor
         self._climbed = max(library.heads(topic).values(), default=floor.height)
@@ -246,6 +257,8 @@ class Reader:
         self._wanted_above = lowest[0].height if lowest and lowest[0].height > 1 else 0
         """The past below this height was not asked for."""
         # --- the reading under way
+        self._brought: BoundedDict[Cid, Contact] = BoundedDict(_BROUGHT_MAX)
+        """Gaps that were left to the reading, and which peer brought what lies above them."""
         self._since: Since = "beginning"
         self._after: Position | None = None
         self._source: Contact | None = None
@@ -272,15 +285,20 @@ class Reader:
         self.stream.want_past()
         self._wanted = since
 
+    def waits_in_vain(self) -> bool:
+        """Another turn without a member's word to begin with: whether that was one too many."""
+        self._turns_waited += 1
+        return self._turns_waited > _TURNS_WAITED_MAX
+
     def begin_alone(self) -> None:
         """No other member is there: the stream begins with whatever comes."""
-        self.stream.begin()
+        self._streams.begin(self.stream)
         self.take_early()
 
     def begin_with(self, member: Contact, heads: Sequence[Head], told: Sequence[Had]) -> None:
         """Begin where another member stands."""
         self._wanted_above = min((head.height for head in heads), default=0)
-        missing = self.stream.begin(heads, told)
+        missing = self._streams.begin(self.stream, heads, told)
         self._fetch.want(self._topic, missing, member, hearsay=True)
         self.take_early()
 
@@ -309,10 +327,10 @@ class Reader:
             cids = [head.cid for head in unknown]
             self._fetch.want(self._topic, cids, member, hearsay=True)
 
-    def on_turn(self) -> None:
-        """The topic's turn, with members to ask: begin anew what failed, and go through what is
-        missing."""
-        if self._state is State.FAILED:
+    def on_turn(self, members: bool) -> None:
+        """The topic's turn: with `members` to ask, begin anew what failed; go through what is
+        missing, for which peers that are no members may be asked, too."""
+        if self._state is State.FAILED and members:
             self._go(Step.TURN)
             if self._wanted is None:
                 self._wanted = self._since
@@ -335,16 +353,21 @@ class Reader:
             self.take(event, source, hops, early=True)
 
     def take(
-        self, event: SealedEvent, source: Contact | None, hops: int, early: bool = False
+        self,
+        event: SealedEvent,
+        source: Contact | None,
+        hops: int,
+        early: bool = False,
+        paged: bool = False,
     ) -> Result:
-        """Put an event in its place, and see to what it lacks."""
+        """Put an event in its place, and see to what it lacks. `paged`: it came in a page."""
         taken = self._streams.add(self.stream, event, source, hops, early)
         if taken.no_room:
             self._on_no_room(source)
             return Result.NO_ROOM
         if not taken.belongs:
             return Result.REFUSED
-        too_high = taken.placed and self._on_placed(event, taken, source)
+        too_high = taken.placed and self._on_placed(event, taken, source, paged)
         return Result.TOO_HIGH if too_high else Result.PLACED
 
     def _on_no_room(self, source: Contact | None) -> None:
@@ -358,7 +381,9 @@ class Reader:
         else:
             self._search(source, lowest)
 
-    def _on_placed(self, event: SealedEvent, taken: Taken, source: Contact | None) -> bool:
+    def _on_placed(
+        self, event: SealedEvent, taken: Taken, source: Contact | None, paged: bool
+    ) -> bool:
         """An event got its place. Parents that are not there are given up where the past is not
         wanted, else got; whether that shows that a search began too high."""
         missing = taken.missing
@@ -370,22 +395,39 @@ class Reader:
             self._wanted_above = min(self._wanted_above, event.height)
             self._streams.give_up(self.stream, missing)
             return False
-        return bool(missing) and self._on_gap(event, taken, source)
+        if missing:
+            return self._on_gap(event, taken, source, paged)
+        if source is not None and not self.reading:
+            # The peer that brought it has what keeps it waiting, and maybe no other peer has.
+            below = self.stream.dag.missing_below(event.cid)
+            if below:
+                self._fetch.want(self._topic, below, source, patient=True)
+        return False
 
-    def _on_gap(self, event: SealedEvent, taken: Taken, source: Contact | None) -> bool:
+    def _on_gap(
+        self, event: SealedEvent, taken: Taken, source: Contact | None, paged: bool
+    ) -> bool:
         """Walk back from the event where the gap is short; read the stream where it is long. (What
         waits above an older gap does not make a new one longer.) While the stream is being read
         already, gaps are left to that: the end of the reading shows which are left. Returns
         whether a search began too high."""
         below, self._climbed = self._climbed, max(self._climbed, event.height)
         if self._wanted is not None:
+            if not self._members(self._topic):
+                self._fetch.want(self._topic, taken.missing, source, patient=not taken.vouched)
             return False
-        if self._state in (State.SEARCHING, State.LOST):
+        if self._state is State.SEARCHING and paged:
             self._go(Step.GAP)
             self._walked = 0
             return True
         if self.reading:
+            if source is not None and not paged:
+                for cid in taken.missing:
+                    self._brought[cid] = source
             return False
+        if self._state is State.LOST:
+            self._go(Step.GAP)
+            self._walked = 0
         walk_back_max = self._ctx.config.history.walk_back_max
         if self._walked > walk_back_max:
             self._walked = 0
@@ -451,7 +493,7 @@ class Reader:
                 continue
             if not self.stream.dag.heads and self._state is State.PARTIAL:
                 self._wanted_above = event.height
-            result = self.take(event, sender, 0)
+            result = self.take(event, sender, 0, paged=True)
             results.add(result)
             if result in (Result.REFUSED, Result.NO_ROOM):
                 suspects[cid] = event
@@ -470,7 +512,7 @@ class Reader:
         while named and suspects:
             suspect = suspects.pop(named.pop(), None)
             if suspect is not None:
-                result = self.take(suspect, sender, 0)
+                result = self.take(suspect, sender, 0, paged=True)
                 results.add(result)
                 if result not in (Result.REFUSED, Result.NO_ROOM):
                     named += suspect.parents
@@ -481,8 +523,18 @@ class Reader:
         self._go(Step.END)
         self._source = None
         self._fetch.want(self._topic, self.stream.dag.missing(), sender)
+        self._want_brought()
         self.take_early()
         self._ctx.counters["history_caught_up"] += 1
+
+    def _want_brought(self) -> None:
+        """The reading is over: of the gaps that were left to it, those that stayed open are asked
+        of the peers that brought what lies above them."""
+        brought = list(self._brought.items())
+        self._brought.clear()
+        for cid, source in brought:
+            if self.stream.dag.awaits(cid):
+                self._fetch.want(self._topic, [cid], source)
 
     def on_timeout(self, serial: int) -> None:
         """Question or answer may have got lost: ask once or twice more, then another member."""
@@ -586,6 +638,7 @@ class Reader:
             self._ask(source)
         else:
             self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
+            self._want_brought()
 
     def _ask(self, source: Contact, asked_again: int = 0) -> None:
         """Ask for the next page. A member that is asked again gets the same number: an answer that

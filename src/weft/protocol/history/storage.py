@@ -65,7 +65,8 @@ class Storage:
         self._ctx = ctx
         self._unstored: dict[Cid, SealedEvent] = {}  # received, and not known to be stored yet
         self._events: list[SealedEvent] = []
-        self._lost: list[tuple[Topic, Cid]] = []
+        self._lost: dict[tuple[Topic, Cid], None] = {}
+        self._beginnings: list[tuple[Topic, bytes]] = []
         self._versions: list[TopicVersion] = []
         self._records: list[Record] = []
         self._under_way: dict[int, Written] = {}
@@ -99,6 +100,10 @@ class Storage:
         event = self._unstored.get(cid)
         return event.block if event is not None else None
 
+    def under_way(self, topic: Topic) -> list[SealedEvent]:
+        """Received events of a topic that are not known to be stored yet, parents first."""
+        return [event for event in self._unstored.values() if event.topic == topic]
+
     def add(self, event: SealedEvent) -> None:
         """A received event, stored with all else that this step releases."""
         self._events.append(event)
@@ -113,7 +118,11 @@ class Storage:
 
     def lose(self, topic: Topic, cid: Cid) -> None:
         """No peer has this block any more: the store need not miss it."""
-        self._lost.append((topic, cid))
+        self._lost[topic, cid] = None
+
+    def begin(self, topic: Topic, told: bytes) -> None:
+        """What a later life must know of where a subscription began."""
+        self._beginnings.append((topic, told))
 
     def publish(self, event: SealedEvent, then: Then) -> None:
         """An event of this peer's own."""
@@ -127,11 +136,13 @@ class Storage:
 
     def flush(self) -> None:
         """The end of a step: send what it released."""
-        if self._events or self._lost or self._versions or self._records:
+        begun = tuple(self._beginnings)
+        if self._events or self._lost or self._versions or self._records or begun:
             events, versions = tuple(self._events), self._versions
             records, lost = self._records, tuple(self._lost)
-            self._events, self._versions, self._records, self._lost = [], [], [], []
-            self._send(events, None, versions, records, lost)
+            self._events, self._versions, self._records, self._lost = [], [], [], {}
+            self._beginnings = []
+            self._send(events, None, versions, records, lost, begun)
 
     def _send(
         self,
@@ -140,8 +151,9 @@ class Storage:
         versions: Iterable[TopicVersion] = (),
         records: Iterable[Record] = (),
         lost: tuple[tuple[Topic, Cid], ...] = (),
+        begun: tuple[tuple[Topic, bytes], ...] = (),
     ) -> None:
         token = self._ctx.next_serial()
         self._under_way[token] = Written(events, then)
         named = tuple((record.name, record.encoded) for record in records)
-        self._ctx.out.append(Store(token, events, tuple(versions), named, lost))
+        self._ctx.out.append(Store(token, events, tuple(versions), named, lost, begun))

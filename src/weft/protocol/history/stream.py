@@ -25,9 +25,15 @@ other: a peer that has had number 7 of one of a publisher's lives has had, or pa
 event follows. So a member that tells a new subscriber its heads also tells the highest number that
 it has had of each publisher (`Seen`); every ancestor of those heads is covered by that. What is
 covered and comes later is not handed out any more; what is not covered came after the beginning, or
-from elsewhere, and is. A member's word on this is believed for `recent_ms` only: for so long
-routing may still bring what is older, and no longer can a liar keep a publisher's events from a
-subscriber. A subscriber that asks for the past wants all of that, and gets it even late.
+from elsewhere, and is. A member's word on this counts only for what was created up to `recent_ms`
+after the beginning (`Beginning`): a branch that was cut off for long may still name what is older,
+but no liar can keep from a subscriber what a publisher creates later. A subscriber that asks for
+the past wants all of that, and gets it even late.
+
+The beginning outlives the peer's life: what it was told is stored with the events. A later life
+that went on from the stored events alone would take an ancestor of them that was passed over for
+one that it missed. For the same reason an event that is stored after a parent of it was passed
+over tells the store that this parent is not missed.
 
 Deviation: the paper's events have no number beside their parent. Ours carry the number that routing
 knows them by in their metadata, signed, so that no peer can pass one event off under two numbers.
@@ -44,7 +50,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, msgpack
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import Added, Position, Stream, position
@@ -130,21 +136,47 @@ class Seen:
         named = number_of(event)
         return named is not None and named[2] <= self._highest.get(named[:2], 0)
 
-    def told(self) -> list[Had]:
-        """For a message: the latest publishers, oldest of them first."""
-        latest = list(self._highest.items())[-SEEN_MAX:]
-        return [Had(*key, number) for key, number in latest]
+    def all(self) -> list[Had]:
+        """The publishers that came last are the last."""
+        return [Had(*key, number) for key, number in self._highest.items()]
+
+
+class Beginning(Struct, frozen=True):
+    """Where a subscription began: what the member that it began with has had."""
+
+    until_ms: Counter  # by the wall clock: what was created later does not lie before
+    told: list[Had]
+
+    def encode(self) -> bytes:
+        return msgpack.encode(self)
+
+
+_NOTHING_TOLD = Beginning(0, [])
+
+
+class Left(NamedTuple):
+    """What is remembered of a subscription that has ended."""
+
+    seen: Seen
+    beginning: Beginning
+
+
+def _stored_beginning(library: Store, topic: Topic) -> Beginning:
+    """Of the subscription that the stored events came from."""
+    kept = library.beginning(topic)
+    return msgpack.decode(kept, type=Beginning) if kept else _NOTHING_TOLD
 
 
 class TopicStream:
     """What one peer knows of the stream of a topic that it is subscribed to."""
 
     __slots__ = (
-        "_before",
-        "_before_until",
+        "_beginning",
+        "_covered",
         "_ctx",
         "_early",
         "_early_bytes",
+        "_former",
         "_gaps",
         "baseline",
         "begun",
@@ -160,24 +192,29 @@ class TopicStream:
         topic: Topic,
         since: Since | None,
         library: Store,
-        seen: Seen | None,
+        under_way: Sequence[SealedEvent],
+        left: Left | None,
         outside: Stream | None,
     ) -> None:
-        """`seen`: of an earlier subscription in this life of the peer. `outside`: the stream that
-        it published to without a subscription; what is in it may not be stored yet."""
+        """`under_way`: received by an earlier subscription, and not stored yet. `left`: what that
+        one has had. `outside`: the stream that the peer published to without a subscription; what
+        is in it may not be stored yet."""
         self._ctx = ctx
         self.topic = topic
-        stored = stream_of(library, topic)
+        stored = _go_on(library, topic, under_way)
         self.dag = outside if outside is not None else stored
+        self.dag.go_on_from(under_way)
         self.wants_past = since is not None
         self.begun = bool(stored.heads) or since is not None
         self.baseline: dict[Cid, None] = {}
-        self.seen = seen if seen is not None else self._recall(library, stored.heads)
+        self.seen = left.seen if left is not None else self._recall(library, stored.heads)
         self._gaps = dict.fromkeys(library.missing(topic))
-        self._before: Seen | None = None
-        self._before_until = 0
+        self._former: Seen | None = None  # what was had before this subscription
+        self._begin_after(_NOTHING_TOLD)
         if stored.heads and not self.wants_past:
-            self._begin_after(self.seen.told())
+            self._former = Seen(ctx.config.history.publishers_max, self.seen.all())
+            kept = left.beginning if left is not None else _stored_beginning(library, topic)
+            self._begin_after(kept)
         self._early: deque[Early] = deque()
         self._early_bytes = 0
 
@@ -201,29 +238,44 @@ class TopicStream:
         """Begin where a member stands that has had what is `told`, or with whatever comes if there
         is no member; returns what to fetch."""
         self.begun = True
-        self._begin_after(told)
-        for had in told:
-            self.seen.add(had)
+        ctx = self._ctx
+        until_ms = max(0, ctx.wall_ms + ctx.config.dissemination.recent_ms)
+        self._begin_after(Beginning(until_ms, list(told)))
         self.baseline = {head.cid: None for head in heads if not self.dag.knows(head.cid)}
         return list(self.baseline)
 
     def want_past(self) -> None:
         """A subscriber asks for the past, perhaps after others that did not."""
         self.wants_past = True
-        self._before = None
+        self._former = None
 
-    def _begin_after(self, told: Iterable[Had]) -> None:
-        """What is covered by this lies before the beginning."""
-        self._before = Seen(self._ctx.config.history.publishers_max, told)
-        self._before_until = self._ctx.now + self._ctx.config.dissemination.recent_ms
+    @property
+    def beginning(self) -> Beginning:
+        return self._beginning
+
+    def _begin_after(self, beginning: Beginning) -> None:
+        self._beginning = beginning
+        self._covered = Seen(self._ctx.config.history.publishers_max, beginning.told)
 
     def is_before(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning, and is not wanted. (What the store misses is
         no beginning: a former life got only half of something.)"""
-        if self._before is not None and self._ctx.now >= self._before_until:
-            self._before = None
-        covered = self._before is not None and self._before.covers(event)
-        return covered and event.cid not in self._gaps
+        if self.wants_past or event.cid in self._gaps:
+            return False
+        if self._former is not None and self._former.covers(event):
+            return True
+        return event.created_ms <= self._beginning.until_ms and self._covered.covers(event)
+
+    def misses(self, cid: Cid) -> bool:
+        """Whether the store misses this parent of a stored event."""
+        return cid in self._gaps
+
+    def told(self) -> list[Had]:
+        """What a member that begins here has to know: all that was had here, or lay before."""
+        covered = Seen(self._ctx.config.history.publishers_max, self._beginning.told)
+        for had in self.seen.all():
+            covered.add(had)
+        return covered.all()[-SEEN_MAX:]
 
     def note_missing(self, event: SealedEvent, missing: Iterable[Cid]) -> bool:
         """An event got its place, and these parents are not there; whether the past before it is
@@ -269,9 +321,18 @@ class TopicStream:
         """How high the stream is."""
         return max(self.dag.heads.values(), default=self.dag.floor.height)
 
-    def restart(self, library: Store) -> None:
-        """Go on from the stored events, since the store failed to take the others."""
-        self.dag = stream_of(library, self.topic)
+    def restart(self, library: Store, under_way: Sequence[SealedEvent]) -> None:
+        """Go on from the stored events and those that may still be stored, since the store failed
+        to take the others."""
+        self.dag = _go_on(library, self.topic, under_way)
+
+
+def _go_on(library: Store, topic: Topic, under_way: Sequence[SealedEvent]) -> Stream:
+    """The stream as stored, with what is on its way there. Without that, events that name it would
+    wait for a parent that comes into the store behind the stream's back, for good."""
+    stream = stream_of(library, topic)
+    stream.go_on_from(under_way)
+    return stream
 
 
 class Taken(NamedTuple):
@@ -307,18 +368,28 @@ class Streams:
         self.outside: BoundedDict[Topic, Stream] = BoundedDict(ctx.config.history.outside_max)
         """Streams published to without a subscription."""
         self.unsettled: dict[Cid, None] = {}  # own events that are not durable yet
-        self._left: BoundedDict[Topic, Seen] = BoundedDict(_LEFT_MAX)
+        self._left: BoundedDict[Topic, Left] = BoundedDict(_LEFT_MAX)
         # Delivered, and not stored: the store could not take them.
         self._told: BoundedDict[Cid, None] = BoundedDict(_TOLD_MAX)
 
     def subscribe(self, topic: Topic, since: Since | None) -> TopicStream:
-        seen, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
-        state = TopicStream(self._ctx, topic, since, self._library, seen, outside)
+        left, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
+        under_way = self._storage.under_way(topic)
+        state = TopicStream(self._ctx, topic, since, self._library, under_way, left, outside)
         self.topics[topic] = state
         return state
 
     def unsubscribe(self, topic: Topic) -> None:
-        self._left[topic] = self.topics.pop(topic).seen
+        state = self.topics.pop(topic)
+        self._left[topic] = Left(state.seen, state.beginning)
+
+    def begin(
+        self, state: TopicStream, heads: Sequence[Head] = (), told: Sequence[Had] = ()
+    ) -> list[Cid]:
+        """See `TopicStream.begin`; a later life goes on from there, too."""
+        missing = state.begin(heads, told)
+        self._storage.begin(state.topic, state.beginning.encode())
+        return missing
 
     # --- own events -------------------------------------------------------------------------------
 
@@ -360,7 +431,7 @@ class Streams:
             self.outside.pop(topic, None)
             state = self.topics.get(topic)
             if state is not None:
-                state.restart(self._library)
+                state.restart(self._library, self._storage.under_way(topic))
 
     def on_pruned(self, topic: Topic) -> None:
         """The store has dropped the oldest events; they are not taken in again."""
@@ -504,6 +575,10 @@ class Streams:
     def _release(self, state: TopicStream, added: Added, hops: int) -> None:
         for event in added.released:
             self._storage.add(event)
+            for parent in event.parents:
+                # The store has been told of a parent only if it already missed that.
+                if state.dag.has_given_up(parent) and not state.misses(parent):
+                    self._storage.lose(state.topic, parent)
             state.seen.note(event)
             if event.cid in added.late and not state.wants_past:
                 self._ctx.counters["history_late"] += 1
