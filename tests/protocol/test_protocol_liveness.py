@@ -258,3 +258,21 @@ def test_and_is_given_up_at_last() -> None:
     rig.publish()
     rig.wait(5_000 + rig.peer.config.dissemination.recent_ms + 5_000)
     assert told(rig.wait(60_000), Ping) == []
+
+
+def test_where_messages_get_lost_a_death_is_believed_in_later() -> None:
+    rig = member(2, 3)
+    rig.publish()
+    rig.wait(3_000)
+    for number in (2, 3):  # both were in doubt, and live
+        rig.hear(number, LookupMiss(77))
+    rig.publish()
+    effects = []
+    for _ in range(7):
+        effects += rig.wait(1_000)
+        rig.hear(3, LookupMiss(77))
+    assert linked(rig) == [2, 3]
+    for _ in range(2):
+        effects += rig.wait(1_000)
+        rig.hear(3, LookupMiss(77))
+    assert linked(rig) == [3]
