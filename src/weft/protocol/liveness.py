@@ -2,7 +2,8 @@
 section 0). No oracle; pings ask.
 
 *What is expected.* A request is answered by the peer that it went to (`Message.asks`), and an event
-that goes over a link should find somebody at its end (`Message.feeds`). A peer of which nothing at
+that goes over a link should find somebody at its end (`Message.feeds`); and of a peer that fed this
+one, something should be heard again, since it would ask itself. A peer of which nothing at
 all is heard for a while after that is pinged; any message is a sign of life, so a link that is busy
 in both directions needs no ping. Several pings unanswered, and the peer counts as lost: every layer
 is told, whichever had waited. A peer that left the first ping unanswered is in doubt: what waits
@@ -85,8 +86,8 @@ _LOOKED_AT_MAX = 128
 _WARY_MS = 60_000
 """guess: how long a doubt that was wrong is remembered."""
 _WARY = 2
-"""guess: for so long so many times more pings. Where one message of ten is lost, a request and three
-pings, each with its answer, all fail in one case of 770; a request and six in one of 100 000."""
+"""guess: for so long so many times more pings. Where one message of ten is lost, a request and
+three pings, each with its answer, all fail in one case of 770; with six in one of 100 000."""
 _MISSED_MAX = 32
 """guess: peers that fell silent and are pinged again."""
 _MISSED_AT_ONCE = 2
@@ -183,7 +184,7 @@ class Liveness:
             elif message.feeds and peer in self.watched and peer not in expected:
                 self._expect(effect.to, self._patience_ms(), asked=False)
 
-    def heard_from(self, peer: PeerId) -> None:
+    def heard_from(self, peer: PeerId, fed: bool) -> None:
         watch = self.watched.get(peer)
         if watch is not None:
             watch.heard = self._ctx.now
@@ -196,6 +197,8 @@ class Liveness:
         if expected is not None and expected.asked:
             took_ms = self._ctx.now - expected.since
             self._usual_ms += (took_ms - self._usual_ms) // 8
+        if fed and watch is not None:
+            self._expect(watch.contact, self._patience_ms() + _LOOK_MS, asked=False)
 
     def lose(self, peer: PeerId) -> None:
         """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
