@@ -285,7 +285,7 @@ class Peer:
     def _on_received(self, fact: Received) -> None:
         sender, message = fact.sender, fact.message
         kind = type(message)
-        self.liveness.heard_from(sender.peer)
+        self.liveness.heard_from(sender.peer, message.feeds)
         if sender.peer == self.me.peer:
             return
         if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
