@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
@@ -79,6 +80,8 @@ _INSTEAD = 3
 
 class TreeJoin(Message, frozen=True, tag=70):
     """Take me as your child."""
+
+    asks: ClassVar[bool] = True
 
     topic: WireTopic
     subscribed: bool  # False: a former rendezvous that has children still
@@ -334,13 +337,11 @@ class Attachment:
         above = branch.parent is not None and branch.parent.peer == peer
         orphaned = above and not branch.rendezvous
         rootless = peer in branch.fellows
-        path = branch.path
+        known = self._known(branch, peer)
         branch.unlink(peer)
         if orphaned:
             ctx.counters["trees_repairs"] += 1
-            known = (*branch.roots, *branch.siblings)
-            order = repair_order(ctx.me.peer, [*instead, *path], known, (peer,))
-            self.start(branch, order)
+            self.start(branch, [*instead, *known])
         elif rootless:
             self.roots.check(branch)
             branch.tell_children()
@@ -447,7 +448,22 @@ class Attachment:
             branch = self._trees.by_topic[topic]
             self._no_place(branch, attempt, peer)
 
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        """A peer may be gone: a child of it looks for another place, and keeps this one until it
+        has it; a join does not wait for it."""
+        for branch in list(self._trees.by_topic.values()):
+            going = self._going.get(branch.topic)
+            if going is not None:
+                self._no_place(branch, going, peer)
+            elif branch.is_below(peer) and not branch.rendezvous:
+                self.start(branch, self._known(branch, peer))
+
     # --- helpers: asking for a place --------------------------------------------------------------
+
+    def _known(self, branch: Branch, lost: PeerId) -> list[Contact]:
+        """The peers to ask for a place in place of a parent."""
+        near = (*branch.roots, *branch.siblings)
+        return repair_order(self._ctx.me.peer, branch.path, near, (lost,))
 
     def _no_place(self, branch: Branch, attempt: _Attempt, peer: PeerId) -> None:
         """A peer that was asked refused, or is gone: the next one, if it was waited for."""

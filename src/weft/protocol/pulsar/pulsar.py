@@ -196,6 +196,9 @@ class Pulsar(Routing):
     def on_peer_lost(self, peer: PeerId) -> None:
         self._attachment.on_peer_lost(peer)
 
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        self._attachment.on_peer_doubted(peer)
+
     def run_cycle(self, cycle: int, due: Due) -> None:
         self.trees.on_cycle(cycle)
         for branch in list(self.trees.by_topic.values()):
