@@ -43,7 +43,6 @@ SLOW = (
     "lab",
     "net/test_net_codec.py::test_damaged_messages_raise_nothing_but_a_frame_fault",
     "net/test_net_runtime.py::test_a_closed_peer_is_not_kept_alive_by_its_timers",
-    "net/test_net_runtime.py::test_an_isolated_machine_is_handed_contacts_that_worked",
     "pipeline",
     "protocol/pulsar/test_pulsar_fuzz.py",
     "protocol/pulsar/test_pulsar_woods.py",
