@@ -211,6 +211,11 @@ class Liveness:
         expected = self._expected.get(peer)
         return expected is not None and expected.pings > 1
 
+    @property
+    def is_wary(self) -> bool:
+        """Whether a doubt was wrong lately: messages get lost, or are slow."""
+        return self._ctx.now < self._wary_until
+
     def _expect(self, contact: Contact, within_ms: Millis, asked: bool) -> _Expected:
         now = self._ctx.now
         expected = _Expected(contact, now, now + within_ms, asked)
@@ -245,7 +250,7 @@ class Liveness:
         those that count as lost."""
         ctx = self._ctx
         self._armed = False
-        wary = _WARY if ctx.now < self._wary_until else 1
+        wary = _WARY if self.is_wary else 1
         doubted, lost = [], []
         for expected in self._expected.values():
             if expected.due > ctx.now:

@@ -385,6 +385,8 @@ class Peer:
             self._entry.on_peer_failed(contact.peer)
             self.routing.on_peer_doubted(contact.peer)
             self.publishing.on_peer_doubted(contact.peer)
+            if self.dht is not None and not self.liveness.is_wary:
+                self.dht.on_peer_lost(contact.peer)  # a lookup need not wait for it any longer
         for contact in lost:
             self._ctx.counters["peers_silent"] += 1
             if contact.peer in self.liveness.watched:
