@@ -315,3 +315,23 @@ async def test_a_scripted_machine_satisfies_the_seam() -> None:
         assert isinstance(a, Node)
         [started] = a.machine.facts
         assert isinstance(started, seam.Started) and started.incarnation == 1
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
+async def test_tcp_gives_up_on_a_peer_that_acknowledges_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    class Watched(socket.socket):
+        def setsockopt(self, level: int, name: int, value: object, *rest: object) -> None:  # type: ignore[override]
+            if level == socket.IPPROTO_TCP and name == socket.TCP_USER_TIMEOUT:
+                assert isinstance(value, int)
+                asked.append(value)
+            super().setsockopt(level, name, value)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    async with node(quick(tcp_user_timeout_ms=7_000)) as a, node() as b:
+        a.ping(b, 1)
+        await until(lambda: b.machine.nonces == [1])
+    assert 7_000 in asked

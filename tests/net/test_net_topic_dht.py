@@ -20,7 +20,7 @@ T = "/t"
 
 def config(scheme: Scheme) -> weft.Config:
     return weft.Config(
-        network=Network(leave_timeout_ms=1_000, rejoin_ms=100),
+        network=Network(leave_timeout_ms=1_000),
         protocol=protocol.Config(
             cyclon=protocol.Cyclon(cycle_ms=500, reply_timeout_ms=2_000),
             dht=protocol.Dht(refresh_first_ms=500),

@@ -15,7 +15,15 @@ from protocol_kit import (
 )
 from weft.ids import GENERAL
 from weft.protocol import seam
-from weft.protocol.membership import JoinReply, JoinRequest, ShuffleReply, ShuffleRequest
+from weft.protocol.config import Config, Cyclon
+from weft.protocol.liveness import Ping
+from weft.protocol.membership import (
+    Descriptor,
+    JoinReply,
+    JoinRequest,
+    ShuffleReply,
+    ShuffleRequest,
+)
 
 
 def test_a_peer_asks_those_it_was_told_of() -> None:
@@ -159,3 +167,24 @@ def test_with_enough_neighbours_it_does_not() -> None:
     rig = Rig(1, join=(2,))
     rig.meet(3, 4, 5)
     assert told(rig.wait_for("rejoin"), JoinRequest) == []
+
+
+def test_and_if_those_are_silent_by_those_it_was_told_of() -> None:
+    config = Config(cyclon=Cyclon(view_size=2, shuffle_length=2))
+    rig = Rig(1, config)
+    rig.meet(2, 3)
+    rig.hear(2, ShuffleRequest(GENERAL, 1, [Descriptor(contact(9), 0)]))
+    effects = [e for number in (2, 3, 9, 2) for e in rig.lose(number)]
+    assert 9 not in told(effects, JoinRequest)  # it failed itself
+    rig.hear(4, ShuffleRequest(GENERAL, 1, [Descriptor(contact(8), 0), Descriptor(contact(7), 0)]))
+    view = {number_of(one) for one in rig.peer.general.contacts()}
+    assert len(view) == 2
+    effects = [e for number in sorted(view) for e in rig.lose(number)]
+    [untold] = {4, 7, 8} - view
+    assert untold in told(effects, JoinRequest)
+
+
+def test_a_peer_without_neighbours_takes_in_one_that_looks_for_it() -> None:
+    rig = Rig(1)
+    rig.hear(5, Ping(3, 0))
+    assert rig.peer.general.contacts() == [contact(5)]

@@ -42,10 +42,7 @@ def test_a_silent_peer_is_pinged() -> None:
     assert told(rig.wait(links.ping_timeout_ms), Ping) == [2]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [Pong(0, 0), LookupMiss(77), Payload(T, Event(contact(2).peer, 1, 1, 0, b""), 1)],
-)
+@pytest.mark.parametrize("message", [Pong(0, 0), LookupMiss(77)])
 def test_any_message_is_a_sign_of_life(message: m.AnyMessage) -> None:
     rig = member(2)
     pings = []
@@ -176,6 +173,22 @@ def test_a_linked_peer_that_an_event_went_to_is_noticed_dead_within_five_seconds
     assert linked(rig) == [3]
 
 
+def test_and_one_that_an_event_came_from() -> None:
+    rig = member(2, 3)
+    rig.hear(2, Payload(T, Event(contact(2).peer, 1, 1, 0, b""), 1))
+    for _ in range(55):
+        rig.wait(100)
+        rig.hear(3, LookupMiss(77))
+    assert linked(rig) == [3]
+
+
+def test_events_that_go_on_coming_are_signs_of_life() -> None:
+    rig = member(2)
+    for number in range(1, 20):
+        rig.hear(2, Payload(T, Event(contact(2).peer, 1, number, 0, b""), 1))
+        assert told(rig.wait(1_000), Ping) == []
+
+
 def test_an_event_to_a_peer_that_speaks_costs_no_ping() -> None:
     rig = member(2)
     pings = []
@@ -258,3 +271,21 @@ def test_and_is_given_up_at_last() -> None:
     rig.publish()
     rig.wait(5_000 + rig.peer.config.dissemination.recent_ms + 5_000)
     assert told(rig.wait(60_000), Ping) == []
+
+
+def test_where_messages_get_lost_a_death_is_believed_in_later() -> None:
+    rig = member(2, 3)
+    rig.publish()
+    rig.wait(3_000)
+    for number in (2, 3):  # both were in doubt, and live
+        rig.hear(number, LookupMiss(77))
+    rig.publish()
+    effects = []
+    for _ in range(7):
+        effects += rig.wait(1_000)
+        rig.hear(3, LookupMiss(77))
+    assert linked(rig) == [2, 3]
+    for _ in range(2):
+        effects += rig.wait(1_000)
+        rig.hear(3, LookupMiss(77))
+    assert linked(rig) == [3]

@@ -308,3 +308,21 @@ def test_a_claim_of_very_many_events_costs_little() -> None:
     lacking = recent.lacking(claim)
     assert sum(one.last - one.first + 1 for one in lacking) <= 512
     assert recent.fetch(claim, 512) == []
+
+
+def test_what_only_counts_as_seen_was_not_taken() -> None:
+    recent = fresh()
+    recent.skip_to([span(9, 1, 5)], 0)
+    assert recent.has_seen(event(9, 3)) and not recent.has_taken(event(9, 3))
+    assert admit(recent, 6)
+    assert recent.has_taken(event(9, 6))
+    assert not recent.has_taken(event(9, 7))
+
+
+def test_neither_was_what_was_given_up() -> None:
+    recent = fresh(gaps_max=2)
+    for number in (1, 3, 5, 7):
+        admit(recent, number)
+    assert recent.has_seen(event(9, 2)) and not recent.has_taken(event(9, 2))
+    assert recent.has_taken(event(9, 1))  # it is held
+    assert recent.has_taken(event(9, 3))

@@ -180,7 +180,7 @@ class Peer:
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
             **history.handlers(ctx, self.history),
             RouteResult: self.publishing.on_result,
-            Ping: self.liveness.on_ping,
+            Ping: self._on_ping,
             Pong: self.liveness.on_pong,
         }
 
@@ -285,7 +285,7 @@ class Peer:
     def _on_received(self, fact: Received) -> None:
         sender, message = fact.sender, fact.message
         kind = type(message)
-        self.liveness.heard_from(sender.peer)
+        self.liveness.heard_from(sender.peer, message.feeds)
         if sender.peer == self.me.peer:
             return
         if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
@@ -299,9 +299,11 @@ class Peer:
     def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
         if self.general.on_reply(sender, message):
             self._entry.worked(sender)
+            self._entry.heard_of(message.descriptors)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self._entry.worked(sender)
+        self._entry.heard_of(message.descriptors)
         self.general.on_request(sender, message, NO_NEWS)
         self.routing.on_sample(message.topics_sample)
 
@@ -312,6 +314,14 @@ class Peer:
     def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
         self.general.on_join_reply(message)
         self.general.add(sender)
+
+    def _on_ping(self, sender: Contact, message: Ping) -> None:
+        self.liveness.on_ping(sender, message)
+        if self._entry.needs_any:  # a peer that looks for this one is as good as any
+            was_isolated = self.isolated
+            self.general.welcome(sender)
+            if was_isolated and not self.isolated:
+                self._ctx.tell(NeighboursFound())
 
     # --- starting, entering the network, leaving ------------------------------------------------
 
@@ -374,6 +384,8 @@ class Peer:
             self._entry.on_peer_failed(contact.peer)
             self.routing.on_peer_doubted(contact.peer)
             self.publishing.on_peer_doubted(contact.peer)
+            if self.dht is not None and not self.liveness.is_wary:
+                self.dht.on_peer_lost(contact.peer)  # a lookup need not wait for it any longer
         for contact in lost:
             self._ctx.counters["peers_silent"] += 1
             if contact.peer in self.liveness.watched:
@@ -394,7 +406,7 @@ class Peer:
         self.liveness.look_at(list(known)[:_LOOKED_AT_MAX])
 
     def _lose(self, peer: PeerId) -> None:
-        was_isolated = self.isolated
+        was_isolated, needed_any = self.isolated, self._entry.needs_any
         self.liveness.lose(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)
@@ -402,12 +414,12 @@ class Peer:
         if self.dht is not None:
             self.dht.on_peer_lost(peer)
         self._delivery.on_peer_lost(peer)
-        # A peer that was isolated before has asked already, and asks again by its timer.
+        # A peer that was (nearly) isolated before has asked already, and asks again by its timer.
         self._entry.on_peer_failed(peer)
-        if self.isolated and not was_isolated:
+        if (self._entry.needs_any and not needed_any) or (self.isolated and not was_isolated):
             self._heal_view()
-        if self.isolated and not was_isolated:
-            self._entry.ask()
+            if self.isolated or (self._entry.needs_any and not needed_any):
+                self._entry.ask()
         self._look_around()
 
     def _heal_view(self) -> None:

@@ -137,11 +137,12 @@ class Held:
 class Life:
     """What is known of one incarnation of a publisher."""
 
-    __slots__ = ("above", "floor", "gap_since", "held", "tag", "touched")
+    __slots__ = ("above", "floor", "gap_since", "held", "passed", "tag", "touched")
 
     def __init__(self, tag: int, now: Millis) -> None:
         self.tag = tag
         self.floor = 0
+        self.passed = 0  # up to there some may count as seen that never came
         self.above: set[int] = set()
         self.held: dict[int, Held] = {}
         self.touched = now
@@ -174,6 +175,15 @@ class Recent:
     def has_seen(self, event: Event) -> bool:
         life = self.lives.get((event.publisher, event.incarnation))
         return life is not None and life.has_seen(event.number)
+
+    def has_taken(self, event: Event) -> bool:
+        """Whether an event came here, so that its publisher need not look for another member. What
+        only counts as seen, since this member joined after it or gave it up, may have come to
+        nobody."""
+        life = self.lives.get((event.publisher, event.incarnation))
+        if life is None or not life.has_seen(event.number):
+            return False
+        return event.number > life.passed or event.number in life.held
 
     def admit(self, event: Event, hops: int, source: PeerId | None, now: Millis) -> bool:
         """Note an event; True if it is new to this member."""
@@ -220,6 +230,7 @@ class Recent:
         if is_outlier(life.floor, lowest):
             life.above.clear()  # else one forged event would silence its publisher for good
         else:
+            life.passed = lowest - 1
             life.floor = raised_floor(lowest - 1, life.above)
         self._fingerprint = None
 
@@ -233,6 +244,7 @@ class Recent:
                     continue
                 life = self._new_life(key, now)
             if life.floor < span.last:
+                life.passed = span.last
                 life.above = {number for number in life.above if number > span.last}
                 life.floor = raised_floor(span.last, life.above)
                 self._fingerprint = None

@@ -8,7 +8,7 @@ event was published that some live subscriber did not get promptly.
 
 How long that may be follows from the settings. A loss is noticed at once, or by pings: a link is
 probed after so long a silence, counts as lost after so many pings without an answer, and is looked
-at every `ping_timeout_ms`. Then a peer that lost its parent asks those it knows above, at worst
+at every five seconds. Then a peer that lost its parent asks those it knows above, at worst
 each of the dead first, and is sent down by full members, level by level.
 """
 
@@ -101,10 +101,14 @@ def settings(history: bool) -> Config:
     )
 
 
+LOOK_MS = 5_000
+"""How often `protocol/liveness.py` looks through links at rest."""
+
+
 def allowed_ms(config: Config, silent: bool, crashed: int, lost_after_ms: int = 1_000) -> int:
     """The most time until every subscriber gets events again, by the settings."""
     links = config.links
-    pinged_ms = links.ping_after_ms + links.ping_timeout_ms  # and up to one look later
+    pinged_ms = links.ping_after_ms + LOOK_MS
     noticed_ms = pinged_ms + links.pings_unanswered_max * links.ping_timeout_ms
     asked_ms = config.pulsar.reply_timeout_ms if silent else lost_after_ms
     return (

@@ -507,7 +507,7 @@ class Events:
         taken = False
         if branch is not None and not branch.fresh and not message.again:
             self._accept(branch, event, 1, sender)
-            taken = branch.recent.has_seen(event)
+            taken = branch.recent.has_taken(event)
         result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
 

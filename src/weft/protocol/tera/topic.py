@@ -143,7 +143,7 @@ class TopicState:
         """A publisher outside of the topic hands an event to this member. Says whether it is taken:
         where history is kept, it may be refused."""
         self.accept(event, 1, self._delivery.source(sender))
-        return self.recent.has_seen(event)
+        return self.recent.has_taken(event)
 
     def adopt_link(self, sender: Contact) -> None:
         """An event came from this member, which believes in a link over which the tree goes."""

@@ -372,7 +372,7 @@ class Events:
         if member is not None and member.subscribed and not member.entering and not message.again:
             if self._take_in(member, event, 1, sender):
                 self._spread(member, event, 1, sender.peer)
-            taken = member.recent.has_seen(event)
+            taken = member.recent.has_taken(event)
         result = RouteResult(message.topic, event.incarnation, event.number, taken)
         self._ctx.send(sender, result)
 
