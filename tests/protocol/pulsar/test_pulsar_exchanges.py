@@ -366,6 +366,37 @@ def test_a_member_that_is_asked_as_a_root_becomes_one() -> None:
     assert told(rig.cycle(), TreeLeave) == [9]
 
 
+def test_a_silent_parent_is_replaced_before_it_counts_as_lost() -> None:
+    """Others near by are warned, and asked for a place; the parent is left when one has it."""
+    rig = child_of(9, 8)
+    near = TreeFamily(T, 2, 0, True, [contact(8)], [], [contact(4)])
+    rig.hear(9, near)
+    rig.pings = True  # and no peer answers them
+    rig.publish(b"x")
+    effects = [effect for _ in range(7) for effect in rig.wait(500)]
+    assert 8 in told(effects, TreeJoin) and told(effects, Offer) == [4]
+    assert branch_of(rig).parent == contact(9)
+    done = rig.hear(8, TreeJoinReply(T, True, True))
+    assert branch_of(rig).parent == contact(8)
+    assert 9 in told(done, TreeLeave)
+
+
+def test_a_member_that_is_warned_sees_to_its_parent() -> None:
+    rig = child_of(9, 8)
+    held = [Span(contact(5).peer, 1, 1, 1)]
+    effects = rig.hear(4, Offer(T, held, True))
+    assert told(effects, TreeJoin) == [9] and told(effects, Want) == [4]
+    linked = rig.hear(9, Offer(T, held, True))
+    assert told(linked, TreeJoin) == []
+
+
+def test_a_fellow_that_still_takes_this_root_for_its_child_is_not_left() -> None:
+    rig = child_of(9, 8)
+    rig.hear(9, sync(answer=True))
+    assert branch_of(rig).rendezvous and contact(9).peer in branch_of(rig).fellows
+    assert told(rig.hear(9, family((8,), beat=3)), TreeLeave) == []
+
+
 def test_members_without_a_place_find_each_other() -> None:
     """One that has lost its parent takes those that lie farther from the topic's id."""
     by_distance = sorted(range(10, 30), key=_distance)

@@ -46,6 +46,7 @@ from weft.protocol.pulsar.branch import (
     TreeLeave,
     Trees,
 )
+from weft.protocol.recent import Offer
 from weft.protocol.seam import Timer
 from weft.protocol.wire import Counter, Message, Spans
 from weft.rules.draw import stream_of
@@ -186,7 +187,7 @@ class Roots:
 
     def check(self, branch: Branch) -> None:
         """Look up which peers the rendezvous should be."""
-        topic = branch.topic
+        topic, settings = branch.topic, self._ctx.config.pulsar
         if topic in self._checking:
             return
 
@@ -194,7 +195,7 @@ class Roots:
             self._checking.pop(topic, None)
             if self._trees.get(topic) is not branch or not branch.rendezvous:
                 return
-            count = self._ctx.config.pulsar.rendezvous
+            count = settings.rendezvous
             contacts = [entry.contact for entry in outcome.closest[:count]]
             among = self.is_among(branch, outcome.closest)
             others = contacts[: count - 1]
@@ -207,7 +208,9 @@ class Roots:
                 self._hand_over(branch, contacts)
 
         self._checking[topic] = None
-        if not self._dht.find(Question(PLAIN, branch.location), found):
+        # More than the few that count would only take longer where many are dead.
+        question = Question(PLAIN, branch.location, count=_FELLOWS * settings.rendezvous)
+        if not self._dht.find(question, found):
             self._checking.pop(topic, None)
 
     def on_sync(self, branch: Branch, sender: Contact, message: RendezvousSync) -> None:
@@ -413,7 +416,9 @@ class Attachment:
     def on_family(self, sender: Contact, message: TreeFamily) -> None:
         branch = self._trees.get(message.topic)
         if branch is None or not branch.is_below(sender.peer):
-            if branch is None or not self.has_asked(message.topic, sender.peer):
+            # A fellow root sent this before it heard that this peer is no child of it any more.
+            fellow = branch is not None and sender.peer in branch.fellows
+            if not fellow and not self.has_asked(message.topic, sender.peer):
                 self._ctx.send(sender, TreeLeave(message.topic))
             return
         if branch.rendezvous:
@@ -448,6 +453,16 @@ class Attachment:
             branch = self._trees.by_topic[topic]
             self._no_place(branch, attempt, peer)
 
+    def on_offer(self, sender: Contact, message: Offer) -> None:
+        """A member that is not linked offers events when its own parent may be gone."""
+        branch = self._trees.get(message.topic)
+        if branch is None:
+            return
+        stranger = message.first and sender.peer not in branch.watched
+        if stranger and branch.parent is not None and not branch.rendezvous:
+            self.confirm(branch, branch.parent)
+        self._events.on_offer(sender, message)
+
     def on_peer_doubted(self, peer: PeerId) -> None:
         """A peer may be gone: a child of it looks for another place, and keeps this one until it
         has it; a join does not wait for it."""
@@ -456,9 +471,17 @@ class Attachment:
             if going is not None:
                 self._no_place(branch, going, peer)
             elif branch.is_below(peer) and not branch.rendezvous:
+                self._warn(branch)
                 self.start(branch, self._known(branch, peer))
 
     # --- helpers: asking for a place --------------------------------------------------------------
+
+    def _warn(self, branch: Branch) -> None:
+        """The parent may be gone: offer what is held here to those near by, most of them children
+        of it. They get what they missed, and see to their parents (`on_offer`): a member that has
+        nothing to send notices a silent parent only when pings are due."""
+        for one in branch.siblings:
+            self._events.offer(branch, one)
 
     def _known(self, branch: Branch, lost: PeerId) -> list[Contact]:
         """The peers to ask for a place in place of a parent."""

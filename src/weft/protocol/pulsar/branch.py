@@ -459,6 +459,8 @@ class Trees(Subscriptions[Branch]):
 # --- events ---------------------------------------------------------------------------------------
 
 _ELSEWHERE = stream_of("pulsar.elsewhere")
+_NOT_SEEN = -1
+"""No fingerprint is negative."""
 _DIFFERS_MAX = 2
 """guess: cycles; while events flow, the two ends of a link often differ for a moment."""
 
@@ -535,6 +537,10 @@ class Events:
         if branch.fresh:
             return False
         return recent.compare(self._ctx, branch.topic, branch.recent, other, fingerprint, settle_ms)
+
+    def offer(self, branch: Branch, other: Contact) -> None:
+        """Offer what is held here to a member, whatever it has seen."""
+        self.compare(branch, other, _NOT_SEEN, settle_ms=0)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Over a link that stands, every cycle. If both ends differ for longer, neither may hold

@@ -77,7 +77,7 @@ class Pulsar(Routing):
             RendezvousSync: self.on_sync,
             Payload: self.on_payload,
             RouteEvent: self._events.on_route_event,
-            Offer: self._events.on_offer,
+            Offer: self._attachment.on_offer,
             Want: self._events.on_want,
             Repair: self._events.on_repair,
             LinkList: self.on_link_list,
