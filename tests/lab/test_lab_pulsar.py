@@ -188,7 +188,7 @@ def test_time_that_a_tree_may_take_to_heal() -> None:
     config = pulsar_tree.settings(history=False)
     travel_ms = 8 * 40 + 250
     assert pulsar_tree.allowed_ms(config, silent=False, crashed=1) == 1_000 + 1_000 + travel_ms
-    assert pulsar_tree.allowed_ms(config, silent=True, crashed=3) == 35_000 + 3 * 3_000 + travel_ms
+    assert pulsar_tree.allowed_ms(config, silent=True, crashed=3) == 23_000 + 3 * 500 + travel_ms
 
 
 # --- the simulations ------------------------------------------------------------------------------
