@@ -230,7 +230,7 @@ def measure_of(
             for name, crashed, bucket in _cells(asked)
             if (least := asked[crashed][bucket]) is not None
         }
-        who = F.format_string("%s, %d: ", F.col("routing"), F.col("subscribers"))
+        label = F.format_string("%s, %d: ", F.col("routing"), F.col("subscribers"))
         judged = F.col("routing") != REFERENCE
         groups = ("routing", "subscribers")
         told = {"messages": "messages sent per live peer and second, all shares together"}
@@ -240,11 +240,11 @@ def measure_of(
                     {**titles, "pieces": PIECES},
                     {**bounds, "pieces": (AT_MOST, 1.0)},
                     by=groups,
-                    prefix=who,
+                    prefix=label,
                     judged_where=judged,
                 )
             ),
-            wide.transform(numbers(told, by=groups, prefix=who)),
+            wide.transform(numbers(told, by=groups, prefix=label)),
         )
 
     return measure

@@ -235,7 +235,7 @@ ENTRY = Entry.of(
         TITLES,
         noticed="A second until a failed connection is told, another for each of the dead that is "
         "asked for a place, eight round trips down the tree, and the time between two events.",
-        silent="15 s of silence, up to 5 s until they are seen, three pings of 5 s; then 3 s "
+        silent="15 s of silence, up to 5 s until they are seen, three pings of 1 s; then 0.5 s "
         "for each of the dead that is asked for a place, eight round trips down the tree, and "
         "the time between two events.",
         lost="Others have what was missed.",
