@@ -99,8 +99,8 @@ def test_heads_alone_are_no_beginning() -> None:
 
 
 def test_nobody_is_silenced_for_long() -> None:
-    """A member that claims to have had all there will ever be is believed only about what was
-    created by the beginning, and a while later."""
+    """A member that claims to have had all there will ever be is believed for a while, and then
+    only about what was created by then."""
     town = waiting()
     one = sealed(town, 1)
     begun_ms = town.world.now_ms
@@ -112,6 +112,18 @@ def test_nobody_is_silenced_for_long() -> None:
     later = sealed(town, 3, one, created_ms=begun_ms + recent_ms + 1)
     hear(town, later)
     assert handed(town) == [one.cid, later.cid]
+
+
+def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
+    """The date that its publisher gave it lies far ahead."""
+    town = waiting()
+    one = sealed(town, 1, created_ms=1 << 40)
+    two = sealed(town, 1, one, by=8)
+    three = sealed(town, 1, two, by=6)
+    branch = sealed(town, 1, one, by=7)
+    begin(town, three, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
+    hear(town, three, branch, one)
+    assert handed(town) == [three.cid, branch.cid]
 
 
 def test_what_lies_before_is_known_however_late_it_comes() -> None:

@@ -25,10 +25,11 @@ other: a peer that has had number 7 of one of a publisher's lives has had, or pa
 event follows. So a member that tells a new subscriber its heads also tells the highest number that
 it has had of each publisher (`Seen`); every ancestor of those heads is covered by that. What is
 covered and comes later is not handed out any more; what is not covered came after the beginning, or
-from elsewhere, and is. A member's word on this counts only for what was created up to `recent_ms`
-after the beginning (`Beginning`): a branch that was cut off for long may still name what is older,
-but no liar can keep from a subscriber what a publisher creates later. A subscriber that asks for
-the past wants all of that, and gets it even late.
+from elsewhere, and is. A member's word on this counts for `recent_ms`, and after that only for what
+was created by then (`Beginning`): a branch that was cut off for long may still name what is older,
+but no liar can keep from a subscriber what a publisher creates later. (For `recent_ms` dates do not
+matter, since a publisher's clock may be fast.) A subscriber that asks for the past wants all of
+that, and gets it even late.
 
 The beginning outlives the peer's life: what it was told is stored with the events. A later life
 that went on from the stored events alone would take an ancestor of them that was passed over for
@@ -144,7 +145,7 @@ class Seen:
 class Beginning(Struct, frozen=True):
     """Where a subscription began: what the member that it began with has had."""
 
-    until_ms: Counter  # by the wall clock: what was created later does not lie before
+    until_ms: Counter  # by the wall clock: what comes later counts only if created by then
     told: list[Had]
 
     def encode(self) -> bytes:
@@ -264,7 +265,8 @@ class TopicStream:
             return False
         if self._former is not None and self._former.covers(event):
             return True
-        return event.created_ms <= self._beginning.until_ms and self._covered.covers(event)
+        asked_ms = min(event.created_ms, self._ctx.wall_ms)
+        return asked_ms < self._beginning.until_ms and self._covered.covers(event)
 
     def misses(self, cid: Cid) -> bool:
         """Whether the store misses this parent of a stored event."""
