@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 
-from processes import PATIENCE_SECONDS, Process, run, started
+from processes import PATIENCE_SECONDS, children, run, started
 
 SMALL = ("--peers", "8", "--processes", "3", "--topics", "4", "--events", "40", "--seconds", "1")
 
@@ -32,11 +32,6 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
-
-
-def children(process: Process) -> list[int]:
-    pid = process.process.pid
-    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
@@ -103,7 +98,7 @@ def test_demo_interrupted_leaves_nothing_running(tmp_path: Path) -> None:
 def test_demo_says_when_a_process_dies(tmp_path: Path) -> None:
     with started("demo", "--out", str(tmp_path / "out"), "--seconds", "60", *SMALL[:6]) as demo:
         demo.until_error("weaving")
-        os.kill(children(demo)[0], signal.SIGKILL)
+        os.kill(children(demo.process.pid)[0], signal.SIGKILL)
         assert demo.end() == 1
         assert demo.group_is_gone()
         assert any("ended unexpectedly" in line for line in demo.complained), demo.complained
@@ -113,7 +108,7 @@ def test_workers_end_with_their_owner(tmp_path: Path) -> None:
     with started("swarm", "--peers", "4", "--processes", "2") as swarm:
         for _ in range(4):
             swarm.line()
-        workers = children(swarm)
+        workers = children(swarm.process.pid)
         assert len(workers) == 2
         watched = [os.pidfd_open(worker) for worker in workers]
         swarm.send(signal.SIGKILL)

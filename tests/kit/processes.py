@@ -32,6 +32,11 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and that are there."""
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 async def seconds_until(look: Callable[[], Awaitable[bool]]) -> float:
     """Look twice a second, until all is well or patience ends; returns how long that took."""
     begun = time.monotonic()

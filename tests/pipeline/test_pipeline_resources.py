@@ -103,14 +103,13 @@ def test_folders_of_others_are_left_alone(base: Path) -> None:
 
 PATIENCE_SECONDS = 300.0
 
-# The programs sleep to be there until they are ended; nobody waits for that.
-IDLE = "import time; print('there', flush=True); time.sleep(600)"
+IDLE = "import signal; print('there', flush=True); signal.pause()"
 # Ignores politeness, and has a child of another session that outlives it.
 STUBBORN = f"""
-import signal, subprocess, sys, time
+import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 subprocess.Popen([sys.executable, "-c", {IDLE!r}], start_new_session=True)
-time.sleep(600)
+signal.pause()
 """
 
 

@@ -105,6 +105,13 @@ def test_interrupt_keeps_what_is_done(
         (["--peers", "2"], "whole number from 3"),
         (["--seed", "1", "--seeds", "1..2"], "not allowed with"),
         (["--seeds", "1..2", "--trace", "x"], "about one run"),
+        (["--campaign", "soon"], "not a number of minutes above 0"),
+        (["--campaign", "1", "--seed", "3"], "not allowed with"),
+        (["--campaign", "1", "--trace", "x"], "about one run"),
+        (["--campaign", "1", "--calm", "--disaster", "mass-crash"], "a calm run has no faults"),
+        (["--campaign", "1", "--without", "loss"], "about replaying a run"),
+        (["--seed", "1", "--keep", "x"], "about --campaign"),
+        (["--seed", "1", "--disaster", "flood"], "invalid choice"),
     ],
 )
 def test_wrong_usage_is_explained(

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.ids import PeerId
 from weft.lab import pulsar
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
@@ -28,6 +27,7 @@ from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, WHOLE,
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
 from weft.sim.builder import OneTopic
+from weft.sim.checkers.state import components
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,14 +68,6 @@ def _points(size: Size, asked: Demand, told: bool) -> list[Params]:
         if routing != REFERENCE or subscribers <= 100
         for crashed in asked
     ]
-
-
-def broken_points(size: Size) -> list[Params]:
-    return _points(size, BROKEN, told=True)
-
-
-def silent_points(size: Size) -> list[Params]:
-    return _points(size, SILENT, told=False)
 
 
 def seconds(params: Params) -> float:
@@ -168,19 +160,12 @@ def _shares(net: OneTopic, members: list[int], crash_ms: int) -> tuple[list[floa
 
 def _pieces(net: OneTopic) -> int:
     """Into how many parts the general overlay has fallen that know nothing of each other."""
-    views = {peer.me.peer: peer.general.peers for peer in net.peers()}
-    part = {peer: peer for peer in views}
-
-    def top(peer: PeerId) -> PeerId:
-        while part[peer] != peer:
-            peer = part[peer]
-        return peer
-
-    for peer, view in views.items():
-        for other in view:
-            if other in part:
-                part[top(peer)] = top(other)
-    return sum(part[peer] == peer for peer in part)
+    number = {peer.me.peer: place for place, peer in enumerate(net.peers())}
+    views = {
+        number[peer.me.peer]: [number[other] for other in peer.general.peers if other in number]
+        for peer in net.peers()
+    }
+    return len(components(list(views), views))
 
 
 # --- measures ---------------------------------------------------------------------------------
@@ -211,9 +196,7 @@ def _cells(asked: Demand) -> Iterable[tuple[str, int, int]]:
             yield f"c{crashed}_{bucket}", crashed, bucket
 
 
-def measure_of(
-    asked: Demand,
-) -> Callable[[DataFrame, Size], DataFrame]:
+def _measure_of(asked: Demand) -> Callable[[DataFrame, Size], DataFrame]:
     """The cells of the table, judged for all routings but the reference."""
 
     def measure(rows: DataFrame, size: Size) -> DataFrame:
@@ -291,36 +274,40 @@ def _tolerances(asked: Demand) -> dict[str, str]:
     return {**cells, PIECES: "Asked: no island stays."}
 
 
+def _entry(id: str, title: str, claim: str, asked: Demand, told: bool) -> Entry:
+    return Entry(
+        id=id,
+        title=title,
+        claim=claim,
+        simulation=f"{__name__}:run",
+        points=lambda size: _points(size, asked, told),
+        seeds={"quick": 1, "full": 3},
+        columns=COLUMNS,
+        measure=_measure_of(asked),
+        tolerances=_tolerances(asked),
+        figure=figure,
+        seconds=seconds,
+    )
+
+
 ENTRIES = [
-    Entry(
-        id="crash-broken",
-        title="Many peers die at once, and their connections break",
-        claim="With nothing crashed and with half of all peers killed at one instant, every event "
+    _entry(
+        "crash-broken",
+        "Many peers die at once, and their connections break",
+        "With nothing crashed and with half of all peers killed at one instant, every event "
         "published from then on reaches all live subscribers within 10 s; with 80 % killed, 99 % "
         "of the deliveries are in time; with 95 %, 90 % from 15 s on. HyParView claims about "
         "100 % up to 80 or 90 % failures, and recovery within two cycles.",
-        simulation=f"{__name__}:run",
-        points=broken_points,
-        seeds={"quick": 1, "full": 3},
-        columns=COLUMNS,
-        measure=measure_of(BROKEN),
-        tolerances=_tolerances(BROKEN),
-        figure=figure,
-        seconds=seconds,
+        BROKEN,
+        told=True,
     ),
-    Entry(
-        id="crash-silent",
-        title="Many peers die at once, and nobody is told",
-        claim="With half of all peers gone at one instant without a word, 95, 99, 100 and 100 % of "
+    _entry(
+        "crash-silent",
+        "Many peers die at once, and nobody is told",
+        "With half of all peers gone at one instant without a word, 95, 99, 100 and 100 % of "
         "the deliveries happen within 10 s, for events published 0 to 5, 5 to 15, 15 to 30 and 30 "
         "to 60 s after; with 80 % gone, 80, 95, 99 and 100 %.",
-        simulation=f"{__name__}:run",
-        points=silent_points,
-        seeds={"quick": 1, "full": 3},
-        columns=COLUMNS,
-        measure=measure_of(SILENT),
-        tolerances=_tolerances(SILENT),
-        figure=figure,
-        seconds=seconds,
+        SILENT,
+        told=False,
     ),
 ]
