@@ -190,6 +190,10 @@ def test_an_interrupt_keeps_what_was_played(
     assert len(kept.read_text().splitlines()) == 1
 
 
-def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--campaign", "1", "--keep", "/nowhere/x"]) == 1
-    assert "cannot write /nowhere/x" in capsys.readouterr().err
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "runs.jsonl"
+    assert main(["sim", "--campaign", "1", "--keep", str(place)]) == 1
+    assert f"cannot write {place}" in capsys.readouterr().err

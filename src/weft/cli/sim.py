@@ -60,6 +60,7 @@ FAULTS = (
     *("stalls", "slow", "clocks", "churn"),
 )
 DISASTERS = ("mass-crash", "power-loss", "long-partition", "flash-crowd", "slow-peers")
+KEEP = Path("out") / "campaign.jsonl"
 TOLD_EVERY_S = 30.0  # how often a campaign without a terminal says how far it is
 SCHEMES = (
     *("tree", "gossip", "flood"),  # tera's
@@ -125,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         type=Path,
         metavar="FILE",
-        help="where a campaign adds a line of JSON for every run (weft-campaign.jsonl)",
+        help="where a campaign adds a line of JSON for every run (out/campaign.jsonl)",
     )
 
 
@@ -425,9 +426,10 @@ def _run_campaign(args: argparse.Namespace) -> int:
 
     asked = _asked(args)
     until_s = time.monotonic() + 60 * args.campaign
-    path = args.keep or Path("weft-campaign.jsonl")
+    path = args.keep or KEEP
     interrupted = False
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         keep = path.open("a", encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path}: {error.strerror}") from error
