@@ -249,7 +249,7 @@ def unused(house: House) -> Iterator[str]:
 
 def missing_paths(house: House) -> Iterator[str]:
     """Files that pages, comments and texts name and that are not there."""
-    folders = ("src", "tests", "docs", "benchmarks")
+    folders = ("src", "tests", "docs", "benchmarks", "examples")
     known = [f"/{path.name}" for path in house.root.glob("*.*")]
     known += [path.as_posix() for folder in folders for path in (house.root / folder).rglob("*.*")]
     pages = [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]

@@ -19,6 +19,10 @@ GOALS = (
     Goal("kill_runs", "kills", "kill -9 at random points", least=200),
     Goal("receipted_lost", "kills", "receipted events lost", most=0),
     Goal("corrupted", "kills", "kills after which the store was damaged", most=0),
+    Goal("consumer_kills", "consumers", "kill -9 of a consumer, its publisher, or both", least=200),
+    Goal("consumer_lost", "consumers", "receipted events that the consumer lost", most=0),
+    Goal("consumer_repeated", "consumers", "events that it handled twice", most=0),
+    Goal("consumer_disordered", "consumers", "events out of their publisher's order", most=0),
 )
 
 

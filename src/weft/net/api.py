@@ -30,6 +30,7 @@ from weft.ids import (
 )
 from weft.net import metrics as prometheus
 from weft.net.config import Config
+from weft.net.consumer import Consumer
 from weft.net.dht import Dht
 from weft.net.errors import UsageError, usable
 from weft.net.history import History, Owned
@@ -199,6 +200,28 @@ class Peer:
         if problem:
             raise UsageError(problem)
         return self._runtime.subscribe(name, scheme, self._since(since))
+
+    def consume(self, topic: str, *, name: str | None = None, after: str | None = None) -> Consumer:
+        """Read a topic from this peer's store, so that nothing is lost or repeated when this
+        program, this peer or the publisher is killed: every event that is stored, parents before
+        children, each once.
+
+        With a `name`, `await note.ack()` keeps the place here, and the next consumer of that name
+        goes on after the last event acknowledged (at least once). A program that keeps
+        `note.position` in one transaction with its own results gives it back as `after` (exactly
+        once). `after` None: from the beginning; "now": what comes from now on. A name that has a
+        place already goes on from there.
+
+        A position that cannot be read on from is a `PositionError`; one from which events have
+        been dropped by retention since is a `PositionGap`, here or while reading.
+        """
+        if self._machine.history is None:
+            raise UsageError("a consumer needs a store: open the peer with store=…")
+        if name is not None and not name:
+            raise UsageError("the name of a consumer is empty")
+        parsed = usable(parse_topic, topic)
+        history = self._machine.history
+        return self._runtime.consume(parsed, lambda: history.has_past(parsed), name, after)
 
     def _since(self, since: str | datetime | None) -> Since | None:
         if since is None:

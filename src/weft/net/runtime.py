@@ -27,7 +27,8 @@ from weft.ids import Contact, PeerId, Topic
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
-from weft.net.errors import ClosedError, HandlerFault
+from weft.net.consumer import Consumer, Unqueued
+from weft.net.errors import ClosedError, HandlerFault, UsageError
 from weft.net.listener import stop_serving
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
@@ -41,6 +42,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
+from weft.store.cursor import NOW, After
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -85,6 +87,7 @@ class Runtime:
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._ahead: list[Congestion] = []  # met when stored events of our own went out
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
+        self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._burst = 0
         self._closing = False
         self.closed = False
@@ -360,11 +363,30 @@ class Runtime:
         if since is not None and self._durable is not None:
             past = (self._durable.store, since)
         subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe, past)
+        self._enter(subscription, scheme, since)
+        return subscription
+
+    def _enter(
+        self, subscription: Subscription, scheme: seam.Scheme | None, since: Since | None
+    ) -> None:
         self.subscriptions.add(subscription)
         token = self._answers.next_token()
         self._answers.tell(token, lambda answer: subscription.answered(answer.outcome))
-        self.feed(seam.Subscribe(token, topic, scheme, since))
-        return subscription
+        self.feed(seam.Subscribe(token, subscription.topic, scheme, since))
+
+    def consume(
+        self, topic: Topic, has_past: Callable[[], bool], name: str | None, after: After
+    ) -> Consumer:
+        self._check_open()
+        assert self._durable is not None
+        running = self._consumers.get((topic, name))
+        if name is not None and running is not None and not running.closed:
+            raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
+        unqueued = Unqueued(topic, self._settings, self._timers, self._unsubscribe)
+        consumer = Consumer(unqueued, self._durable, has_past, name, after)
+        self._consumers[topic, name] = consumer
+        self._enter(unqueued, None, None if after == NOW else "beginning")
+        return consumer
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         """The machine leaves the topic when the last subscription to it closes."""

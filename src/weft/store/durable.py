@@ -56,6 +56,7 @@ class Durable:
         self._syncing = False
         self._closed = False
         self._changed = asyncio.Event()  # something was resolved: there may be room
+        self._watchers: dict[Callable[[], None], None] = {}
 
     async def put(self, batch: Batch) -> list[Outcome]:
         """Store a batch; returns once it is on disk. Cancelling does not undo it."""
@@ -85,6 +86,11 @@ class Durable:
         self._prunes.append((prune, done))
         self._loop.call_soon(self._write)
         return done
+
+    def watch(self, committed: Callable[[], None]) -> Callable[[], None]:
+        """Call `committed` whenever there is more in the store; returns what ends that."""
+        self._watchers[committed] = None
+        return lambda: self._watchers.pop(committed, None)
 
     async def close(self) -> None:
         """Write what is waiting, then stop; the store itself stays open."""
@@ -162,5 +168,7 @@ class Durable:
             else:
                 waiter.future.set_result(outcomes[index])
         self._changed.set()
+        for committed in list(self._watchers):
+            committed()
         if self._queue or self._prunes:
             self._loop.call_soon(self._write)

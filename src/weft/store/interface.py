@@ -69,6 +69,7 @@ class Batch(Struct, frozen=True, gc=False):
     beginnings: tuple[
         tuple[Topic, bytes], ...
     ] = ()  # what a peer was told of a stream when it began; replaces what was held
+    acks: tuple[tuple[Topic, str, str], ...] = ()  # topic, consumer, and how far it has got
 
 
 class Summary(Struct, frozen=True, gc=False):
@@ -130,10 +131,35 @@ class Store(Protocol):
         """Parents of stored events that are not stored (and were not pruned)."""
 
     def events(
-        self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
+        self,
+        topic: Topic,
+        after: Position = START,
+        since_ms: int = 0,
+        limit: int = PAGE,
+        arrived: int | None = None,
     ) -> list[SealedEvent]:
-        """Events of a stream in its order: those after a position that are no older than a time.
-        Fewer than `limit`: there are no more. See `reader` for reading on from an event."""
+        """Events of a stream in its order: those after a position that are no older than a time,
+        and that arrived no later than the number says. Fewer than `limit`: there are no more. See
+        `reader` for reading on from an event."""
+
+    def identity(self) -> bytes:
+        """Tells this store's numbers of arrival from those of any other store."""
+
+    def arrivals(
+        self, topic: Topic, after: int, limit: int = PAGE
+    ) -> list[tuple[int, SealedEvent]]:
+        """Events of a topic in the order they were stored, with the numbers of their arrival."""
+
+    def arrival(self, topic: Topic, cid: Cid) -> int | None: ...
+
+    def last_arrival(self) -> int:
+        """The number of the event stored last. Numbers grow, and none is used again."""
+
+    def dropped(self, topic: Topic) -> int:
+        """The highest number of arrival among what retention has dropped of a topic."""
+
+    def acked(self, topic: Topic, consumer: str) -> str:
+        """How far a consumer has got; empty if nothing is known of it."""
 
     def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
         """The stream backwards, from a position that is included: events and their parents."""

@@ -31,12 +31,17 @@ class _Stream:
         self.bytes = 0
         self.floor = START
         self.floor_ms = -1  # the latest time of what was pruned
+        self.arrivals: dict[Cid, int] = {}  # in their order
+        self.dropped = 0  # the highest number of arrival of what was pruned
 
 
 class MemoryStore:
     """A store that is gone with its process (`interface.Store`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: bytes = b"") -> None:
+        self._identity = identity
+        self._arrived = 0
+        self._acks: dict[tuple[Topic, str], str] = {}
         self._events: dict[Cid, SealedEvent] = {}
         self._topics: dict[Cid, bytes] = {}
         self._records: dict[bytes, bytes] = {}
@@ -58,6 +63,7 @@ class MemoryStore:
                 self._topics[version.cid] = version.block
             self._records.update(batch.records)
             self._beginnings.update(batch.beginnings)
+            self._acks.update(((topic, name), at) for topic, name, at in batch.acks)
             outcomes.append([self._add(event, batch.now_ms) for event in batch.events])
             for topic, cid in batch.lost:
                 self._give_up(topic, cid)
@@ -72,6 +78,8 @@ class MemoryStore:
             stream.wanted.pop(event.cid, None)
             return "pruned"
         self._events[event.cid] = event
+        self._arrived += 1
+        stream.arrivals[event.cid] = self._arrived
         stream.times[event.cid] = event_time(event, now_ms)
         stream.bytes += len(event.block)
         if not stream.order or stream.order[-1] < place:
@@ -124,6 +132,7 @@ class MemoryStore:
         stream.bytes -= len(event.block)
         stream.floor_ms = max(stream.floor_ms, stream.times.pop(place.cid))
         stream.floor = max(stream.floor, place)
+        stream.dropped = max(stream.dropped, stream.arrivals.pop(place.cid))
         for parent in event.parents:
             children = stream.wanted.get(parent)
             if children is not None:
@@ -159,14 +168,46 @@ class MemoryStore:
         return sorted(cid for cid in stream.wanted if cid not in stream.lost)[:most]
 
     def events(
-        self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
+        self,
+        topic: Topic,
+        after: Position = START,
+        since_ms: int = 0,
+        limit: int = PAGE,
+        arrived: int | None = None,
     ) -> list[SealedEvent]:
         stream = self._streams.get(topic)
         if stream is None:
             return []
         rest = islice(stream.order, bisect_right(stream.order, after), None)
         recent = (place.cid for place in rest if stream.times[place.cid] >= since_ms)
-        return [self._events[cid] for cid in islice(recent, limit)]
+        latest = self._arrived if arrived is None else arrived
+        there = (cid for cid in recent if stream.arrivals[cid] <= latest)
+        return [self._events[cid] for cid in islice(there, limit)]
+
+    def identity(self) -> bytes:
+        return self._identity
+
+    def arrivals(
+        self, topic: Topic, after: int, limit: int = PAGE
+    ) -> list[tuple[int, SealedEvent]]:
+        stream = self._streams.get(topic)
+        later = stream.arrivals.items() if stream is not None else ()
+        rows = ((number, self._events[cid]) for cid, number in later if number > after)
+        return list(islice(rows, limit))
+
+    def arrival(self, topic: Topic, cid: Cid) -> int | None:
+        stream = self._streams.get(topic)
+        return stream.arrivals.get(cid) if stream is not None else None
+
+    def last_arrival(self) -> int:
+        return self._arrived
+
+    def dropped(self, topic: Topic) -> int:
+        stream = self._streams.get(topic)
+        return stream.dropped if stream is not None else 0
+
+    def acked(self, topic: Topic, consumer: str) -> str:
+        return self._acks.get((topic, consumer), "")
 
     def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
         stream = self._streams.get(topic)

@@ -81,7 +81,17 @@ _ADDED_TABLES = (
     # that does not know it leaves it alone.
     "CREATE TABLE IF NOT EXISTS beginnings (topic TEXT PRIMARY KEY, told BLOB NOT NULL) "
     "WITHOUT ROWID",
+    # One row: what tells this store from others, and the number of the event stored last.
+    "CREATE TABLE IF NOT EXISTS arrivals (identity BLOB NOT NULL, last INTEGER NOT NULL)",
+    "INSERT INTO arrivals SELECT randomblob(16), coalesce(max(id), 0) FROM events "
+    "WHERE NOT EXISTS (SELECT 1 FROM arrivals)",
+    # The highest number of arrival that retention has dropped of a topic.
+    "CREATE TABLE IF NOT EXISTS dropped (topic INTEGER PRIMARY KEY, arrival INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS consumers (topic TEXT, name TEXT, position TEXT NOT NULL, "
+    "PRIMARY KEY (topic, name)) WITHOUT ROWID",
 )
+
+_ID_MAX = (1 << 63) - 1
 
 _Row: TypeAlias = tuple[Any, ...]
 """What the driver returns; the columns say what is in it."""
@@ -239,17 +249,67 @@ class SqliteStore:
         return [Cid(parent) for (parent,) in rows]
 
     def events(
-        self, topic: Topic, after: Position = START, since_ms: int = 0, limit: int = PAGE
+        self,
+        topic: Topic,
+        after: Position = START,
+        since_ms: int = 0,
+        limit: int = PAGE,
+        arrived: int | None = None,
     ) -> list[SealedEvent]:
         rows = self._rows(
             "SELECT cid, block FROM events WHERE topic = (SELECT id FROM topics WHERE name = ?) "
-            "AND (height, cid) > (?, ?) AND time_ms >= ? ORDER BY height, cid LIMIT ?",
+            "AND (height, cid) > (?, ?) AND time_ms >= ? AND id <= ? ORDER BY height, cid LIMIT ?",
             topic,
             *after,
             since_ms,
+            _ID_MAX if arrived is None else arrived,
             limit,
         )
         return [known_event(self._checked(cid, block), cid) for cid, block in rows]
+
+    def identity(self) -> bytes:
+        return self._arrivals()[0]
+
+    def last_arrival(self) -> int:
+        return self._arrivals()[1]
+
+    def _arrivals(self) -> tuple[bytes, int]:
+        row = self._row("SELECT identity, last FROM arrivals")
+        assert row is not None
+        return row[0], row[1]
+
+    def arrivals(
+        self, topic: Topic, after: int, limit: int = PAGE
+    ) -> list[tuple[int, SealedEvent]]:
+        rows = self._rows(
+            "SELECT id, cid, block FROM events "
+            "WHERE topic = (SELECT id FROM topics WHERE name = ?) AND id > ? ORDER BY id LIMIT ?",
+            topic,
+            after,
+            limit,
+        )
+        return [(number, known_event(self._checked(cid, one), cid)) for number, cid, one in rows]
+
+    def arrival(self, topic: Topic, cid: Cid) -> int | None:
+        row = self._row(
+            "SELECT events.id FROM events JOIN topics ON topics.id = events.topic "
+            "WHERE cid = ? AND name = ?",
+            cid,
+            topic,
+        )
+        return None if row is None else row[0]
+
+    def dropped(self, topic: Topic) -> int:
+        row = self._row(
+            "SELECT arrival FROM dropped WHERE topic = (SELECT id FROM topics WHERE name = ?)",
+            topic,
+        )
+        return 0 if row is None else row[0]
+
+    def acked(self, topic: Topic, consumer: str) -> str:
+        query = "SELECT position FROM consumers WHERE topic = ? AND name = ?"
+        row = self._row(query, topic, consumer)
+        return "" if row is None else row[0]
 
     def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
         before = Position(start.height, Cid(start.cid + b"\0"))  # just above: start is included
@@ -388,6 +448,7 @@ class _Writer:
         self._database = database
         self._ids = topic_ids
         self._states: dict[int, _TopicState] = {}
+        (self._arrived,) = database.execute("SELECT last FROM arrivals").fetchone()
 
     def add_batch(self, batch: Batch) -> list[Outcome]:
         if batch.topics:
@@ -402,6 +463,10 @@ class _Writer:
         if batch.beginnings:
             self._database.executemany(
                 "INSERT OR REPLACE INTO beginnings VALUES (?, ?)", batch.beginnings
+            )
+        if batch.acks:
+            self._database.executemany(
+                "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?)", batch.acks
             )
         outcomes = [self._add(event, batch.now_ms) for event in batch.events]
         if batch.lost:
@@ -419,12 +484,20 @@ class _Writer:
             execute("DELETE FROM wanted WHERE parent = ?", (cid,))
             return "pruned"
         added = execute(
-            "INSERT OR IGNORE INTO events (cid, topic, height, time_ms, block) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (cid, topic, event.height, event_time(event, now_ms), event.block),
+            "INSERT OR IGNORE INTO events (id, cid, topic, height, time_ms, block) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                self._arrived + 1,  # SQLite would give a number again that was dropped
+                cid,
+                topic,
+                event.height,
+                event_time(event, now_ms),
+                event.block,
+            ),
         )
         if not added.rowcount:
             return "known"
+        self._arrived += 1
         state.events += 1
         state.bytes += len(event.block)
         for parent in event.parents:
@@ -463,6 +536,7 @@ class _Writer:
             "UPDATE topics SET events = events + ?, bytes = bytes + ? WHERE id = ?",
             [(state.events, state.bytes, topic) for topic, state in self._states.items()],
         )
+        self._database.execute("UPDATE arrivals SET last = ?", (self._arrived,))
 
 
 def _give_up(database: sqlite3.Connection, lost: Iterable[tuple[Topic, Cid]]) -> None:
@@ -489,12 +563,13 @@ def _prune(
     oldest_ms = -1 if retention.age_ms is None else now_ms - retention.age_ms
     doomed: list[tuple[Cid]] = []
     rows = database.execute(
-        "SELECT height, cid, time_ms, length(block), EXISTS (SELECT 1 FROM heads "
+        "SELECT id, height, cid, time_ms, length(block), EXISTS (SELECT 1 FROM heads "
         "WHERE heads.topic = events.topic AND heads.cid = events.cid) FROM events "
         "WHERE topic = ? ORDER BY height, cid",
         (number,),
     )
-    for height, cid, time_ms, block_bytes, kept in rows:
+    latest = 0
+    for arrival, height, cid, time_ms, block_bytes, kept in rows:
         over = (
             (retention.events is not None and events > retention.events)
             or (retention.bytes is not None and size > retention.bytes)
@@ -504,11 +579,17 @@ def _prune(
             break
         if not kept:
             doomed.append((cid,))
+            latest = max(latest, arrival)
             events -= 1
             size -= block_bytes
             floor = max(floor, Position(height, cid))
             floor_ms = max(floor_ms, time_ms)
     rows.close()
+    database.execute(
+        "INSERT INTO dropped VALUES (?1, ?2) "
+        "ON CONFLICT (topic) DO UPDATE SET arrival = max(arrival, ?2)",
+        (number, latest),
+    )
     database.executemany("DELETE FROM events WHERE cid = ?", doomed)
     database.executemany("DELETE FROM wanted WHERE child = ?", doomed)
     database.execute(

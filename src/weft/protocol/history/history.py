@@ -263,6 +263,12 @@ class History(Delivery):
             self.versions.forget_topic(topic)
         self._answer_left(topic)
 
+    def has_past(self, topic: Topic) -> bool:
+        """Whether the past of a topic that was asked for is in the store, or on its way there, as
+        far as this peer can tell."""
+        found = self.readers.get(topic)
+        return found is None or found.has_past
+
     def levels(self, topic: Topic) -> list[Topic]:
         return self.versions.levels(topic)
 

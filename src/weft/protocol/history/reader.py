@@ -275,6 +275,13 @@ class Reader:
     def reading(self) -> bool:
         return self._state in _ASKING
 
+    @property
+    def has_past(self) -> bool:
+        """Whether the past that was asked for has been read, as far as there is a member to ask."""
+        if not self.stream.begun or self.reading or self._state is State.FAILED:
+            return False
+        return self._wanted is None or not self._members(self._topic)
+
     def _go(self, step: Step) -> None:
         self._state = _NEXT[self._state][step]
 

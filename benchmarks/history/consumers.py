@@ -1,0 +1,212 @@
+"""kill -9 of a consumer and its publisher: nothing receipted is lost, nothing is handled twice.
+
+    python -m benchmarks.history.consumers --kills 200
+
+A publisher with a store publishes as fast as it gets receipts, and prints each. The worker of
+`examples/worker.py` handles what comes and keeps its place with its results. One of them, or both,
+are killed by SIGKILL at random points, at times while they start, and started again. In the end
+both live until the worker has everything; then every receipted event must be among the results,
+once, in the order of its publisher's life, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import select
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import weft
+from weft.lab.progress import Progress
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TOPIC = "/orders"
+LIFE_S_MAX = 3.0
+"""After a start; long enough to join and to hand over some events."""
+PATIENCE_S = 300.0
+AT_ONCE = 8
+
+
+async def publish(store: Path, port: int) -> None:
+    """The publisher's process: prints what was receipted, a line each."""
+    life = time.time_ns()
+    async with weft.Peer.open(
+        key=store.with_suffix(".key"), store=store, listen=f"127.0.0.1:{port}"
+    ) as peer:
+        await peer.subscribe(TOPIC)
+        os.write(1, f"at {peer.address}\n".encode())
+        number = 0
+        while True:
+            numbers = range(number, number + AT_ONCE)
+            receipts = await asyncio.gather(
+                *(peer.publish(TOPIC, f"{life}-{one}") for one in numbers)
+            )
+            number += AT_ONCE
+            for one, receipt in zip(numbers, receipts, strict=True):
+                if receipt.outcome == "delivered":
+                    os.write(1, f"{life}-{one}\n".encode())
+
+
+class Process:
+    """One of the two programs, which is killed and started again."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = b""
+
+    def start(self) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._arguments],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+                stdout=subprocess.PIPE,
+            )
+
+    def kill(self) -> list[str]:
+        """Kill it; the whole lines that it has printed since."""
+        if self._process is None:
+            return []
+        self._process.kill()
+        code = self._process.wait()
+        lines = self.lines()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process, self._read = None, b""
+        if code != -9:
+            raise RuntimeError(f"{self._arguments[0]} ended by itself with {code}")
+        return lines
+
+    def lines(self, wait: bool = False) -> list[str]:
+        """What it has printed since the last call."""
+        assert self._process is not None and self._process.stdout is not None
+        output = self._process.stdout
+        while select.select([output], [], [], PATIENCE_S if wait and not self._read else 0)[0]:
+            more = os.read(output.fileno(), 1 << 16)
+            if not more:
+                break
+            self._read += more
+        *whole, self._read = self._read.split(b"\n")
+        return [line.decode() for line in whole]
+
+
+def run(
+    kills: int, seed: int, place: Path = HERE, progress: Progress | None = None
+) -> dict[str, Any]:
+    random = Random(seed)
+    receipted: list[str] = []
+    with tempfile.TemporaryDirectory(dir=place, prefix=".kills-") as name:
+        folder = Path(name)
+        publisher = Process(
+            *("-m", "benchmarks.history.consumers", "--publish", str(folder / "shop.db")),
+            *("--port", str(free_port())),
+        )
+        publisher.start()
+        [first, *lines] = publisher.lines(wait=True)
+        receipted += lines
+        results = folder / "results.db"
+        worker = Process(str(ROOT / "examples" / "worker.py"), str(results), first.split()[1])
+        try:
+            for number in range(kills):
+                publisher.start()
+                worker.start()
+                time.sleep(random.random() * LIFE_S_MAX)
+                for process in random.choice([[publisher], [worker], [publisher, worker]]):
+                    receipted += process.kill()
+                if progress is not None:
+                    progress.show(number + 1, number + 1, "kills")
+            receipted += publisher.kill()
+            publisher.start()  # which publishes on, and hands over the rest
+            worker.start()
+            receipted = [line for line in receipted if not line.startswith("at ")]
+            handled = wait_for(results, set(receipted))
+        finally:
+            receipted += [one for one in publisher.kill() if not one.startswith("at ")]
+            worker.kill()
+        handled = read_results(results)
+    return {"consumer_kills": kills, "seed": seed, **judge(receipted, handled)}
+
+
+def judge(receipted: list[str], handled: list[str]) -> dict[str, Any]:
+    """What was lost, came twice or out of order. What was published last was not waited for."""
+    unique = set(handled)
+    final = max((one.split("-")[0] for one in receipted), default="")
+    awaited = [one for one in receipted if not one.startswith(final)]
+    numbers: dict[str, int] = {}
+    disordered = 0
+    for one in handled:
+        life, _, number = one.partition("-")
+        disordered += int(number) != numbers.get(life, -1) + 1
+        numbers[life] = int(number)
+    return {
+        "consumer_receipted": len(awaited),
+        "consumer_lost": sum(one not in unique for one in awaited),
+        "consumer_repeated": len(handled) - len(unique),
+        "consumer_disordered": disordered,
+    }
+
+
+def wait_for(results: Path, wanted: set[str]) -> list[str]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        handled = read_results(results)
+        if wanted <= set(handled) or time.monotonic() > deadline:
+            return handled
+        time.sleep(0.1)
+
+
+def read_results(results: Path) -> list[str]:
+    database = sqlite3.connect(results)
+    try:
+        return [row[0] for row in database.execute("SELECT what FROM handled ORDER BY rowid")]
+    except sqlite3.OperationalError:  # no table yet
+        return []
+    finally:
+        database.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    kills = 20 if quick else 200
+    progress = Progress(kills, kills)
+    result = run(kills, seed=1, progress=progress)
+    progress.clear()
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--publish", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.publish is not None:
+        asyncio.run(publish(args.publish, args.port))
+    progress = Progress(args.kills, args.kills)
+    result = run(args.kills, args.seed, progress=progress)
+    progress.clear()
+    print(json.dumps(result, indent=2))
+    bad = (result[f"consumer_{what}"] for what in ("lost", "repeated", "disordered"))
+    return 1 if any(bad) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Durable consumers: programs that neither lose nor repeat an event when they are killed.
+
+    async for note in peer.consume("/orders", name="billing"):
+        handle(note.payload)
+        await note.ack()                     # at least once: the peer's store keeps the place
+
+    async for note in peer.consume("/orders", after=last_position):
+        with database:                       # exactly once: the place is kept with the result
+            handle(database, note.payload, note.position)
+
+A consumer reads the peer's own store (`store/cursor.py`), so it gets only what is on disk, at its
+own pace, and nothing is dropped when it is slow. New events wake it. What other members have and
+this peer lacks, the peer brings into its store as for any subscriber; a consumer that begins waits
+until the past has been read from them, so that parents come before their children.
+
+What publishers without a store publish is stored nowhere, and comes to subscriptions alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from weft.documents.descriptor import SealedEvent
+from weft.ids import Cid, Topic
+from weft.net.errors import ClosedError, UsageError
+from weft.net.subscription import Notification, Subscription
+from weft.protocol.history.stream import routed
+from weft.rules.hierarchy import claimed_origin
+from weft.store.cursor import After, Cursor, PositionUnknown, Read
+from weft.store.durable import Durable
+from weft.store.interface import Batch
+
+PAGE = 256
+"""guess: events read from the store at once, some 10 ms."""
+_PAST_SECONDS = 30.0
+"""guess: members that do not answer for so long have no past to wait for."""
+_LOOK_SECONDS = 0.1
+"""guess: how often a consumer that waits for the past looks whether it has been read."""
+
+
+class Consumed(Notification):
+    """An event that a consumer got, and where it stands after it."""
+
+    __slots__ = ("_acknowledge", "position")
+
+    def __init__(
+        self, topic: Topic, event: SealedEvent, position: str, acknowledge: Acknowledge | None
+    ) -> None:
+        origin = claimed_origin(topic, event.metadata)
+        super().__init__(topic, routed(event, event.payload), 0, event, origin)
+        self.position = position  # give it to `Peer.consume(after=…)`
+        self._acknowledge = acknowledge
+
+    async def ack(self) -> None:
+        """This event and all that came before it are dealt with. Returns once that is on disk."""
+        if self._acknowledge is None:
+            raise UsageError("a consumer without a name keeps no place: consume(…, name=…)")
+        await self._acknowledge(self.position)
+
+
+class Acknowledge:
+    """Keeps the place of one named consumer. Acknowledgements may come in any order."""
+
+    def __init__(self, durable: Durable, topic: Topic, name: str) -> None:
+        self._durable = durable
+        self._topic = topic
+        self._name = name
+        self._order: dict[str, int] = {}  # positions handed out and not covered yet
+        self._handed = 0
+        self._acked = 0
+
+    def hand_out(self, position: str) -> None:
+        self._handed += 1
+        self._order[position] = self._handed
+
+    async def __call__(self, position: str) -> None:
+        number = self._order.get(position, 0)
+        if number <= self._acked:  # a later one was acknowledged, and covers this one
+            return
+        self._acked = number
+        for earlier in [one for one, at in self._order.items() if at <= number]:
+            del self._order[earlier]
+        batch = Batch(time.time_ns() // 1_000_000, acks=((self._topic, self._name, position),))
+        await self._durable.put(batch)
+
+    @property
+    def place(self) -> str | None:
+        """The last place that is on disk."""
+        return self._durable.store.acked(self._topic, self._name) or None
+
+
+class Unqueued(Subscription):
+    """Keeps its peer in a topic, and takes no events: they are read from the store."""
+
+    def hold_back(self, cid: Cid, _: object) -> bool:
+        return True
+
+    def put(self, _: object) -> None:
+        return None
+
+
+class Consumer:
+    """One topic, read from the store. Made by `Peer.consume`; an async iterator, and a context
+    manager that ends the subscription."""
+
+    def __init__(
+        self,
+        subscription: Unqueued,
+        durable: Durable,
+        has_past: Callable[[], bool],
+        name: str | None,
+        after: After,
+    ) -> None:
+        """`has_past`: whether what other members have of the past is in the store."""
+        self.topic = subscription.topic
+        self.name = name
+        self._subscription = subscription
+        self._durable = durable
+        self._has_past = has_past
+        self._acknowledge = Acknowledge(durable, self.topic, name) if name is not None else None
+        place = self._acknowledge.place if self._acknowledge is not None else None
+        self._after = place or after
+        # A place that this store knows is read on from at once, and a wrong one is an error now.
+        self._cursor = self._known(self._after)
+        self._reads: deque[Read] = deque()
+        self._reading = False
+        self._more = asyncio.Event()
+        self._unwatch = durable.watch(self._more.set)
+
+    def _known(self, after: After) -> Cursor | None:
+        if after is None:
+            return None  # from the beginning: once the past has been read
+        try:
+            return Cursor(self._durable.store, self.topic, after)
+        except PositionUnknown:
+            return None  # other members may have what it names
+
+    def __repr__(self) -> str:
+        named = f" {self.name!r}" if self.name is not None else ""
+        state = "closed" if self._subscription.closed else self._subscription.outcome or "joining"
+        return f"Consumer{named}({self.topic!r}, {state})"
+
+    @property
+    def position(self) -> str:
+        """Where the next event comes after, for a program that begins; see `Consumed.position`."""
+        return self._begun().position
+
+    def _begun(self) -> Cursor:
+        if self._cursor is None:
+            self._cursor = Cursor(self._durable.store, self.topic, self._after)
+        return self._cursor
+
+    # --- for the application ----------------------------------------------------------------------
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Consumed:
+        if self._reading:
+            raise UsageError("two tasks read from one consumer; make one for each")
+        self._reading = True
+        try:
+            while not self._reads:
+                if self._subscription.closed:
+                    raise StopAsyncIteration
+                await self._fill()
+        finally:
+            self._reading = False
+        event, place = self._reads.popleft()
+        if self._acknowledge is not None:
+            self._acknowledge.hand_out(place)
+        return Consumed(self.topic, event, place, self._acknowledge)
+
+    async def _fill(self) -> None:
+        """Read a page, or wait until there may be more."""
+        if self._cursor is None:
+            await self._wait_for_past()
+        self._more.clear()
+        self._reads.extend(self._begun().read(PAGE))
+        if not self._reads:
+            await self._more.wait()
+
+    async def _wait_for_past(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await self._subscription
+        except ClosedError:
+            return
+        patience = loop.time() + _PAST_SECONDS
+        while not self._has_past() and loop.time() < patience and not self._subscription.closed:
+            self._more.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._more.wait(), _LOOK_SECONDS)
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Unsubscribe; the iteration ends. What was not acknowledged comes again."""
+        self._unwatch()
+        await self._subscription.close()
+        self._more.set()
+
+    @property
+    def closed(self) -> bool:
+        return self._subscription.closed

@@ -1,0 +1,192 @@
+"""Consumers over real sockets and on real disks: nothing lost, nothing twice, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import weft
+from net_kit import until
+from weft.ids import Topic
+from weft.net.config import Network
+from weft.net.consumer import Consumed, Consumer
+from weft.net.errors import UsageError
+from weft.protocol import config as protocol
+from weft.store.cursor import PositionError, PositionGap, PositionUnknown
+from weft.store.memory import MemoryStore
+
+T = "/orders"
+
+
+def config(**history: object) -> weft.Config:
+    return weft.Config(
+        network=Network(leave_timeout_ms=1_000),
+        protocol=protocol.Config(
+            cyclon=protocol.Cyclon(cycle_ms=500),
+            history=protocol.History(**history),  # type: ignore[arg-type]
+        ),
+    )
+
+
+async def take(consumer: Consumer, count: int) -> list[Consumed]:
+    return [await anext(consumer) for _ in range(count)]
+
+
+def payloads(notes: list[Consumed]) -> list[bytes]:
+    return [note.payload for note in notes]
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+async def publish(peer: weft.Peer, first: int, last: int) -> None:
+    for payload in numbered(first, last):
+        await peer.publish(T, payload)
+
+
+async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with weft.Peer.open(config=config(), store=path) as peer:
+        async with peer.consume(T, name="billing") as consumer:
+            await publish(peer, 1, 5)
+            notes = await take(consumer, 5)
+            assert payloads(notes) == numbered(1, 5)
+            await notes[2].ack()
+            await notes[0].ack()  # an earlier one takes nothing back
+        async with peer.consume(T, name="billing") as again:
+            assert payloads(await take(again, 2)) == numbered(4, 5)
+    async with weft.Peer.open(config=config(), store=path) as peer:
+        async with peer.consume(T, name="billing") as later:
+            assert payloads(await take(later, 2)) == numbered(4, 5)
+        async with peer.consume(T, name="shipping") as other:
+            assert payloads(await take(other, 5)) == numbered(1, 5)
+
+
+async def test_what_was_published_while_the_worker_was_away(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as shop:
+        await shop.subscribe(T)
+        async with (
+            weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[shop.address]) as worker,
+            worker.consume(T) as consumer,
+        ):
+            await publish(shop, 1, 3)
+            [*_, last] = await take(consumer, 3)
+        await publish(shop, 4, 40)
+        async with (
+            weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[shop.address]) as worker,
+            worker.consume(T, after=last.position) as consumer,
+        ):
+            assert payloads(await take(consumer, 37)) == numbered(4, 40)
+
+
+async def test_a_worker_that_lost_its_store_goes_on_with_its_position(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as shop:
+        await shop.subscribe(T)
+        await publish(shop, 1, 30)
+        place = ""
+        for first, last in ((1, 10), (11, 30)):
+            async with (
+                weft.Peer.open(config=config(), store=MemoryStore(), join=[shop.address]) as worker,
+                worker.consume(T, after=place or None) as consumer,
+            ):
+                notes = await take(consumer, last - first + 1)
+                assert payloads(notes) == numbered(first, last)
+                place = notes[-1].position
+
+
+async def test_two_publishers_at_once(tmp_path: Path) -> None:
+    """Concurrent events come in any order, each once, however often the consumer is replaced."""
+    async with (
+        weft.Peer.open(config=config(), store=tmp_path / "a.db") as a,
+        weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[a.address]) as b,
+    ):
+        await a.subscribe(T)
+        await b.subscribe(T)
+        await until(lambda: b.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+        publishing = asyncio.gather(publish(a, 1, 60), publish(b, 101, 160))
+        got: list[bytes] = []
+        place: str | None = None
+        while len(got) < 120:
+            async with b.consume(T, after=place) as consumer:
+                notes = await take(consumer, min(7, 120 - len(got)))
+            got += payloads(notes)
+            place = notes[-1].position
+        await publishing
+        assert len(set(got)) == 120
+        for first, last in ((1, 60), (101, 160)):
+            mine = numbered(first, last)
+            assert [one for one in got if one in mine] == mine
+
+
+async def test_from_now_on(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+        await peer.subscribe(T)
+        await publish(peer, 1, 3)
+        async with peer.consume(T, after="now") as consumer:
+            await publish(peer, 4, 5)
+            assert payloads(await take(consumer, 2)) == numbered(4, 5)
+
+
+async def test_a_slow_consumer_loses_nothing(tmp_path: Path) -> None:
+    settings = weft.Config(network=Network(subscription_events_max=4, subscription_patience_ms=1))
+    async with (
+        weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer,
+        peer.consume(T) as consumer,
+    ):
+        await publish(peer, 1, 200)
+        assert payloads(await take(consumer, 200)) == numbered(1, 200)
+
+
+async def test_retention_that_overtakes_a_consumer_is_an_error(tmp_path: Path) -> None:
+    keep = protocol.Keep(events=5)
+    settings = config(keep=keep, prune_every_ms=50)
+    async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
+        async with peer.consume(T) as consumer:
+            await publish(peer, 1, 2)
+            [first, _] = await take(consumer, 2)
+        await peer.subscribe(T)
+        await publish(peer, 3, 20)
+        held = peer.history.store
+        await until(lambda: held.summary(Topic(T)).events == 5, "pruning")
+        with pytest.raises(PositionGap, match="not kept any more"):
+            await anext(peer.consume(T, after=first.position))
+
+
+async def test_mistakes_are_told(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=config()) as storeless:
+        with pytest.raises(UsageError, match="needs a store"):
+            storeless.consume(T)
+    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+        with pytest.raises(PositionError, match="no position"):
+            peer.consume(T, after="nonsense")
+        with pytest.raises(UsageError, match="empty"):
+            peer.consume(T, name="")
+        consumer = peer.consume(T, name="billing")
+        with pytest.raises(UsageError, match="already"):
+            peer.consume(T, name="billing")
+        await publish(peer, 1, 1)
+        note = await anext(consumer)
+        assert repr(consumer).startswith("Consumer 'billing'('/orders'")
+        with pytest.raises(PositionError, match="not in /other"):
+            peer.consume("/other", after=note.position)
+        nameless = await anext(peer.consume(T))
+        with pytest.raises(UsageError, match="name"):
+            await nameless.ack()
+        await consumer.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(consumer)
+
+
+async def test_a_position_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+    async with (
+        weft.Peer.open(config=config(), store=tmp_path / "a.db") as one,
+        weft.Peer.open(config=config(), store=tmp_path / "b.db") as other,
+    ):
+        async with one.consume(T) as consumer:
+            await publish(one, 1, 1)
+            note = await anext(consumer)
+        with pytest.raises(PositionUnknown, match="not stored here"):
+            await anext(other.consume(T, after=note.position))

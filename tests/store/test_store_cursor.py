@@ -1,0 +1,272 @@
+"""A cursor reads every stored event once, parents first, whatever is killed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event
+from weft.documents.descriptor import SealedEvent
+from weft.ids import Cid, Topic
+from weft.store.cursor import (
+    FRONTIER_MAX,
+    NOW,
+    Cursor,
+    PositionError,
+    PositionGap,
+    PositionUnknown,
+)
+from weft.store.interface import Batch, Retention, Store
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+OTHER = Topic("/other")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
+    yield made
+    made.close()
+
+
+def put(store: Store, *events: SealedEvent) -> None:
+    store.commit([Batch(NOW_MS, events)])
+
+
+def read(cursor: Cursor, limit: int = 1_000) -> list[bytes]:
+    return [one.event.payload for one in cursor.read(limit)]
+
+
+def branches() -> list[SealedEvent]:
+    """A trunk of three, a branch beside it, and an event that joins both."""
+    one, two, three = chain(3)
+    side = event(b"side", one, key=BEN)
+    return [one, two, three, side, event(b"join", three, side, key=CAROL)]
+
+
+def test_what_is_stored_and_then_what_comes(store: Store) -> None:
+    events = branches()
+    put(store, *events[:2])
+    cursor = Cursor(store, SPORTS)
+    assert read(cursor, 1) == [events[0].payload]
+    put(store, events[2])  # came after reading began, and lies above
+    assert read(cursor) == [events[1].payload, events[2].payload]
+    assert read(cursor) == []
+    put(store, events[3], events[4])  # the first lies below what was read
+    assert read(cursor) == [b"side", b"join"]
+
+
+def test_reading_goes_on_after_each_event(store: Store) -> None:
+    events = branches()
+    put(store, *events)
+    payloads = [one.payload for one in events]
+    reads = Cursor(store, SPORTS).read()
+    assert sorted(one.event.payload for one in reads) == sorted(payloads)
+    for number, one in enumerate(reads):
+        left = [later.event.payload for later in reads[number + 1 :]]
+        assert read(Cursor(store, SPORTS, one.position)) == left
+
+
+def test_now_is_what_comes_from_now_on(store: Store) -> None:
+    one, two, three = chain(3)
+    put(store, one)
+    cursor = Cursor(store, SPORTS, NOW)
+    kept = cursor.position
+    assert read(cursor) == []
+    put(store, two, three)
+    assert read(cursor) == [two.payload, three.payload]
+    assert read(Cursor(store, SPORTS, kept)) == [two.payload, three.payload]
+
+
+def test_other_topics_do_not_count(store: Store) -> None:
+    cursor = Cursor(store, SPORTS)
+    put(store, *(event(b"%d" % n, topic=OTHER) for n in range(3)))
+    assert read(cursor) == []
+    put(store, event(b"mine"))
+    assert read(cursor) == [b"mine"]
+
+
+def test_another_store_goes_on_from_the_frontier() -> None:
+    """In which the same events arrived in another order, and more of them."""
+    here, there = MemoryStore(b"here"), MemoryStore(b"there")
+    one, two, three, side, join = branches()
+    put(here, one, side, two)
+    put(there, one, two, three, side, join)
+    reads = Cursor(here, SPORTS).read()
+    assert {r.event.cid for r in reads} == {one.cid, side.cid, two.cid}
+    assert read(Cursor(there, SPORTS, reads[-1].position)) == [three.payload, b"join"]
+
+
+def test_a_copy_of_the_store_that_went_another_way_is_noticed(tmp_path: Path) -> None:
+    one, two, three = chain(3)
+    with_two = SqliteStore(tmp_path / "a.db")
+    put(with_two, one)
+    with_two.close()
+    (tmp_path / "b.db").write_bytes((tmp_path / "a.db").read_bytes())
+    original, copy = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
+    assert original.identity() == copy.identity()
+    put(original, two, three)
+    [*_, last] = Cursor(original, SPORTS).read()
+    side = event(b"side", one, key=BEN)
+    put(copy, side, two, three)
+    assert read(Cursor(copy, SPORTS, last.position)) == [b"side"]
+    original.close()
+    copy.close()
+
+
+@pytest.mark.parametrize("text", ["", "weft1-", "weft1-AAAA", "nonsense", "weft1-ééé", "Now"])
+def test_what_is_no_position_is_an_error(store: Store, text: str) -> None:
+    with pytest.raises(PositionError, match="is no position"):
+        Cursor(store, SPORTS, text)
+
+
+def test_a_damaged_position_is_an_error(store: Store) -> None:
+    put(store, *chain(2))
+    [first, _] = Cursor(store, SPORTS).read()
+    for place in range(6, len(first.position), 7):
+        other = "A" if first.position[place] != "A" else "B"
+        damaged = first.position[:place] + other + first.position[place + 1 :]
+        with pytest.raises(PositionError):
+            Cursor(store, SPORTS, damaged)
+
+
+def test_a_position_of_another_topic_is_an_error(store: Store) -> None:
+    put(store, event(b"one"))
+    [one] = Cursor(store, SPORTS).read()
+    with pytest.raises(PositionError, match="one in /sports, not in /other"):
+        Cursor(store, OTHER, one.position)
+
+
+def test_a_position_from_elsewhere_is_an_error() -> None:
+    here, there = MemoryStore(b"here"), MemoryStore(b"there")
+    put(here, event(b"one"))
+    put(there, event(b"two"))
+    [one] = Cursor(here, SPORTS).read()
+    with pytest.raises(PositionUnknown, match="not stored here"):
+        Cursor(there, SPORTS, one.position)
+
+
+def test_what_retention_dropped_unread_is_a_gap_that_is_named(store: Store) -> None:
+    events = chain(10)
+    put(store, *events)
+    reads = Cursor(store, SPORTS).read(4)
+    running = Cursor(store, SPORTS, reads[3].position)
+    store.prune(SPORTS, Retention(events=6), NOW_MS)  # what was read, and no more
+    assert read(running, 1) == [events[4].payload]
+    store.prune(SPORTS, Retention(events=3), NOW_MS)
+    for cursor in (running, Cursor(store, SPORTS, reads[3].position)):
+        with pytest.raises(PositionGap, match=r"up to height 7 is not kept any more"):
+            cursor.read()
+    assert read(Cursor(store, SPORTS)) == [one.payload for one in events[7:]]
+
+
+def test_a_gap_while_what_comes_is_read(store: Store) -> None:
+    cursor = Cursor(store, SPORTS, NOW)
+    put(store, *chain(10))
+    store.prune(SPORTS, Retention(events=3), NOW_MS)
+    with pytest.raises(PositionGap):
+        cursor.read()
+
+
+def test_numbers_of_arrival_are_not_used_again(store: Store) -> None:
+    """The event that came last is dropped: the next one must not pass for it."""
+    one, two, three = chain(3)
+    put(store, two, three, one)  # the lowest came last
+    cursor = Cursor(store, SPORTS)
+    assert len(read(cursor)) == 3
+    kept = cursor.position
+    store.prune(SPORTS, Retention(events=2), NOW_MS)
+    put(store, event(b"next", three))
+    assert read(Cursor(store, SPORTS, kept)) == [b"next"]
+
+
+def test_a_position_stays_short_however_many_branches_there_are() -> None:
+    store = MemoryStore()
+    root = event(b"root")
+    put(store, root, *(event(b"%d" % n, root) for n in range(FRONTIER_MAX + 20)))
+    reads = Cursor(store, SPORTS).read()
+    assert len(reads[-1].position) < 64 * FRONTIER_MAX
+    assert read(Cursor(store, SPORTS, reads[-1].position)) == []
+
+
+def test_places_of_consumers_are_kept(store: Store) -> None:
+    assert store.acked(SPORTS, "billing") == ""
+    store.commit([Batch(NOW_MS, acks=((SPORTS, "billing", "a"), (OTHER, "billing", "b")))])
+    store.commit([Batch(NOW_MS, acks=((SPORTS, "billing", "c"),))])
+    assert (store.acked(SPORTS, "billing"), store.acked(OTHER, "billing")) == ("c", "b")
+
+
+# --- any stream, any crash ------------------------------------------------------------------------
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[SealedEvent]:
+    """Events of several publishers with random parents, in an order in which parents come first."""
+    made: list[SealedEvent] = []
+    for number in range(draw(st.integers(1, 14))):
+        among = st.sampled_from(made) if made else st.nothing()
+        parents = draw(st.lists(among, max_size=2, unique_by=lambda one: one.cid)) if made else []
+        key = draw(st.sampled_from([ANNA, BEN, CAROL]))
+        made.append(event(b"%d" % number, *parents, key=key))
+    return made
+
+
+@given(events=streams(), data=st.data())
+def test_each_event_once_and_after_its_parents_whatever_is_killed(
+    events: list[SealedEvent], data: st.DataObject
+) -> None:
+    """A reader that keeps its position with each result is killed at any step, and the store is at
+    times another one that has the same events in another order of arrival."""
+    stores = [MemoryStore(b"here"), MemoryStore(b"there")]
+    orders = [list(events), data.draw(topological(events))]
+    store, stored = 0, [0, 0]
+    results: dict[Cid, SealedEvent] = {}
+    kept: str | None = None
+    cursor = Cursor(stores[store], SPORTS)
+    steps = data.draw(st.lists(st.sampled_from(["put", "read", "kill", "move"]), max_size=40))
+    for step in [*steps, "finish"]:
+        if step == "put" or step == "finish":
+            for one in (0, 1) if step == "finish" else (store,):
+                upto = len(events) if step == "finish" else stored[one] + 1
+                put(stores[one], *orders[one][stored[one] : upto])
+                stored[one] = min(upto, len(events))
+        if step == "move":  # both stores have what was read, as members of one topic
+            store = 1 - store
+            lacking = [e for e in orders[store] if e.cid in results]
+            put(stores[store], *lacking)
+        if step in ("kill", "move"):
+            cursor = Cursor(stores[store], SPORTS, kept)
+        if step in ("read", "finish"):
+            for one in cursor.read(3 if step == "read" else 1_000):
+                assert one.event.cid not in results, "an event came twice"
+                known = {e.cid for e in events}
+                assert all(p in results for p in one.event.parents if p in known)
+                results[one.event.cid] = one.event
+                kept = one.position
+                if step == "read" and data.draw(st.booleans()):  # killed within a page
+                    cursor = Cursor(stores[store], SPORTS, kept)
+                    break
+    assert set(results) == {e.cid for e in events}
+
+
+def topological(events: list[SealedEvent]) -> st.SearchStrategy[list[SealedEvent]]:
+    """The events in any order in which parents come first."""
+
+    def ordered(keys: list[int]) -> list[SealedEvent]:
+        left = sorted(zip(keys, events, strict=True), key=lambda pair: pair[0])
+        done: dict[Cid, SealedEvent] = {}
+        while left:
+            place = next(
+                n for n, (_, one) in enumerate(left) if all(p in done for p in one.parents)
+            )
+            _, one = left.pop(place)
+            done[one.cid] = one
+        return list(done.values())
+
+    keys = st.lists(st.integers(0, 99), min_size=len(events), max_size=len(events))
+    return keys.map(ordered)
