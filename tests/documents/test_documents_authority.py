@@ -9,6 +9,7 @@ from weft.documents.refusal import Reason
 from weft.ids import Topic
 
 FIRST = topic(owners=[BEN.peer], allowed=[CAROL.peer])
+HOLDERS = FIRST.owners
 REVOKED = topic(owners=[BEN.peer], allowed=[], parent=FIRST.cid)
 
 
@@ -20,7 +21,7 @@ def judged(
     name: Topic = SPORTS,
 ) -> Reason | None:
     made = event(b"x", key=key, link=linked.cid if linked else None)
-    return authority.judge_event(made, name, linked, newest, vouched)
+    return authority.judge_event(made, name, HOLDERS, linked, newest, vouched)
 
 
 def test_owners_and_allowed_publishers_may() -> None:
@@ -42,17 +43,31 @@ def test_the_revoked_may_not_go_on_but_history_stays() -> None:
 
 
 def test_a_topic_that_nobody_owns() -> None:
-    assert judged(CAROL, None, None) is None
-    assert judged(CAROL, None, FIRST) == Reason.NOT_ALLOWED
-    assert judged(CAROL, None, FIRST, vouched=True) is None
+    for made in (event(b"x", key=CAROL), event(b"x", key=CAROL, link=FIRST.cid)):
+        assert authority.judge_event(made, SPORTS, None, None, None, False) is None
+
+
+def test_without_a_version_only_holders_may() -> None:
+    assert judged(ANNA, None, None) is None
+    assert judged(ANNA, None, FIRST) is None
+    for newest in (None, FIRST):
+        assert judged(CAROL, None, newest) == Reason.NOT_ALLOWED
+        assert judged(CAROL, None, newest, vouched=True) is None
+
+
+def test_a_version_that_no_holder_wrote_says_nothing() -> None:
+    own = topic(key=CAROL)
+    assert judged(CAROL, own, None) == Reason.NOT_OWNER
+    assert judged(CAROL, own, FIRST) == Reason.NOT_OWNER
+    assert judged(CAROL, own, FIRST, vouched=True) is None  # it was history before
 
 
 def test_wrong_topic() -> None:
     assert judged(ANNA, FIRST, FIRST, name=Topic("/fruits")) == Reason.WRONG_TOPIC
     assert judged(ANNA, topic("/fruits"), FIRST) == Reason.WRONG_TOPIC
     made = event(b"x", link=FIRST.cid)
-    assert authority.judge_event(made, SPORTS, REVOKED, REVOKED, False) == Reason.WRONG_TOPIC
-    assert authority.judge_event(made, SPORTS, None, REVOKED, False) == Reason.UNKNOWN_TOPIC
+    for linked, reason in ((REVOKED, Reason.WRONG_TOPIC), (None, Reason.UNKNOWN_TOPIC)):
+        assert authority.judge_event(made, SPORTS, HOLDERS, linked, REVOKED, False) == reason
 
 
 def test_sub_topics() -> None:
