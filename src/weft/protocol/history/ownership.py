@@ -441,6 +441,8 @@ class Ownership:
         topic, held = record.topic, self._records.get(record.topic)
         if self._versions.holders(topic) != record.holders:
             raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
+        if held is not None and held.holders != record.holders:
+            held = None  # the topic above gave it to others
         if held is None and len(self._records) >= _FOLLOWED_MAX:
             raise Refused(Reason.NO_ROOM, "too many topics with owners")
         version, newest = self._versions.get(record.value), self._versions.newest(topic)
@@ -530,7 +532,7 @@ class Ownership:
         return added
 
     def _store(self, cid: Cid) -> None:
-        version = self._versions.take_unstored(cid)
+        version = self._versions.take_proven(cid)
         if version is not None:
             self._storage.add_version(version)
 
@@ -542,8 +544,11 @@ class Ownership:
         held = self._records.get(topic)
         if held is not None and held.name == record.name and record.rank <= held.rank:
             return
+        if held is not None and held.name != record.name:
+            self._rivals.pop(topic, None)
+            self._versions.forget_newest(topic)
         self._records[topic] = record
-        if owner_in(topic) is None:
+        if self._versions.holders(topic) is None:  # made here
             self._versions.tell(topic, record.holders)
         self._versions.set_newest(version)
         rivals = self._versions.rivals(topic)

@@ -545,7 +545,7 @@ class Streams:
             self._fetch.forget(event.cid)
             self.refuse(event.topic, reason, None, routed(event, b""))
             return Taken(False)
-        version = self._versions.take_unstored(event.link)
+        version = self._versions.take_proven(event.link)
         if version is not None:
             self._storage.add_version(version)
         added = dag.add(event, new=True)

@@ -53,6 +53,9 @@ from weft.rules.hierarchy import above, root_in
 
 _KNOWN_MAX = 1_024
 """guess: versions kept at hand; others are read from the store again."""
+_UNPROVEN_MAX = 128
+"""guess: versions at hand that nothing speaks for yet. One has 340 kB at most, and a peer that
+missed `LINEAGE_MAX` changes fetches as many before it can tell."""
 LINEAGE_MAX = 64
 """guess: versions followed downwards. A peer that missed more changes than that takes the newest
 version on its holder's word, without seeing that it follows the one it had."""
@@ -89,7 +92,8 @@ class Versions:
         self._ctx = ctx
         self._stored = stored
         self._known: BoundedDict[Cid, TopicVersion] = BoundedDict(_KNOWN_MAX)
-        self._unstored: BoundedDict[Cid, None] = BoundedDict(_KNOWN_MAX)
+        # What came and nothing that counts points at yet.
+        self._unproven: BoundedDict[Cid, TopicVersion] = BoundedDict(_UNPROVEN_MAX)
         self._newest: dict[Topic, TopicVersion] = {}
         self._rivals: dict[Topic, dict[Cid, Rival]] = {}
         self._told: dict[Topic, Holders] = {}  # by the user of this peer, now or before
@@ -100,7 +104,7 @@ class Versions:
     # --- versions at hand -------------------------------------------------------------------------
 
     def get(self, cid: Cid) -> TopicVersion | None:
-        version = self._known.get(cid)
+        version = self._known.get(cid) or self._unproven.get(cid)
         if version is None:
             block = self._stored(cid)
             if block is not None:
@@ -114,20 +118,19 @@ class Versions:
     def note(self, version: TopicVersion) -> None:
         """A version has come. It is stored once something that counts points at it."""
         if version.cid not in self._known and self._stored(version.cid) is None:
-            self._unstored[version.cid] = None
-        self._known[version.cid] = version
+            self._unproven[version.cid] = version
 
-    def take_unstored(self, cid: Cid | None) -> TopicVersion | None:
-        """The version of an event that is accepted, or one that a record points at, if it is to
-        be stored now."""
-        if cid is None or cid not in self._unstored:
-            return None
-        del self._unstored[cid]
-        return self._known.get(cid)
+    def take_proven(self, cid: Cid | None) -> TopicVersion | None:
+        """An accepted event or a holder's record points at a version; returns it if it is to be
+        stored now."""
+        version = self._unproven.pop(cid, None) if cid is not None else None
+        if version is not None:
+            self._known[version.cid] = version
+        return version
 
     def block(self, cid: Cid) -> bytes | None:
         """A version that is at hand, stored or not yet."""
-        version = self._known.get(cid)
+        version = self._known.get(cid) or self._unproven.get(cid)
         return version.block if version is not None else None
 
     def lineage(self, version: TopicVersion) -> Lineage:
