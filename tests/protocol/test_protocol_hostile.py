@@ -230,7 +230,7 @@ def test_a_prune_over_a_link_only_the_other_end_knows_counts() -> None:
     assert told(rig.publish(), Payload) == [2]
 
 
-# --- topics whose names carry their owner's key, without a store -----------------------------------
+# --- topics whose names carry their owner's key, without a store ----------------------------------
 
 NAMED = owned_name(contact(2).peer, "/orders")
 

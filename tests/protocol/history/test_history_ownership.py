@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from history_kit import T, Town, change, follow, hear, history, id_of, newest
 from stranger import Stranger
 from weft.documents.record import RENEW_MS, read_record
-from weft.ids import Cid, Topic
+from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest
 from weft.protocol.seam import Answer, FollowTopic, Started
@@ -281,6 +283,39 @@ def test_a_revocation_counts_before_it_is_taken_over(shared: Town) -> None:
     assert all(not history(town, number).versions.rivals(T) for number in (0, 2, 3, 4))
     gone.say(4, gone.record(revoked, 2))  # said again, it is known to be taken over
     assert not history(town, 4).versions.rivals(T)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_holders_do_at_once_every_change_stays(seed: int) -> None:
+    """Three holders let in and revoke, each peer once, over a network that loses messages; one of
+    them crashes and comes back."""
+    rng = Random(seed)
+    town = Town(7, seed=seed, loss_percent=10, topics_every_ms=30_000)
+    holders = (0, 1, 2)
+    follow(town, holders, *range(7))
+    town.subscribe(*range(rng.choice((0, 1)), 7))  # 0 may hold it from outside
+    town.run(20_000)
+    before, after = [PeerId(bytes([n]) * 32) for n in range(1, 9)], PeerId(b"\xff" * 32)
+    others = (id_of(town, 1), id_of(town, 2))
+    change(town, 0, create=True, owners=others, allow=tuple(before))
+    town.run(20_000)
+    tokens = []
+    for count, peer in enumerate([*before[:5], after]):
+        fields = {"allow": (peer,)} if peer == after else {"revoke": (peer,)}
+        tokens.append(ask_change(town, rng.choice(holders), **fields))
+        town.run(rng.choice((0, 0, 5, 50, 3_000)))
+        if count == 2:
+            town.run(1_000)
+            town.world.crash(town.nodes[2], silent=False)
+            town.world.start(town.nodes[2], [town.nodes[3].contact, town.nodes[4].contact])
+            town.subscribe(2)
+    town.run(300_000)
+    answers = [town.world.record.answers[token] for token in tokens]
+    assert all(answer is not None and answer[1].outcome == "stored" for answer in answers)
+    for number in range(1, 7):
+        version = history(town, number).versions.newest(T)
+        assert version is not None and set(version.allowed or ()) == {*before[5:], after}
+        assert not history(town, number).versions.rivals(T)
 
 
 def test_an_owner_that_is_not_subscribed_protects_its_topic() -> None:

@@ -140,7 +140,8 @@ class Ownership:
         self._found_then: dict[Cid, list[Callable[[], None]]] = {}  # when the DHT has answered
         self._claims: BoundedDict[Topic, BoundedDict[Holders, tuple[Record, Contact | None]]]
         self._claims = BoundedDict(_CLAIMED_MAX)
-        self._changes: deque[_Change] = deque()  # the first is being written
+        self._changes: deque[_Change] = deque()  # that wait for the one before
+        self._writing = False
         self._seeking: dict[int, Topic] = {}  # lookups for members of topics held from outside
         self._sought = 0
         self._remember_all(library.records().values())
@@ -317,6 +318,8 @@ class Ownership:
                 self._weigh(record, source)
             except Refused as refused:
                 self._count(refused)
+            if record is self._records.get(record.topic):
+                self._settle(record)
 
     def give_up(self, cid: Cid) -> None:
         """No peer has a version that records wait for. If it is one before theirs, the holder's
@@ -341,8 +344,10 @@ class Ownership:
             if record is not None and self.holds(topic):
                 if self._ctx.wall_ms >= record.renew_ms:
                     self._renew(record)
-                for cid in self._versions.rivals(topic):
+                for cid in list(self._versions.rivals(topic)):
                     self._take_over(topic, cid)
+            elif record is not None and self._versions.rivals(topic):
+                self._settle(record)
             else:
                 self._look_up(topic, lambda: None)
         self._tell_from_outside()
@@ -512,10 +517,6 @@ class Ownership:
     def _stand_beside(self, record: Record, rival: Rival, source: Contact | None) -> None:
         """A version that lost against the newest: tell others; its author takes it over."""
         topic, cid = record.topic, rival.version.cid
-        newest = self._versions.newest(topic)
-        assert newest is not None
-        if merged(rival.base, rival.version, newest) == (newest.allowed, newest.sub_topics):
-            return  # it changed nothing that the newest has not changed alike
         if not self._add_rival(record, rival):
             return
         self._store(cid)
@@ -551,10 +552,7 @@ class Ownership:
         if self._versions.holders(topic) is None:  # made here
             self._versions.tell(topic, record.holders)
         self._versions.set_newest(version)
-        rivals = self._versions.rivals(topic)
-        self._rivals[topic] = {
-            cid: kept for cid, kept in self._rivals.get(topic, {}).items() if cid in rivals
-        }
+        self._settle(record)
         if not stored:
             for cid in self._versions.lineage(version).cids:
                 self._store(cid)
@@ -562,6 +560,16 @@ class Ownership:
         self._follow_around(topic, source)
         self._ctx.counters["history_versions_adopted"] += 1
         self._pass_on(record, source)
+
+    def _settle(self, newest: Record) -> None:
+        """Forget the rivals that the newest version has taken over; fetch what may tell."""
+        topic = newest.topic
+        missing, rivals = self._versions.settle(topic), self._versions.rivals(topic)
+        kept = self._rivals.get(topic, {})
+        self._rivals[topic] = {cid: record for cid, record in kept.items() if cid in rivals}
+        if missing is not None:
+            self._await(missing, newest, None)
+            self._fetch.want(topic, [missing], None)
 
     def _pass_on(self, record: Record, source: Contact | None) -> None:
         news = TopicNews(record.topic, record.encoded)
@@ -598,36 +606,50 @@ class Ownership:
         """Changes are written one after the other, each on top of the one before: of two that were
         asked for at once none is lost."""
         self._changes.append(change)
-        if len(self._changes) == 1:
-            self._write_first()
+        self._write_next()
 
-    def _write_first(self) -> None:
-        while self._changes:
-            change = self._changes[0]
+    def _write_next(self) -> None:
+        while self._changes and not self._writing:
+            change = self._changes.popleft()
             try:
-                versions = change.draft()
+                sealed = [(version, self._record_of(version)) for version in change.draft()]
             except Refused as refused:
-                self._changes.popleft()
                 change.refused(refused)
                 continue
-            if versions:
-                self._write_now(change, versions)
-                return
-            self._changes.popleft()
+            if sealed:
+                self._writing = True
+                self._write_now(change, sealed)
 
-    def _write_now(self, change: _Change, versions: list[TopicVersion]) -> None:
-        sealed = [(version, self._record_of(version)) for version in versions]
+    def _write_now(self, change: _Change, sealed: list[tuple[TopicVersion, Record]]) -> None:
+        versions = [version for version, _ in sealed]
 
         def then(error: str) -> None:
-            self._changes.popleft()
             for version, record in [] if error else sealed:
-                self._adopt(record, version, None, stored=True)
-                self._put(record, version)
-                self._seek(record.topic)
+                self._on_written(version, record)
+            self._writing = False  # only now: what that asks for comes after what waits
             change.then(error, versions)
-            self._write_first()
+            self._write_next()
 
         self._storage.publish_topic(versions, [record for _, record in sealed], then)
+
+    def _on_written(self, version: TopicVersion, record: Record) -> None:
+        """A version of this peer's own is durable. Another holder's may have come meanwhile, or
+        the user may believe others by now."""
+        topic = record.topic
+        if self._versions.link(topic) == version.parent:
+            self._adopt(record, version, None, stored=True)
+        else:
+            try:
+                self._weigh(record, None)
+            except Refused as refused:
+                self._count(refused)
+        newest, current = self._records.get(topic), self._versions.newest(topic)
+        if newest is None or current is None:
+            return
+        if newest is not record:
+            self._storage.add_record(newest)  # which the store has replaced
+        self._put(newest, current)
+        self._seek(topic)
 
     def _take_over(self, topic: Topic, cid: Cid) -> None:
         """Write a version that has the changes of the newest and of a rival."""

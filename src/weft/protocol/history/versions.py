@@ -157,6 +157,8 @@ class Versions:
 
     def _follows(self, later: TopicVersion, earlier: Cid) -> bool:
         """Whether a version is known to follow another; asked for every event."""
+        if later.cid == earlier:
+            return True
         key = later.cid, earlier
         known = self._followers.get(key)
         if known is None:
@@ -225,9 +227,21 @@ class Versions:
         count no longer."""
         self._known[version.cid] = version
         self._newest[version.name] = version
-        rivals = self._rivals.get(version.name, {})
-        for cid in [cid for cid in rivals if self._follows(version, cid)]:
+        self.settle(version.name)
+
+    def settle(self, topic: Topic) -> Cid | None:
+        """Drop the rivals that the newest version has taken over; returns what is not at hand and
+        may tell of others."""
+        newest, rivals = self._newest.get(topic), self._rivals.get(topic)
+        if newest is None or not rivals:
+            return None
+        try:
+            lineage = self.lineage(newest)
+        except Refused:
+            return None
+        for cid in [cid for cid in rivals if cid in lineage.cids]:
             del rivals[cid]
+        return lineage.missing if rivals else None
 
     def forget_newest(self, topic: Topic) -> None:
         """What was believed to be the newest is not believed any more."""
@@ -277,8 +291,8 @@ class Versions:
         topic = event.topic
         linked = self.get(event.link) if event.link is not None else None
         newest = self._newest.get(topic)
-        if linked is not None and newest is not None and linked.cid != newest.cid:
-            newest = None if self._follows(linked, newest.cid) else newest
+        if linked is not None and newest is not None and not vouched:
+            newest = linked if self._follows(linked, newest.cid) else newest
         holders = self.holders(topic)
         reason = judge_event(event, topic, holders, linked, newest, vouched)
         may = holders is None or vouched or event.publisher in holders
