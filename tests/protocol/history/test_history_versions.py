@@ -165,6 +165,20 @@ def test_nobody_else_makes_or_follows_a_named_topic_otherwise() -> None:
     assert history(town, 2).versions.holders(Topic(f"{topic}/eu")) == (id_of(town, 0),)
 
 
+def test_a_publisher_from_outside_learns_that_it_may() -> None:
+    """Neither it nor the owner is subscribed, and there is no DHT."""
+    town, _, topic = named(4)
+    change(town, 0, topic, allow=(id_of(town, 4),))
+    town.run(20_000)
+    town.world.publish(town.nodes[4], topic, b"too early")
+    assert town.answers() == ["refused"]
+    follow(town, (0,), 4, topic=topic)
+    town.run(10_000)
+    town.world.publish(town.nodes[4], topic, b"now")
+    town.run(10_000)
+    assert town.answers() == ["refused", "delivered"]
+
+
 # --- self-made versions ---------------------------------------------------------------------------
 
 

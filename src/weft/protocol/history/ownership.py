@@ -9,8 +9,9 @@ they are shown to the user that asks, and change nothing.
 A peer that adopts a newer record stores it and passes it on to the members it knows, so a change
 runs through the topic like an event; members compare sequences whenever they tell their heads,
 which mends what got lost. A holder that is not subscribed looks for members as a publisher from
-outside does, and tells them. With a DHT, holders put record and version there and renew them, and a
-peer that knows a topic's holders without being subscribed finds them there.
+outside does, and tells them; a follower that is not subscribed asks them. With a DHT, holders put
+record and version there and renew them, and a peer that knows a topic's holders without being
+subscribed finds them there.
 
 A record is adopted if its version follows the one that stood before (`documents/authority.py`,
 `judge_version`); what lies between is fetched. Two holders may change a topic at once. Of their
@@ -66,7 +67,7 @@ from weft.store.interface import Store
 
 class TopicNews(Message, frozen=True, tag=65):
     """A topic record: which version of a topic is the newest. A peer that adopts it passes it
-    on."""
+    on. Without a record it is a question, from a peer that is not subscribed."""
 
     topic: WireTopic
     record: Annotated[bytes, Meta(max_length=RECORD_BYTES_MAX)]
@@ -85,7 +86,7 @@ _CLAIMS_MAX = 4
 _CHANGES_MAX = 64
 """guess: changes that wait for the store."""
 _SOUGHT_MAX = 64
-"""guess: topics held from outside whose members are looked for at one turn."""
+"""guess: topics held or followed from outside whose members are looked for at one turn."""
 
 Members: TypeAlias = Callable[[Topic], list[Contact]]
 """Members of a topic that this peer knows, those to ask first in front."""
@@ -142,7 +143,7 @@ class Ownership:
         self._claims = BoundedDict(_CLAIMED_MAX)
         self._changes: deque[_Change] = deque()  # that wait for the one before
         self._writing = False
-        self._seeking: dict[int, Topic] = {}  # lookups for members of topics held from outside
+        self._seeking: dict[int, Topic] = {}  # lookups for members, from outside
         self._sought = 0
         self._remember_all(library.records().values())
 
@@ -228,6 +229,8 @@ class Ownership:
         else:
             self._believe(topic, holders)
             self._look_up(topic, lambda: self._answer_follow(command))
+            if self._dht is None:
+                self._seek(topic)
             return
         self._ctx.answer(Answer(command.token, "refused", reason=reason))
 
@@ -252,7 +255,12 @@ class Ownership:
     # --- messages, blocks and timers --------------------------------------------------------------
 
     def on_news(self, sender: Contact | None, message: TopicNews) -> None:
-        """Another peer's record, perhaps a newer one."""
+        """Another peer's record, perhaps a newer one; or it asks for this peer's."""
+        if not message.record:
+            held = self._records.get(message.topic)
+            if sender is not None and held is not None and held.expires_ms > self._ctx.wall_ms:
+                self._ctx.send(sender, TopicNews(message.topic, held.encoded))
+            return
         try:
             self._consider(message.topic, message.record, sender)
         except Refused as refused:
@@ -287,13 +295,16 @@ class Ownership:
                 self._ctx.send(to, TopicNews(topic, record.encoded))
 
     def on_lookup_done(self, done: LookupDone) -> bool:
-        """A lookup has ended: whether it was for members of a topic that this peer holds from
-        outside. They are told how it stands."""
+        """A lookup has ended: whether it was for members of a topic that this peer holds or
+        follows from outside. They are told how it stands, or asked."""
         topic = self._seeking.pop(done.lookup, None)
         if topic is None:
             return False
         for contact in done.contacts:
-            self.tell(contact, topic)
+            if self.holds(topic):
+                self.tell(contact, topic)
+            else:
+                self._ctx.send(contact, TopicNews(topic, b""))
         return True
 
     def expects(self, cid: Cid) -> bool:
@@ -350,7 +361,7 @@ class Ownership:
                 self._settle(record)
             else:
                 self._look_up(topic, lambda: None)
-        self._tell_from_outside()
+        self._seek_from_outside()
 
     def _renew(self, record: Record) -> None:
         version = self._versions.get(record.value)
@@ -361,11 +372,12 @@ class Ownership:
         self._adopt(renewed, version, None)
         self._put(renewed, version)
 
-    def _tell_from_outside(self) -> None:
-        """Look for members of topics that this peer holds without being subscribed, some at each
-        turn."""
-        held = [topic for topic in self._records if self.holds(topic)]
-        outside = [topic for topic in held if topic not in self._subscribed]
+    def _seek_from_outside(self) -> None:
+        """Look for members of topics that this peer holds, or follows without a DHT, and is not
+        subscribed to; some at each turn."""
+        known = dict.fromkeys((*self._records, *self._versions.told))
+        sought = [topic for topic in known if self._dht is None or self.holds(topic)]
+        outside = [topic for topic in sought if topic not in self._subscribed]
         start = self._sought if self._sought < len(outside) else 0
         for topic in outside[start : start + _SOUGHT_MAX]:
             self._seek(topic)
