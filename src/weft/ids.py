@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Annotated, NewType
 
 from msgspec import Meta, Struct
@@ -60,9 +61,41 @@ class BadId(ValueError):
 
 _SEGMENT = re.compile(r"[^/\x00-\x1f\x7f]+")
 
+OWNED = "/~"
+"""How a topic begins that carries its owner's key: `/~12D3KooW.../orders`."""
+
 
 def parse_topic(text: str) -> Topic:
-    """Check that `text` is a topic path and return it as one."""
+    """Check that `text` can be the name of a topic and return it as one."""
+    topic = parse_path(text)
+    if text.startswith(OWNED) and owner_in(topic) is None:
+        first = text[len(OWNED) :].partition("/")[0]
+        raise BadId(
+            f"topic {text!r} begins with '~', so its owner's peer id must follow, as in "
+            f"'/~12D3KooW.../orders'; {first!r} is not one"
+        )
+    return topic
+
+
+@lru_cache(maxsize=4_096)
+def owner_in(topic: Topic) -> PeerId | None:
+    """The key that a topic's name gives it to, with all topics below; None: it names none."""
+    if not topic.startswith(OWNED):
+        return None
+    try:
+        return parse_peer(topic[len(OWNED) :].partition("/")[0])
+    except BadId:
+        return None
+
+
+def owned_name(owner: PeerId, path: str) -> Topic:
+    """The name of a topic that this key owns, from a path such as `/orders`."""
+    return parse_topic(f"{OWNED}{peer_text(owner)}{path}")
+
+
+def parse_path(text: str) -> Topic:
+    """Check that `text` is a path. Peers and stores of before this rule may hold names that begin
+    with '~' and no peer id, so what is only read is asked for no more than this."""
     if not text.startswith("/"):
         raise BadId(f"topic {text!r} must start with '/', for example '/sports/football'")
     if len(text.encode()) > TOPIC_BYTES_MAX:

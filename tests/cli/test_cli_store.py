@@ -51,6 +51,8 @@ CID = cid_text(cid_of(b"block"))
         (["topic", "allow", "/a", "x", "--owner", "y"], USAGE, "--owner is for create"),
         (["topic", "show", "/a", "--anyone"], USAGE, "--anyone is for"),
         (["topic", "paint", "/a"], USAGE, "invalid choice"),
+        (["topic", "name", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "show", "/~a/orders"], USAGE, "owner's peer id must follow"),
         (["sub", "/a", "--since", "yesterday"], USAGE, "neither 'beginning'"),
         (["sub", "/a", "--store", "x"], USAGE, "--store goes with --join"),
     ],
@@ -119,3 +121,13 @@ def test_an_owner_is_described_in_words() -> None:
     assert "/a: events count in the topics above" in text
     assert "tennis  by ben" in text
     assert "anyone" in text and "it is the first" in text and "b  bafy3" in text
+
+
+def test_topics_without_a_version_in_words() -> None:
+    text = topic.unknown_in_words("/a", [["12D3a", "12D3b"], ["12D3c"]])
+    assert text.splitlines() == [
+        "nobody is known to own /a",
+        "claimed by 12D3a, 12D3b: weft topic follow /a 12D3a 12D3b",
+        "claimed by 12D3c: weft topic follow /a 12D3c",
+    ]
+    assert "is 12D3x's by its name" in topic.unknown_in_words("/~12D3x/orders", [])

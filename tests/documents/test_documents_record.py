@@ -187,3 +187,29 @@ def test_values_by_kind_of_key() -> None:
     assert records.validate(record_key + b"x", HELD.encoded, NOW_MS) == Reason.WRONG_NAME
     assert records.choose([HELD.encoded, sealed(sequence=9).encoded]) == 1
     assert blocks.choose([made.block, made.block]) == 0
+
+
+# --- notes that stand beside records --------------------------------------------------------------
+
+
+def test_notes_and_records_are_told_apart() -> None:
+    told, wishes = (
+        record.seal_told(SPORTS, [BEN.peer, ANNA.peer, BEN.peer]),
+        record.seal_wishes(SPORTS, {"tennis": CAROL.peer}),
+    )
+    assert record.read_told(told[1]) == (SPORTS, tuple(sorted((ANNA.peer, BEN.peer))))
+    assert record.read_wishes(wishes[1]) == (SPORTS, {"tennis": CAROL.peer})
+    real = sealed()
+    for encoded in (wishes[1], real.encoded):
+        assert record.read_told(encoded) is None
+    for encoded in (told[1], real.encoded):
+        assert record.read_wishes(encoded) is None
+    names = {told[0], wishes[0], real.name, record.rival_name(real)}
+    assert len(names) == 4
+
+
+def test_a_note_that_is_not_one_is_refused() -> None:
+    with pytest.raises(Refused):
+        record.read_wishes(dag_cbor.encode({"name": "/sports", "asked": 7}))
+    with pytest.raises(Refused):
+        record.read_told(dag_cbor.encode({"name": "/sports", "holders": [b"short"]}))

@@ -26,8 +26,9 @@ def test_history_on_the_command_line(peers: Peers, tmp_path: Path) -> None:
     other = peers.start("--store", "--subscribe", "/sports")
     other.until_error("subscribed to /sports")
     a, b = ["--home", peers.home(0)], ["--home", peers.home(1)]
-    me = peers.addresses[1].rpartition("/")[2]
+    owner_id, me = (address.rpartition("/")[2] for address in peers.addresses[:2])
 
+    assert run("topic", "follow", "/sports", owner_id, *b).returncode == 0
     made = json.loads(run("topic", "create", "/sports", me, *a, "--json").stdout)
     assert made["mine"] and made["publishers"] == [me]
     assert run("pub", "/sports", "one", *a).returncode == 0

@@ -15,7 +15,7 @@ from msgspec import inspect
 from protocol_kit import contact
 from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
 from weft.protocol import messages as m
-from weft.protocol.history.ownership import REASON_MAX, SEGMENT_MAX
+from weft.protocol.history.wishes import REASON_MAX, SEGMENT_MAX
 from weft.protocol.kademlia.rpc import (
     KEY_BYTES_MAX,
     LOCATION_BYTES_MAX,

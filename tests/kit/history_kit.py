@@ -85,6 +85,19 @@ def id_of(town: Town, number: int) -> PeerId:
     return town.nodes[number].contact.peer
 
 
+def follow(town: Town, owners: tuple[int, ...], *numbers: int, topic: Topic = T) -> None:
+    """The users of some peers say which peers hold a topic."""
+    holders = tuple(id_of(town, owner) for owner in owners)
+    for number in numbers:
+        town.world.ask(town.nodes[number], lambda t: seam.FollowTopic(t, topic, holders))
+
+
+def newest(town: Town, number: int, topic: Topic = T) -> Cid | None:
+    """The version of a topic that a peer believes."""
+    version = history(town, number).versions.newest(topic)
+    return version.cid if version is not None else None
+
+
 def change(town: Town, number: int, topic: Topic = T, **fields: object) -> seam.Answer:
     """Let a peer change a topic, and see what it answers."""
     make = lambda token: seam.ChangeTopic(token, topic, **fields)  # type: ignore[arg-type]  # noqa: E731

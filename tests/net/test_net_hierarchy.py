@@ -130,6 +130,8 @@ async def test_owners_make_hierarchies_and_the_past_keeps_its_names(tmp_path: Pa
     async with swarm(3, history=True, hierarchies=()) as (owner, member, late):
         subs = [await owner.subscribe(SPORTS), await member.subscribe("/sports/ball")]
         await owner.subscribe("/sports/ball")
+        for other in (member, late):
+            await other.owned.follow(SPORTS, owner.id)
         await owner.owned.create(SPORTS, publishers=[member.id], hierarchy=True)
         await owner.owned.add_subtopic(SPORTS, "ball")
         await until(

@@ -89,6 +89,7 @@ async def test_who_reads_slowly_gets_the_rest_from_the_store(
 
 async def test_owned_topics(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
+        await b.owned.follow(T, a.id)
         cid = await a.owned.create(T)
         await until(lambda: b.owned.info(T), "news of the owner")
         assert (await b.publish(T, "mine")).outcome == "refused"
@@ -118,6 +119,7 @@ async def test_asking_an_owner_for_a_sub_topic(tmp_path: Path) -> None:
     async with pair(tmp_path) as (owner, other):
         await owner.subscribe("/a")
         await other.subscribe("/a")
+        await other.owned.follow("/a", owner.id)
         await owner.owned.create("/a", publishers=[other.id])
         await until(lambda: other.owned.info("/a") is not None, "news of the topic")
         assert await other.owned.ask_subtopic("/a", "b") == "waiting"

@@ -22,7 +22,9 @@ from protocol_kit import (
     span,
     told,
 )
-from weft.ids import GENERAL, Contact, Topic
+from signed_kit import ANNA
+from weft.documents.descriptor import seal_event
+from weft.ids import GENERAL, Contact, Topic, cid_of, owned_name
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
@@ -42,7 +44,7 @@ from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
-from weft.protocol.wire import LIST_MAX, Payload
+from weft.protocol.wire import LIST_MAX, Event, Payload
 
 # --- taking another's place ---------------------------------------------------------------------
 
@@ -226,3 +228,47 @@ def test_a_prune_over_a_link_only_the_other_end_knows_counts() -> None:
     rig = member(2)
     rig.hear(3, Prune(T))
     assert told(rig.publish(), Payload) == [2]
+
+
+# --- topics whose names carry their owner's key, without a store ----------------------------------
+
+NAMED = owned_name(contact(2).peer, "/orders")
+
+
+def test_without_a_store_only_the_owner_is_heard_in_a_topic_named_after_it() -> None:
+    rig = Rig()
+    rig.subscribe(NAMED)
+    rig.link(2, 3, 4, topic=NAMED)
+    effects = rig.hear(3, Payload(NAMED, event(3, 1, b"forged"), 1))
+    effects += rig.hear(3, Payload(NAMED, event(3, 2, b"\xa7 not a block"), 1))
+    assert delivered(effects) == [] and sent(effects, Payload) == []
+    assert rig.peer.counters["refused_by_name"] == 2
+    effects = rig.hear(2, Payload(NAMED, event(2, 1, b"true"), 1))
+    assert delivered(effects) == [(2, 1)]
+    assert {number for number, _ in sent(effects, Payload)} == {3, 4}
+
+
+def test_an_event_under_a_version_is_passed_on_without_a_store() -> None:
+    """Only a peer with a store can say whether the owner lets its publisher publish."""
+    block = seal_event(
+        ANNA.sign,
+        publisher=ANNA.peer,
+        topic=NAMED,
+        payload=b"perhaps",
+        created_ms=1,
+        link=cid_of(b"a version"),
+        metadata={"incarnation": 1, "number": 1},
+    ).block
+    rig = Rig()
+    rig.subscribe(NAMED)
+    rig.link(2, 3, topic=NAMED)
+    effects = rig.hear(2, Payload(NAMED, Event(ANNA.peer, 1, 1, 1, block), 1))
+    assert len(sent(effects, Payload)) == 1
+
+
+def test_without_a_store_a_peer_does_not_publish_in_anothers_named_topic() -> None:
+    rig = Rig()
+    effects = rig.publish(b"mine", NAMED)
+    [answer] = [effect for effect in effects if isinstance(effect, seam.Answer)]
+    assert answer.outcome == "refused" and "by its name" in answer.reason
+    assert answers(Rig(2).publish(b"mine", NAMED)) != [(9, "refused")]

@@ -10,14 +10,22 @@ from weft.cli.output import Fields
 from weft.cli.parser import repeated_option, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
+from weft.ids import OWNED
 
 HELP = "Make, show and change topics that have owners"
 DETAILS = """
 A topic with owners has versions, signed by them; the newest says which peers may
-publish. All but its publishers' events are refused by every peer with a store.
+publish. All but its publishers' events are refused by every peer that knows the
+owners. Nobody is believed to own a topic by their own word:
+
+  /~PEER_ID/orders         the name says who owns it: that peer, for everybody, with
+                           all topics below; 'weft topic name /orders' prints yours
+  /orders                  owned by those that you 'follow'; others' claims are shown
+                           by 'show', and change nothing
 
   create TOPIC [PEER...]   make it your own; the peers may publish beside you
                            (--hierarchy: its subscribers get sub-topics' events, too)
+  name TOPIC               the name of a topic of yours that nobody can take
   show TOPIC               its newest version
   add TOPIC NAME           hang the sub-topic TOPIC/NAME under it, asked for or not
   ask TOPIC NAME           ask the owners of a topic that is not yours for TOPIC/NAME
@@ -29,7 +37,10 @@ publish. All but its publishers' events are refused by every peer with a store.
 Needs a running peer with a store ('weft peer --store').
 """
 EXAMPLES = """
+weft topic name /orders                      /~12D3KooW.../orders, yours for everybody
+weft topic create /~12D3KooW.../orders       others may publish there once you allow them
 weft topic create /sports 12D3KooW...        that peer may publish, and you
+weft topic follow /sports 12D3KooW...        believe that this peer owns /sports
 weft topic create /chat --anyone             owned, but open
 weft topic create /news --owner 12D3KooW...  held together with another peer
 weft topic create /sports --hierarchy        events of /sports/football count in /sports
@@ -38,7 +49,7 @@ weft topic ask /sports tennis                the owner sees the wish in 'weft to
 weft topic revoke /sports 12D3KooW...
 weft topic show /sports --json
 """
-ACTIONS = ("create", "show", "add", "ask", "allow", "revoke", "restrict", "follow")
+ACTIONS = ("create", "name", "show", "add", "ask", "allow", "revoke", "restrict", "follow")
 _ASKED = {
     "granted": "done: the sub-topic hangs there",
     "waiting": "an owner of the topic has been told; it hangs there once they add it",
@@ -73,7 +84,7 @@ def request_of(args: argparse.Namespace) -> Fields:
         raise Problem(f"weft topic {action} needs at least one peer id", USAGE)
     if action in ("add", "ask") and len(values) != 1:
         raise Problem(f"weft topic {action} needs one name: the sub-topic's last segment", USAGE)
-    if action in ("show", "restrict") and values:
+    if action in ("name", "show", "restrict") and values:
         raise Problem(f"weft topic {action} takes nothing but the topic", USAGE)
     if args.owner and action != "create":
         raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
@@ -101,11 +112,29 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         outcome = answer["outcome"]
         print(json.dumps({"outcome": outcome}) if args.json else _ASKED[outcome])
         return 0
+    if args.action == "name":
+        print(json.dumps({"name": answer["outcome"]}) if args.json else answer["outcome"])
+        return 0
     if args.json:
         print(json.dumps(info))
     else:
-        print(in_words(info) if info else f"nobody is known to own {args.topic}")
+        print(in_words(info) if info else unknown_in_words(args.topic, answer["claims"]))
+        if args.action == "create" and info and not args.topic.startswith(OWNED):
+            print(f"others believe this once they say so: {_follow(args.topic, info['owners'])}")
     return FAILED if info is None and args.action == "show" else 0
+
+
+def unknown_in_words(topic: str, claims: list[list[str]]) -> str:
+    """What to say of a topic of which no version is known."""
+    if topic.startswith(OWNED):
+        owner = topic[len(OWNED) :].partition("/")[0]
+        return f"{topic} is {owner}'s by its name; no version of it is known, so only it publishes"
+    claimed = [f"claimed by {', '.join(owners)}: {_follow(topic, owners)}" for owners in claims]
+    return "\n".join([f"nobody is known to own {topic}", *claimed])
+
+
+def _follow(topic: str, owners: list[str]) -> str:
+    return f"weft topic follow {topic} {' '.join(owners)}"
 
 
 def in_words(info: Fields) -> str:

@@ -19,7 +19,7 @@ Deviation: no record may last longer than `LIFE_MS_MAX`: a wrong clock cannot fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -176,6 +176,52 @@ def read_record(encoded: bytes) -> Record:
     if encoded != dagcbor.head(5, 7) + _body(record) + _SIGNATURE + signature:
         raise Refused(Reason.NOT_CANONICAL, "encoded otherwise than dag-cbor says")
     return record
+
+
+# --- what a peer notes for itself -----------------------------------------------------------------
+
+_TOLD_KEYS = frozenset(("name", "holders"))
+_WISHES_KEYS = frozenset(("name", "asked"))
+
+
+def seal_told(topic: Topic, holders: Iterable[PeerId]) -> tuple[bytes, bytes]:
+    """A note for a peer's own store, beside the records: the keys that hold a topic by the word of
+    this peer's user, and the name under which that is kept. It is never sent."""
+    fields = {"name": dagcbor.text(topic), "holders": _keys(sorted(set(holders)))}
+    return sha256(b"weft topic told:" + dagcbor.text(topic)).digest(), dagcbor.mapping(fields)
+
+
+def read_told(encoded: bytes) -> tuple[Topic, tuple[PeerId, ...]] | None:
+    """What such a note says; None: it is none."""
+    document = dagcbor.read(encoded)
+    if type(document) is not dict or document.keys() != _TOLD_KEYS:
+        return None
+    return shape.name(document["name"]), shape.keys(document["holders"], shape.OWNERS_MAX)
+
+
+def seal_wishes(topic: Topic, asked: Mapping[str, PeerId]) -> tuple[bytes, bytes]:
+    """A note for a peer's own store: the sub-topics of a topic that others asked for, and which
+    peer did."""
+    keys = dagcbor.mapping({segment: dagcbor.binary(peer) for segment, peer in asked.items()})
+    fields = {"name": dagcbor.text(topic), "asked": keys}
+    return sha256(b"weft topic wishes:" + dagcbor.text(topic)).digest(), dagcbor.mapping(fields)
+
+
+def read_wishes(encoded: bytes) -> tuple[Topic, dict[str, PeerId]] | None:
+    """What such a note says; None: it is none."""
+    document = dagcbor.read(encoded)
+    if type(document) is not dict or document.keys() != _WISHES_KEYS:
+        return None
+    asked = document["asked"]
+    if type(asked) is not dict:
+        raise Refused(Reason.BAD_SHAPE, "wishes are a map of keys")
+    return shape.name(document["name"]), {name: shape.key(peer) for name, peer in asked.items()}
+
+
+def rival_name(record: Record) -> bytes:
+    """Where a store keeps a record beside the one that stands under its own name: of a version that
+    another holder wrote at the same time, until it is taken over."""
+    return sha256(b"weft topic rival:" + record.encoded).digest()
 
 
 # --- what may stand in a DHT under which key ------------------------------------------------------

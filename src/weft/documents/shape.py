@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from weft.documents.dagcbor import INTEGER_MAX, Scalar
 from weft.documents.refusal import Reason, Refused
-from weft.ids import PEER_ID_BYTES, BadId, Cid, PeerId, Topic, is_cid, parse_topic
+from weft.ids import PEER_ID_BYTES, BadId, Cid, PeerId, Topic, is_cid, parse_path
 
 PARENTS_MAX = 16
 """guess: heads that one event joins; further ones are joined by the events after it."""
@@ -93,7 +93,7 @@ def link(value: object) -> Cid | None:
     return Cid(value)
 
 
-_parsed = lru_cache(maxsize=1_024)(parse_topic)  # streams name the same topic again and again
+_parsed = lru_cache(maxsize=1_024)(parse_path)  # streams name the same topic again and again
 
 
 def name(value: object) -> Topic:
@@ -111,7 +111,7 @@ def sub_topics(value: object) -> dict[str, Cid]:
     for segment, cid in value.items():
         require(type(cid) is bytes and is_cid(cid), "a sub-topic is a link")
         try:
-            whole = parse_topic(f"/{segment}")
+            whole = parse_path(f"/{segment}")
         except (BadId, UnicodeEncodeError) as error:
             raise Refused(Reason.OUTSIDE_PARENT, f"sub-topic {segment!r}: {error}") from error
         if "/" in whole[1:]:

@@ -61,9 +61,9 @@ class Request(Struct, forbid_unknown_fields=True):
     scheme: Scheme | None = None
     since: Annotated[str, Meta(max_length=128)] = ""
     since_ms: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
-    action: Literal["", "create", "show", "add", "ask", "allow", "revoke", "restrict", "follow"] = (
-        ""
-    )
+    action: Literal[
+        "", "create", "name", "show", "add", "ask", "allow", "revoke", "restrict", "follow"
+    ] = ""
     peers: Annotated[list[str], Meta(max_length=ALLOWED_MAX)] = []
     owners: Annotated[list[str], Meta(max_length=OWNERS_MAX)] = []
     anyone: bool = False
@@ -224,9 +224,12 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
         cid = await owned.restrict(topic, request.anyone)
     elif request.action == "follow":
         await owned.follow(topic, request.owners)
+    elif request.action == "name":
+        topic = outcome = owned.name(topic)
     info = owned.info(topic)
     fields = info.as_dict() if info is not None else None
-    return {"ok": True, "cid": cid, "outcome": outcome, "info": fields}
+    claims = owned.claims(topic)
+    return {"ok": True, "cid": cid, "outcome": outcome, "info": fields, "claims": claims}
 
 
 def plain(value: object) -> object:

@@ -1,7 +1,8 @@
 """History and owned topics of a running peer, for applications: `peer.history`, `peer.owned`.
 
-    cid = await peer.owned.create("/sports", publishers=[other.id])
-    await peer.owned.revoke("/sports", other.id)
+    orders = peer.owned.name("/orders")  # carries this peer's key: nobody else can own it
+    cid = await peer.owned.create(orders, publishers=[other.id])
+    await peer.owned.revoke(orders, other.id)
     for event in peer.history.read("/sports", since="beginning", limit=10): ...
     value = await peer.history.get(f"/{cid}/owners/0")
 
@@ -20,7 +21,17 @@ from typing import BinaryIO
 from weft.documents import merkle, record
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Refused
-from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_peer, parse_topic, peer_text
+from weft.ids import (
+    BadId,
+    Cid,
+    PeerId,
+    Topic,
+    cid_text,
+    owned_name,
+    parse_peer,
+    parse_topic,
+    peer_text,
+)
 from weft.net.dht import Dht
 from weft.net.errors import HistoryError, UsageError, usable
 from weft.net.runtime import Runtime
@@ -75,7 +86,10 @@ class Owned:
     ) -> str:
         """Make a topic one's own; the CID of its first version. Owners may publish, and those
         named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
-        its subscribers also get the events of the sub-topics that are added to it."""
+        its subscribers also get the events of the sub-topics that are added to it.
+
+        A topic whose name carries this peer's key (`name`) is its own for every peer; of any other
+        name each peer believes the owners that its user told it (`follow`)."""
         change = partial(
             seam.ChangeTopic,
             create=True,
@@ -112,6 +126,18 @@ class Owned:
         if answer.outcome not in ("stored", "queued"):
             raise HistoryError(answer.reason or f"the owners were not asked: {answer.outcome}")
         return "granted" if answer.outcome == "stored" else "waiting"
+
+    def name(self, path: str) -> str:
+        """The name of a topic that is this peer's without anybody's word: `name("/orders")` is
+        `/~12D3KooW.../orders`. Every peer knows the owner from the name."""
+        return usable(lambda text: owned_name(self._machine.me.peer, text), path)
+
+    def claims(self, topic: str) -> list[tuple[str, ...]]:
+        """The peers that say that they own a topic, of which nothing proves it: `follow` those that
+        you believe."""
+        name = usable(parse_topic, topic)
+        found = self._machine.history.ownership.claims(name) if self._machine.history else []
+        return [tuple(map(peer_text, holders)) for holders in found]
 
     async def follow(self, topic: str, owners: Keys) -> bool:
         """Believe these owners (all of them) and no other peer about a topic. Says whether its

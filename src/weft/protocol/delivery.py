@@ -26,10 +26,10 @@ from typing import TypeAlias
 
 from weft.documents.descriptor import known_event, number_of, verify_event
 from weft.documents.refusal import Refused
-from weft.ids import Contact, PeerId, Topic, cid_of, peer_text
+from weft.ids import Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Context
 from weft.protocol.recent import Recent
-from weft.protocol.seam import Deliver, Publish, PublishTogether
+from weft.protocol.seam import Answer, Deliver, Publish, PublishTogether
 from weft.protocol.wire import Event, Part
 from weft.rules import hierarchy
 from weft.store.reader import Since
@@ -111,8 +111,14 @@ class Delivery:
         return self._published.get(topic, 0) + 1
 
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:
-        """Whether this peer may not publish there; then the command is answered."""
-        return False
+        """Whether this peer may not publish there; then the command is answered. Without a store,
+        only what the topic's name says is known."""
+        owner = owner_in(fact.topic)
+        if owner is None or owner == self._ctx.me.peer:
+            return False
+        reason = f"by its name {fact.topic} is {peer_text(owner)}'s; a peer that it lets publish"
+        self._ctx.out.append(Answer(fact.token, "refused", reason=f"{reason} needs a store"))
+        return True
 
     def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
         self._route(fact.token, fact.topic, event, origin is not None)
@@ -149,6 +155,9 @@ class Delivery:
         ask: Contact | None,
         subscribed: bool,
     ) -> bool:
+        if not _may_be_named(topic, event):
+            self._ctx.counters["refused_by_name"] += 1
+            return False
         recent.admit(event, hops, self._ctx.now)
         if subscribed:
             self.deliver(topic, event, hops, source)
@@ -220,6 +229,20 @@ class Delivery:
 
     def flush(self) -> None:
         """All that followed from one fact is done."""
+
+
+def _may_be_named(topic: Topic, event: Event) -> bool:
+    """Whether an event can be in a topic whose name carries its owner's key: by that key, or under
+    a version, which only a peer with a store can judge."""
+    owner = owner_in(topic)
+    if owner is None or event.publisher == owner:
+        return True
+    if not event.payload.startswith(_BLOCK):
+        return False
+    try:
+        return known_event(event.payload, cid_of(event.payload)).link is not None
+    except Refused:
+        return False
 
 
 def as_published(topic: Topic, event: Event) -> Event:

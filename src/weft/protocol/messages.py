@@ -14,9 +14,10 @@ from typing import TypeAlias, Union
 
 from weft.protocol.flood import FloodMember
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
-from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest, TopicNews
+from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Heads
+from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest
 from weft.protocol.kademlia.rpc import DhtMessage
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.membership import (

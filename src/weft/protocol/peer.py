@@ -118,7 +118,9 @@ class Peer:
         if ctx.config.history.enabled:
             if library is None or sign is None:
                 raise ValueError("history needs a store and a key to sign with")
-            self.history = History(ctx, library, sign, self.members, self._route, self.dht)
+            self.history = History(
+                ctx, library, sign, self.members, self._find, self._route, self.dht
+            )
         self._delivery: Delivery = self.history or Delivery(ctx, self._route)
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)
         self.routing = self._make_routing(multi_topic)
@@ -203,7 +205,7 @@ class Peer:
         return {
             LinkUp: self._on_link_up,
             LinkDown: self._on_link_down,
-            LookupDone: self.publishing.on_lookup_done,
+            LookupDone: self._on_lookup_done,
             Late: lambda signal: self.liveness.look_at(signal.contacts),
             PeerGone: self._on_peer_gone,
             PeerBack: self._on_peer_back,
@@ -455,7 +457,15 @@ class Peer:
         else:
             self.publishing.publish(token, topic, event, self.isolated, climbs)
 
+    def _find(self, topic: Topic) -> int:
+        """Look for members of a topic from outside; `LookupDone` follows."""
+        return self.routing.find(topic)
+
     # --- timers and signals ---------------------------------------------------------------------
+
+    def _on_lookup_done(self, signal: LookupDone) -> None:
+        if self.history is None or not self.history.ownership.on_lookup_done(signal):
+            self.publishing.on_lookup_done(signal)
 
     def _on_timer_fired(self, fact: TimerFired) -> None:
         on_timer = self._timers.get(fact.timer.kind)

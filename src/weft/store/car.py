@@ -23,7 +23,7 @@ from weft.documents import authority, dagcbor, descriptor
 from weft.documents.dag import Stream
 from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
-from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic
+from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic, owner_in
 from weft.store.interface import Batch, Store
 from weft.store.reader import Since, read_all, stream_of
 
@@ -166,13 +166,20 @@ class _Loader:
             self._topics.append(found)
             self.loaded.topics += 1
             return
-        reason = authority.judge_event(
-            found, found.topic, self._version(found.link), newest=None, vouched=True
-        )
+        reason = self._judge(found)
         if reason is not None:
             self.loaded.refused[reason] += 1
             return
         self._add(found)
+
+    def _judge(self, event: SealedEvent) -> Reason | None:
+        """What an archive holds is history, and judged by the version that it links to. A name that
+        carries its owner's key says more: nothing was ever right there without that key."""
+        linked, owner = self._version(event.link), owner_in(event.topic)
+        if owner is not None:
+            return authority.judge_event(event, event.topic, (owner,), linked, None, vouched=False)
+        holders = linked.owners if linked is not None else None
+        return authority.judge_event(event, event.topic, holders, linked, None, vouched=True)
 
     def _add(self, event: SealedEvent) -> None:
         stream = self._stream(event.topic)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from history_kit import T, Town, change, hear, history, id_of
-from weft.documents.record import RENEW_MS
-from weft.ids import Cid, Topic
+from history_kit import T, Town, change, follow, hear, history, id_of, newest
+from stranger import Stranger
+from weft.documents.record import RENEW_MS, read_record
+from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.history.ownership import SubTopicReply, SubTopicRequest
+from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest
 from weft.protocol.seam import Answer, FollowTopic, Started
-
-
-def newest(town: Town, number: int, topic: Topic = T) -> Cid | None:
-    version = history(town, number).versions.newest(topic)
-    return version.cid if version is not None else None
+from weft.store.interface import Batch
 
 
 @pytest.fixture
 def town() -> Town:
+    """0 to 3 are subscribed, and follow 0."""
     town = Town(5)
     town.subscribe(0, 1, 2, 3)
+    follow(town, (0,), 1, 2, 3)
     town.run(20_000)
     return town
 
@@ -66,6 +67,7 @@ def test_revoked_publishers_publish_no_more_and_their_past_stays(town: Town) -> 
     assert town.answers()[-2:] == ["refused", "delivered"]
     assert len(town.stream(3)) == 5
     # Whoever comes later gets the revoked publisher's past as well: what followed vouches for it.
+    follow(town, (0,), 4)
     town.subscribe(4, since="beginning")
     town.run(30_000)
     assert town.stream(4) == town.stream(0)
@@ -88,6 +90,7 @@ def test_a_revoked_publisher_cannot_slip_events_in(town: Town) -> None:
 
 
 def test_only_holders_change_a_topic(town: Town) -> None:
+    follow(town, (0, 2), 1, 2, 3)
     change(town, 0, create=True, owners=(id_of(town, 2),))
     assert change(town, 1, anyone=True).outcome == "refused"
     assert change(town, 1, create=True).outcome == "refused"
@@ -119,7 +122,10 @@ def test_sub_topics_hang_under_their_parent(town: Town) -> None:
     assert follower is not None and follower.sub_topics == version.sub_topics
 
 
-def test_a_topic_in_use_cannot_be_taken_over(town: Town) -> None:
+def test_a_topic_in_use_cannot_be_taken_over() -> None:
+    town = Town(5)
+    town.subscribe(0, 1, 2, 3)
+    town.run(20_000)
     town.publish(1, 2)
     town.run(3_000)
     change(town, 0, create=True)
@@ -178,13 +184,180 @@ def test_who_is_not_subscribed_finds_the_version_in_the_dht() -> None:
     assert newest(town, 5) == newest(town, 0)
 
 
+# --- several holders, and changes at once ---------------------------------------------------------
+
+
+@pytest.fixture
+def shared() -> Town:
+    """0 and 1 hold the topic; 2 and 3 follow them and may publish, 4 may not."""
+    town = Town(6)
+    town.subscribe(0, 1, 2, 3, 4)
+    follow(town, (0, 1), 1, 2, 3, 4)
+    town.run(20_000)
+    allow = (id_of(town, 2), id_of(town, 3))
+    assert change(town, 0, create=True, owners=(id_of(town, 1),), allow=allow).outcome == "stored"
+    town.run(5_000)
+    return town
+
+
+def allowed(town: Town, number: int) -> set[int]:
+    """The peers that may publish beside the holders, as a peer believes."""
+    version = history(town, number).versions.newest(T)
+    assert version is not None and version.allowed is not None
+    return {node.index for node in town.nodes if node.contact.peer in version.allowed}
+
+
+def ask_change(town: Town, number: int, **fields: object) -> int:
+    make = lambda token: seam.ChangeTopic(token, T, **fields)  # type: ignore[arg-type]  # noqa: E731
+    return town.world.ask(town.nodes[number], make)
+
+
+def test_two_holders_that_change_at_once_both_keep_their_change(shared: Town) -> None:
+    first = ask_change(shared, 0, revoke=(id_of(shared, 2),))
+    second = ask_change(shared, 1, revoke=(id_of(shared, 3),), allow=(id_of(shared, 4),))
+    shared.run(30_000)
+    answers = [shared.world.record.answers[token] for token in (first, second)]
+    assert [answer[1].outcome for answer in answers if answer] == ["stored", "stored"]
+    assert [allowed(shared, number) for number in range(5)] == [{4}] * 5
+    assert len({newest(shared, number) for number in range(5)}) == 1
+    assert shared.counter("history_versions_merged") == 1
+
+
+def test_one_holder_that_is_told_two_changes_at_once_makes_both(shared: Town) -> None:
+    ask_change(shared, 0, revoke=(id_of(shared, 2),))
+    ask_change(shared, 0, revoke=(id_of(shared, 3),))
+    shared.run(10_000)
+    assert [allowed(shared, number) for number in range(5)] == [set()] * 5
+    record = history(shared, 4).ownership.record(T)
+    assert record is not None and record.sequence == 3
+
+
+def test_a_revocation_by_a_holder_that_was_away_is_not_lost(shared: Town) -> None:
+    """It did not hear of three changes, made its own on top of an old version, and came back."""
+    town = shared
+    town.world.crash(town.nodes[1], silent=False)
+    for number in (4, 5):
+        change(town, 0, allow=(id_of(town, number),))
+    change(town, 0, sub_topic="a")
+    node = town.nodes[1]
+    town.world.start(node, [])  # alone
+    town.run(5_000)
+    assert change(town, 1, revoke=(id_of(town, 2),)).outcome == "stored"
+    back = seam.Join((town.nodes[0].contact,))
+    local = node.clock.local_ms(town.world.now_ms)
+    town.world.carry_out(node, town.peer(1).handle(back, local))
+    town.subscribe(1)
+    town.run(60_000)
+    assert [allowed(town, number) for number in range(5)] == [{3, 4, 5}] * 5
+    version = history(town, 4).versions.newest(T)
+    assert version is not None and list(version.sub_topics) == ["a"]
+
+
+def test_a_revocation_counts_before_it_is_taken_over(shared: Town) -> None:
+    """The holder that revoked is gone for good, and the other one, whose change stands, away."""
+    town = shared
+    base = history(town, 0).versions.newest(T)
+    assert base is not None
+    gone, away = Stranger(town, 1), Stranger(town, 0)
+    for number in (0, 1):
+        town.world.crash(town.nodes[number], silent=False)
+    town.run(5_000)
+    rest = tuple(peer for peer in base.allowed or () if peer != id_of(town, 2))
+    revoked = gone.version(owners=base.owners, allowed=rest, parent=base.cid)
+    other = away.version(
+        owners=base.owners, allowed=base.allowed, parent=base.cid, metadata={"n": 1}
+    )
+    gone.say(3, gone.record(revoked, 2))
+    town.run(5_000)
+    away.say(3, away.record(other, 3))
+    town.run(30_000)
+    assert [newest(town, number) for number in (2, 3, 4)] == [other.cid] * 3
+    assert [history(town, n).versions.refuses_me(T) for n in (2, 3)] == [True, False]
+    town.world.crash(town.nodes[3], silent=False)  # a restart does not forget it
+    town.world.start(town.nodes[3], [town.nodes[2].contact])
+    assert list(history(town, 3).versions.rivals(T)) == [revoked.cid]
+    town.world.start(town.nodes[0], [town.nodes[3].contact])  # a holder comes back, and takes over
+    town.subscribe(0, 3)
+    town.run(700_000)
+    assert [allowed(town, number) for number in (0, 2, 3, 4)] == [{3}] * 4
+    assert all(not history(town, number).versions.rivals(T) for number in (0, 2, 3, 4))
+    gone.say(4, gone.record(revoked, 2))  # said again, it is known to be taken over
+    assert not history(town, 4).versions.rivals(T)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_holders_do_at_once_every_change_stays(seed: int) -> None:
+    """Three holders let in and revoke, each peer once, over a network that loses messages; one of
+    them crashes and comes back."""
+    rng = Random(seed)
+    town = Town(7, seed=seed, loss_percent=10, topics_every_ms=30_000)
+    holders = (0, 1, 2)
+    follow(town, holders, *range(7))
+    town.subscribe(*range(rng.choice((0, 1)), 7))  # 0 may hold it from outside
+    town.run(20_000)
+    before, after = [PeerId(bytes([n]) * 32) for n in range(1, 9)], PeerId(b"\xff" * 32)
+    others = (id_of(town, 1), id_of(town, 2))
+    change(town, 0, create=True, owners=others, allow=tuple(before))
+    town.run(20_000)
+    tokens = []
+    for count, peer in enumerate([*before[:5], after]):
+        fields = {"allow": (peer,)} if peer == after else {"revoke": (peer,)}
+        tokens.append(ask_change(town, rng.choice(holders), **fields))
+        town.run(rng.choice((0, 0, 5, 50, 3_000)))
+        if count == 2:
+            town.run(1_000)
+            town.world.crash(town.nodes[2], silent=False)
+            town.world.start(town.nodes[2], [town.nodes[3].contact, town.nodes[4].contact])
+            town.subscribe(2)
+    town.run(300_000)
+    answers = [town.world.record.answers[token] for token in tokens]
+    assert all(answer is not None and answer[1].outcome == "stored" for answer in answers)
+    for number in range(1, 7):
+        version = history(town, number).versions.newest(T)
+        assert version is not None and set(version.allowed or ()) == {*before[5:], after}
+        assert not history(town, number).versions.rivals(T)
+
+
+def test_an_owner_that_is_not_subscribed_protects_its_topic() -> None:
+    """Without a DHT: it looks for members as a publisher from outside does."""
+    town = Town(6)
+    town.subscribe(1, 2, 3)
+    follow(town, (0,), 1, 2, 3)
+    town.run(20_000)
+    change(town, 0, create=True, allow=(id_of(town, 2),))
+    town.run(20_000)
+    assert [newest(town, number) for number in (1, 2, 3)] == [newest(town, 0)] * 3
+    change(town, 0, revoke=(id_of(town, 2),))
+    town.run(20_000)
+    town.publish(2, 4)
+    town.run(30_000)
+    assert town.answers() == ["refused", "dropped"]
+    assert [town.stream(number) for number in (1, 2, 3)] == [[]] * 3
+
+
+def test_records_of_an_earlier_life_are_believed_without_a_note() -> None:
+    """So do stores of the tree before, which wrote none."""
+    town = Town(3)
+    town.subscribe(1)
+    stranger = Stranger(town, 2)
+    version = stranger.version()
+    record = read_record(stranger.record(version).record)
+    batch = Batch(0, (), (version,), ((record.name, record.encoded),))
+    town.world.crash(town.nodes[1], silent=False)
+    town.nodes[1].store.commit([batch])  # type: ignore[union-attr]
+    town.world.start(town.nodes[1], [town.nodes[0].contact])
+    assert newest(town, 1) == version.cid
+    assert history(town, 1).versions.holders(T) == (stranger.peer,)
+
+
 # --- sub-topics for peers that do not own a topic -------------------------------------------------
 
 
 def owned(**settings: object) -> Town:
-    """Peer 0 owns the topic and lets 1 publish; 1 and 2 are subscribed."""
+    """Peer 0 owns the topic and lets 1 publish; 1 and 2 are subscribed and follow it."""
     town = Town(4, **settings)  # type: ignore[arg-type]
     town.subscribe(0, 1, 2)
+    follow(town, (0,), 1, 2)
     town.run(20_000)
     assert change(town, 0, create=True, allow=(town.nodes[1].contact.peer,)).outcome == "stored"
     town.run(5_000)
@@ -217,6 +390,16 @@ def test_an_owner_sees_the_wish_and_grants_it() -> None:
     assert history(town, 0).wishes.of(T) == {}
     again = ask(town, 1, "tennis")
     assert (again.outcome, again.reason) == ("refused", "it hangs there already")
+
+
+def test_wishes_outlive_the_owners_restart() -> None:
+    town = owned()
+    for segment in ("tennis", "golf"):
+        assert ask(town, 1, segment).outcome == "queued"
+    town.world.crash(town.nodes[0], silent=False)
+    town.world.start(town.nodes[0], [town.nodes[1].contact])
+    assert sorted(history(town, 0).wishes.of(T)) == ["golf", "tennis"]
+    assert newest(town, 0) is not None
 
 
 def test_an_owner_may_let_every_wish_come_true() -> None:

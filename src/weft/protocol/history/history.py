@@ -36,19 +36,14 @@ from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
-from weft.protocol.history import fetch, ownership, reader, storage
+from weft.protocol.history import fetch, ownership, reader, storage, wishes
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
-from weft.protocol.history.ownership import (
-    Ownership,
-    SubTopicReply,
-    SubTopicRequest,
-    TopicNews,
-    Versions,
-    Wishes,
-)
+from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
 from weft.protocol.history.storage import Keep, Storage
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, routed
+from weft.protocol.history.versions import Versions
+from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Handlers
@@ -76,7 +71,7 @@ TIMERS = (
     reader.TIMEOUT,
     storage.PRUNE,
     ownership.RENEW,
-    ownership.ASK,
+    wishes.ASK,
     reader.PACE,
 )
 
@@ -147,11 +142,13 @@ class History(Delivery):
         ctx: Context,
         library: Store,
         sign: Signer,
-        members: Callable[[Topic], list[Contact]],
+        members: Members,
+        find: Find,
         route: Route,
         dht: Kademlia | None,
     ) -> None:
-        """`members` names members of a topic, those to ask first; `route` spreads an event."""
+        """`members` names members of a topic, those to ask first; `find` looks for some from
+        outside of it; `route` spreads an event."""
         super().__init__(ctx, route)
         self._library = library
         self._sign = sign
@@ -163,9 +160,20 @@ class History(Delivery):
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
         self.ownership = Ownership(
-            ctx, library, sign, self.versions, self.fetch, self.storage, members, dht
+            ctx,
+            library,
+            sign,
+            self.versions,
+            self.fetch,
+            self.storage,
+            members,
+            find,
+            self.readers.keys(),
+            dht,
         )
-        self.wishes = Wishes(ctx, self.ownership, self.versions, members, dht)
+        self.wishes = Wishes(
+            ctx, library, self.ownership, self.versions, self.storage, members, dht
+        )
         self.streams = Streams(
             ctx, library, self.versions, self.fetch, self.storage, self._providers
         )
@@ -201,6 +209,7 @@ class History(Delivery):
             "height": reading.stream.top(),
             "heads": len(reading.stream.dag.heads),
             "waiting": reading.stream.dag.waiting,
+            "held": len(self.versions.held(topic) or ()),
             "reading": reading.reading,
             "pruned_to": held.floor.height,
             "version": cid_text(record.value) if record is not None else "",
@@ -287,9 +296,11 @@ class History(Delivery):
         opened = self.open_event(topic, event, source)
         if opened is None:
             return False
-        recent.admit(event, hops, self._ctx.now)
         if subscribed:
             self._ctx.tell(Arrived(opened, ask, hops))
+        if self.streams.is_undecided(opened):
+            return False
+        recent.admit(event, hops, self._ctx.now)
         return True
 
     def source(self, sender: Contact) -> Contact | None:
@@ -304,14 +315,16 @@ class History(Delivery):
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether this peer may not publish there, as far as it knows; then that is answered.
         `origin` is the sub-topic that the event climbs from, if it does."""
-        if self.versions.refuses_me(fact.topic):
+        lacks = origin is not None and self.versions.lacks_level(fact.topic, origin)
+        refused = self.versions.refuses_me(fact.topic)
+        if not refused and not lacks:
+            return False
+        if lacks or self.versions.link(fact.topic) is None:
+            self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
+            reason = f"{fact.topic} has owners, and no version of it is known here: follow it"
+        else:
             self.streams.refuse(fact.topic, Reason.NOT_ALLOWED)
             reason = f"the owners of {fact.topic} do not let this peer publish in it"
-        elif origin is not None and self.versions.lacks_level(fact.topic, origin):
-            self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
-            reason = f"{fact.topic} has owners, and no version of it is known here"
-        else:
-            return False
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
@@ -431,6 +444,8 @@ class History(Delivery):
         heads = [Head(cid, height) for cid, height in held.items()][:HEADS_MAX]
         if heads:
             self._ctx.send(member, Heads(topic, heads, False))
+        if self.ownership.holds(topic):
+            self.ownership.tell(member, topic)
 
     # --- blocks that were fetched -----------------------------------------------------------------
 
@@ -491,7 +506,7 @@ class History(Delivery):
             self.storage.on_prune_timer(self._library.topics())
         elif timer.kind == ownership.RENEW:
             self.ownership.on_timer()
-        elif timer.kind == ownership.ASK:
+        elif timer.kind == wishes.ASK:
             self.wishes.on_timer(timer.serial)
         elif timer.kind == reader.PACE:
             self.server.on_pace_timer(timer.serial)

@@ -1,255 +1,106 @@
-"""Owned topics: which version is the newest, who may publish and who may change it, and how every
-peer learns of it (paper 004, Sections 4.1 and 4.5).
+"""Owned topics: how a peer learns of their versions, writes them, and tells others (paper 004,
+Sections 4.1 and 4.5).
 
-A topic that nobody owns has no versions, and anyone may publish in it. An owned topic's events link
-to a version (`documents/authority.py` says how they are judged); a version that is not at hand is
-fetched like any block, and the events that link to it wait for it (`Versions`).
+A topic is owned where its holders are known: by its name, by the user's word, or by the topic above
+(`versions.py` says which proof counts). Their versions say which peers may publish; a signed record
+(`documents/record.py`) says which is the newest (`Ownership`). Everybody else's records are claims:
+they are shown to the user that asks, and change nothing.
 
-A topic's holders write its versions; a signed record (`documents/record.py`) says which is the
-newest (`Ownership`). A peer that adopts a newer record stores it and passes it on to the members it
-knows, so a change runs through the topic like an event; members compare sequences whenever they
-tell their heads, which mends what got lost. With a DHT, holders put record and version there and
-renew them, and a peer that follows a topic without being subscribed finds them there.
+A peer that adopts a newer record stores it and passes it on to the members it knows, so a change
+runs through the topic like an event; members compare sequences whenever they tell their heads,
+which mends what got lost. A holder that is not subscribed looks for members as a publisher from
+outside does, and tells them; a follower that is not subscribed asks them. With a DHT, holders put
+record and version there and renew them, and a peer that knows a topic's holders without being
+subscribed finds them there.
 
-Whose word counts in a topic?
+A record is adopted if its version follows the one that stood before (`documents/authority.py`,
+`judge_version`); what lies between is fetched. Two holders may change a topic at once. Of their
+records all peers take the same one as the newest, by rank; the other's version is a *rival*, which
+is passed on as well and counts for what it revokes, until a version takes it over. The holder that
+wrote it does so at once, any other holder at its next turn (`on_timer`): the next version has the
+changes of both.
 
-- a peer that is told its holders (`FollowTopic`), or that made it, believes these and no others;
-- a peer that has adopted a record believes the same holders from then on, also after a restart;
-- a peer that knows neither believes the first record it hears, unless the stream it has is one that
-  nobody owns: nobody can make a topic theirs that others use already.
-
-A peer that may publish in a topic may ask for a sub-topic of it (`Wishes`). An owner either lets
-every such wish come true (`accept_sub_topics`), or keeps it until its user adds the sub-topic, or
-says no. The asker hears what came of it; that the sub-topic hangs there it hears like all members,
-by the topic's news. Owners are asked one after another: those known as members, then those that
-the DHT finds.
-
-Deviation: the paper names a topic by its CID, which fixes its owner. Names are what people share,
-so the first peer that claims a name has it; give the holders' keys where that matters.
-
-Invariants: a version is known only if it is whole and truly signed; the events that wait for one
-are bounded in number and bytes. At most `_WISHES_MAX` wishes are kept per topic, `_WISHES_EACH_MAX`
-of one asker, in at most `_TOPICS_MAX` topics; they are not stored, so after a restart they have to
-be made again.
+Invariants: a record counts only by the topic's proven holders; a holder's own changes are written
+one after the other, each on top of the newest version that it knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, TypeAlias
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.documents import record as records
 from weft.documents.authority import (
-    judge_event,
-    judge_origin,
-    judge_sub_topic_request,
-    may_publish,
+    MERGES,
+    judge_sub_topic,
+    merged,
     sub_topic_segment,
 )
 from weft.documents.dagcbor import Scalar
-from weft.documents.descriptor import SealedEvent, TopicVersion, known_event, open_topic, seal_topic
+from weft.documents.descriptor import TopicVersion, open_topic, seal_topic
 from weft.documents.record import RECORD_BYTES_MAX, Record
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import Signer
-from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context
+from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireTopic, cid_text, owner_in, peer_text
+from weft.protocol.context import Context, LookupDone
 from weft.protocol.history.fetch import Fetch, block_key_of
 from weft.protocol.history.storage import Storage
+from weft.protocol.history.versions import Holders, Lineage, Rival, Versions, Waiting
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.seam import (
     Answer,
-    AskSubTopic,
     ChangeTopic,
-    DhtFindPeer,
     DhtGet,
     DhtPut,
     FollowTopic,
     Outcome,
 )
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Message
 from weft.rules.hierarchy import ROOT, above, is_below, root_in
 from weft.rules.prefix import record_key
 from weft.store.interface import Store
 
-SEGMENT_MAX = 254
-"""A topic has 256 bytes at most, two of them before the first segment and between two."""
-REASON_MAX = 200
-"""guess: a sentence."""
-
 
 class TopicNews(Message, frozen=True, tag=65):
     """A topic record: which version of a topic is the newest. A peer that adopts it passes it
-    on."""
+    on. Without a record it is a question, from a peer that is not subscribed."""
 
     topic: WireTopic
     record: Annotated[bytes, Meta(max_length=RECORD_BYTES_MAX)]
 
 
-class SubTopicRequest(Message, frozen=True, tag=66):
-    """To an owner of the topic: please hang this sub-topic under it."""
-
-    topic: WireTopic
-    request: Counter
-    segment: Annotated[str, Meta(max_length=SEGMENT_MAX)]
-
-
-class SubTopicReply(Message, frozen=True, tag=67):
-    topic: WireTopic
-    request: Counter
-    granted: bool
-    waits: bool  # until the owner's user agrees
-    reason: Annotated[str, Meta(max_length=REASON_MAX)]  # why not
-
-
 RENEW = "history.topics"
-ASK = "history.ask"
 
-_KNOWN_MAX = 1_024
-"""guess: versions kept at hand; others are read from the store again."""
 _FOLLOWED_MAX = 4_096
 """guess: topics of which holders or records are known."""
-_WISHES_MAX = 64
-_WISHES_EACH_MAX = 8
-_TOPICS_MAX = 256
-_ASKING_MAX = 64
-"""guess, all four: this is about people."""
-
-_WHY = {
-    Reason.OUTSIDE_PARENT: "that is not one segment of a path",
-    Reason.NOT_ALLOWED: "only a peer that may publish in the topic may ask for sub-topics",
-    Reason.WRONG_TOPIC: "it hangs there already",
-}
+_COMING_MAX = 1_024
+_COMING_EACH_MAX = 8
+"""guess, both: versions that records wait for, and records that wait for one."""
+_CLAIMED_MAX = 256
+_CLAIMS_MAX = 4
+"""guess, both: topics without known holders of which claims are shown, and claims of each."""
+_CHANGES_MAX = 64
+"""guess: changes that wait for the store."""
+_SOUGHT_MAX = 64
+"""guess: topics held or followed from outside whose members are looked for at one turn."""
 
 Members: TypeAlias = Callable[[Topic], list[Contact]]
 """Members of a topic that this peer knows, those to ask first in front."""
-Waiting: TypeAlias = tuple[SealedEvent, Contact | None, int]
-"""An event, the peer that brought it, and its hops."""
+Find: TypeAlias = Callable[[Topic], int]
+"""Begin to look for members of a topic; `LookupDone` follows with this number."""
 
 
-# --- versions -------------------------------------------------------------------------------------
+class _Change(NamedTuple):
+    """A change that is to be written: the versions, once its turn has come (`Refused` if it cannot
+    be), and what follows (the error of the store, and the versions)."""
 
-
-class Versions:
-    """The topic versions that one peer knows, and the events that wait for others."""
-
-    def __init__(self, ctx: Context, stored: Callable[[Cid], bytes | None]) -> None:
-        self._ctx = ctx
-        self._stored = stored
-        self._known: BoundedDict[Cid, TopicVersion] = BoundedDict(_KNOWN_MAX)
-        self._newest: dict[Topic, TopicVersion] = {}
-        self._held: dict[Cid, list[Waiting]] = {}
-        self.held_count = 0
-        self.held_bytes = 0
-
-    def get(self, cid: Cid) -> TopicVersion | None:
-        version = self._known.get(cid)
-        if version is None:
-            block = self._stored(cid)
-            if block is not None:
-                try:
-                    version = open_topic(block, cid)
-                except Refused:
-                    return None
-                self.note(version)
-        return version
-
-    def note(self, version: TopicVersion) -> None:
-        self._known[version.cid] = version
-
-    def block(self, cid: Cid) -> bytes | None:
-        """A version that is at hand, stored or not yet."""
-        version = self._known.get(cid)
-        return version.block if version is not None else None
-
-    def newest(self, topic: Topic) -> TopicVersion | None:
-        return self._newest.get(topic)
-
-    def link(self, topic: Topic) -> Cid | None:
-        """What an event published now links to."""
-        version = self._newest.get(topic)
-        return version.cid if version is not None else None
-
-    def set_newest(self, version: TopicVersion) -> None:
-        """A topic record says that this is the newest version."""
-        self.note(version)
-        self._newest[version.name] = version
-
-    def forget_newest(self, topic: Topic) -> None:
-        """What was believed to be the newest is not believed any more."""
-        self._newest.pop(topic, None)
-
-    # --- judging events ---------------------------------------------------------------------------
-
-    def refuses_me(self, topic: Topic) -> bool:
-        """Whether this peer may not publish in a topic, as far as it knows."""
-        version = self._newest.get(topic)
-        return version is not None and not may_publish(self._ctx.me.peer, version)
-
-    def needed(self, event: SealedEvent) -> Cid | None:
-        """The version that must be fetched before the event can be judged."""
-        return event.link if event.link is not None and self.get(event.link) is None else None
-
-    def judge(self, event: SealedEvent, vouched: bool) -> Reason | None:
-        """Why an event may not be in its stream; `vouched`: an accepted event names it."""
-        linked = self.get(event.link) if event.link is not None else None
-        newest = self._newest.get(event.topic)
-        reason = judge_event(event, event.topic, linked, newest, vouched)
-        return reason or judge_origin(event, self._roots(linked), vouched)
-
-    def _roots(self, version: TopicVersion | None) -> tuple[str, ...]:
-        """The hierarchies that a topic may be in: those of the settings, and its owners'."""
-        roots = self._ctx.config.hierarchies
-        owners = root_in(version.metadata, version.name) if version is not None else None
-        return roots if owners is None else (*roots, owners)
-
-    def levels(self, topic: Topic) -> list[Topic]:
-        """The topics that an event published now counts in."""
-        return above(topic, self._roots(self._newest.get(topic)))
-
-    def lacks_level(self, topic: Topic, origin: Topic) -> bool:
-        """Whether an event cannot climb to `topic`, which has owners as the sub-topic it comes
-        from has, because no version of it is known to link to."""
-        version = self._newest.get(origin)
-        owned = version is not None and root_in(version.metadata, origin) is not None
-        return owned and topic not in self._newest
-
-    # --- events that wait for a version -----------------------------------------------------------
-
-    def hold(self, version: Cid, event: SealedEvent, source: Contact | None, hops: int) -> None:
-        """Keep an event until the version it links to has come."""
-        limits = self._ctx.config.history
-        waiting = self._held.setdefault(version, [])
-        if any(other.cid == event.cid for other, _, _ in waiting):
-            return
-        size = self.held_bytes + len(event.block)
-        if self.held_count >= limits.held_max or size > limits.waiting_bytes_max:
-            self._ctx.counters["history_held_dropped"] += 1
-            return
-        waiting.append((event, source, hops))
-        self.held_count += 1
-        self.held_bytes = size
-
-    def expects(self, cid: Cid) -> bool:
-        return cid in self._held
-
-    def expected(self, topic: Topic) -> list[Cid]:
-        """The versions that events of a topic wait for."""
-        return [cid for cid, held in self._held.items() if held and held[0][0].topic == topic]
-
-    def released(self, cid: Cid) -> list[Waiting]:
-        """The events that waited for a version, which has come or will not."""
-        waiting = self._held.pop(cid, [])
-        self.held_count -= len(waiting)
-        self.held_bytes -= sum(len(event.block) for event, _, _ in waiting)
-        return waiting
-
-    def forget_topic(self, topic: Topic) -> None:
-        """This peer has no use for its events any more."""
-        for cid in self.expected(topic):
-            self.released(cid)
+    draft: Callable[[], list[TopicVersion]]
+    refused: Callable[[Refused], None]
+    then: Callable[[str, list[TopicVersion]], None]
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -267,8 +118,11 @@ class Ownership:
         fetch: Fetch,
         storage: Storage,
         members: Members,
+        find: Find,
+        subscribed: Collection[Topic],
         dht: Kademlia | None,
     ) -> None:
+        """`subscribed`: the topics that this peer is subscribed to, at any time."""
         self._ctx = ctx
         self._library = library
         self._sign = sign
@@ -276,24 +130,58 @@ class Ownership:
         self._fetch = fetch
         self._storage = storage
         self._members = members
+        self._find = find
+        self._subscribed = subscribed
         self._dht = dht
         self._records: dict[Topic, Record] = {}
-        self._holders: dict[Topic, tuple[PeerId, ...]] = {}  # as the user of this peer said
-        self._coming: dict[Cid, tuple[Record, Contact | None]] = {}  # their versions are fetched
-        for encoded in library.records().values():
-            self._remember(records.read_record(encoded))
+        self._rivals: dict[Topic, dict[Cid, Record]] = {}  # of `Versions.rivals`
+        # Records whose version, or one before it, is fetched: by the version that they wait for.
+        self._coming: BoundedDict[Cid, BoundedDict[Record, Contact | None]]
+        self._coming = BoundedDict(_COMING_MAX)
+        self._found_then: dict[Cid, list[Callable[[], None]]] = {}  # when the DHT has answered
+        self._claims: BoundedDict[Topic, BoundedDict[Holders, tuple[Record, Contact | None]]]
+        self._claims = BoundedDict(_CLAIMED_MAX)
+        self._changes: deque[_Change] = deque()  # that wait for the one before
+        self._writing = False
+        self._seeking: dict[int, Topic] = {}  # lookups for members, from outside
+        self._sought = 0
+        self._remember_all(library.records().values())
 
     def start(self) -> None:
         self._ctx.set_timer(self._ctx.config.history.topics_every_ms, RENEW, GENERAL)
 
-    def _remember(self, record: Record) -> None:
-        """A record of an earlier life; of two for one topic the later stands."""
-        held = self._records.get(record.topic)
-        version = self._versions.get(record.value)
-        if version is not None and (held is None or held.rank < record.rank):
-            self._records[record.topic] = record
-            self._versions.set_newest(version)
-            self._follow_levels(record, version)
+    def _remember_all(self, stored: Iterable[bytes]) -> None:
+        """What an earlier life was told and believed. Of records of one topic by several sets of
+        holders those count that the user named, else those of the latest."""
+        found: list[Record] = []
+        for encoded in stored:
+            told = records.read_told(encoded)
+            if told is not None:
+                self._versions.tell(*told)
+            elif records.read_wishes(encoded) is None:
+                found.append(records.read_record(encoded))
+        for record in sorted(found, key=lambda record: record.rank, reverse=True):
+            if self._versions.holders(record.topic) is None:
+                self._versions.tell(record.topic, record.holders)
+        for record in sorted(found, key=lambda record: record.rank, reverse=True):
+            version = self._versions.get(record.value)
+            if version is None or self._versions.holders(record.topic) != record.holders:
+                continue
+            newest = self._versions.newest(record.topic)
+            if newest is None:
+                self._records[record.topic] = record
+                self._versions.set_newest(version)
+            else:
+                self._remember_rival(record, version, newest)
+
+    def _remember_rival(self, record: Record, version: TopicVersion, newest: TopicVersion) -> None:
+        try:
+            lineage = self._versions.lineage(newest)
+            base = self._base(version, lineage)
+        except Refused:
+            return
+        if version.cid not in lineage.cids and (lineage.whole or base is not None):
+            self._add_rival(record, Rival(version, base))
 
     def record(self, topic: Topic) -> Record | None:
         return self._records.get(topic)
@@ -303,42 +191,61 @@ class Ownership:
         record = self._records.get(topic)
         return record is not None and self._ctx.me.peer in record.holders
 
+    def claims(self, topic: Topic) -> list[Holders]:
+        """Those that say that they hold a topic, and are not believed."""
+        if self._versions.holders(topic) is not None:
+            return []
+        return list(self._claims.get(topic, ()))
+
     # --- the user's commands ----------------------------------------------------------------------
 
     def change(self, command: ChangeTopic) -> None:
         """Write the next version, or the first one."""
-        try:
-            versions = self._draft(command)
-        except Refused as refused:
+
+        def refuse(refused: Refused) -> None:
             self._count(refused)
             self._ctx.answer(Answer(command.token, "refused", reason=str(refused)))
-            return
-        sealed = [(version, self._record_of(version)) for version in versions]
 
-        def then(error: str) -> None:
+        def then(error: str, versions: list[TopicVersion]) -> None:
             if error:
                 self._ctx.answer(Answer(command.token, "failed", reason=error))
                 return
-            for version, record in sealed:
-                self._adopt(record, version, None, stored=True)
-                self._put(record, version)
-            cid = sealed[-1][0].cid
-            self._ctx.answer(Answer(command.token, "stored", value=cid, count=len(sealed)))
+            cid = versions[-1].cid
+            self._ctx.answer(Answer(command.token, "stored", value=cid, count=len(versions)))
 
-        self._storage.publish_topic(versions, [record for _, record in sealed], then)
+        if len(self._changes) >= _CHANGES_MAX:
+            refuse(Refused(Reason.NO_ROOM, "too many changes wait for the store"))
+        else:
+            self._write(_Change(lambda: self._draft(command), refuse, then))
 
     def follow(self, command: FollowTopic) -> None:
-        """Believe these holders; look their record up where there is a DHT."""
+        """Believe these holders; look their record up."""
         topic, holders = command.topic, tuple(sorted(dict.fromkeys(command.holders)))
+        owner, told = owner_in(topic), self._versions.told
+        if owner is not None and holders != (owner,):
+            reason = f"by its name {topic} is {peer_text(owner)}'s, and nobody else's"
+        elif topic not in told and len(told) >= _FOLLOWED_MAX:
+            reason = "too many topics followed"
+        else:
+            self._believe(topic, holders)
+            self._look_up(topic, lambda: self._answer_follow(command))
+            if self._dht is None:
+                self._seek(topic)
+            return
+        self._ctx.answer(Answer(command.token, "refused", reason=reason))
+
+    def _believe(self, topic: Topic, holders: Holders) -> None:
         held = self._records.get(topic)
         if held is not None and held.holders != holders:
             del self._records[topic]
+            self._rivals.pop(topic, None)
             self._versions.forget_newest(topic)
-        if topic not in self._holders and len(self._holders) >= _FOLLOWED_MAX:
-            self._ctx.answer(Answer(command.token, "refused", reason="too many topics followed"))
-            return
-        self._holders[topic] = holders
-        self._look_up(topic, lambda: self._answer_follow(command))
+        self._versions.tell(topic, holders)
+        self._storage.add_named(*records.seal_told(topic, holders))
+        claims = self._claims.pop(topic, None)
+        if claims is not None and holders in claims:
+            claimed, source = claims[holders]
+            self.on_news(source, TopicNews(topic, claimed.encoded))
 
     def _answer_follow(self, command: FollowTopic) -> None:
         cid = self._versions.link(command.topic)
@@ -347,8 +254,13 @@ class Ownership:
 
     # --- messages, blocks and timers --------------------------------------------------------------
 
-    def on_news(self, sender: Contact, message: TopicNews) -> None:
-        """Another peer's record, perhaps a newer one."""
+    def on_news(self, sender: Contact | None, message: TopicNews) -> None:
+        """Another peer's record, perhaps a newer one; or it asks for this peer's."""
+        if not message.record:
+            held = self._records.get(message.topic)
+            if sender is not None and held is not None and held.expires_ms > self._ctx.wall_ms:
+                self._ctx.send(sender, TopicNews(message.topic, held.encoded))
+            return
         try:
             self._consider(message.topic, message.record, sender)
         except Refused as refused:
@@ -359,15 +271,41 @@ class Ownership:
         that has an older one, or another; whether it is this peer that should hear."""
         record = self._records.get(topic)
         if record is None:
-            return sequence > 0
+            return sequence > 0 and self._versions.holders(topic) is not None
         if sequence == record.sequence and version == record.value:
+            if sender.peer in record.holders:  # which can take over what others wrote
+                self._tell_rivals(sender, topic)
             return False
-        if sequence <= record.sequence and record.expires_ms > self._ctx.wall_ms:
+        if sequence <= record.sequence:
             for level in self._levels(topic):
-                known = self._records.get(level)
-                if known is not None and known.expires_ms > self._ctx.wall_ms:
-                    self._ctx.send(sender, TopicNews(level, known.encoded))
-        return sequence > record.sequence
+                self.tell(sender, level)
+        behind = sequence == record.sequence and (version or b"") > record.value
+        return behind or sequence > record.sequence
+
+    def tell(self, to: Contact, topic: Topic) -> None:
+        """Tell a peer which version of a topic is the newest, and what was written beside it."""
+        record = self._records.get(topic)
+        if record is not None and record.expires_ms > self._ctx.wall_ms:
+            self._ctx.send(to, TopicNews(topic, record.encoded))
+            self._tell_rivals(to, topic)
+
+    def _tell_rivals(self, to: Contact, topic: Topic) -> None:
+        for record in self._rivals.get(topic, {}).values():
+            if record.expires_ms > self._ctx.wall_ms:
+                self._ctx.send(to, TopicNews(topic, record.encoded))
+
+    def on_lookup_done(self, done: LookupDone) -> bool:
+        """A lookup has ended: whether it was for members of a topic that this peer holds or
+        follows from outside. They are told how it stands, or asked."""
+        topic = self._seeking.pop(done.lookup, None)
+        if topic is None:
+            return False
+        for contact in done.contacts:
+            if self.holds(topic):
+                self.tell(contact, topic)
+            else:
+                self._ctx.send(contact, TopicNews(topic, b""))
+        return True
 
     def expects(self, cid: Cid) -> bool:
         """Whether a record or an event waits for this version."""
@@ -378,33 +316,52 @@ class Ownership:
         for it. `Refused` if the block is no version of a topic."""
         version = open_topic(block, cid)
         self._versions.note(version)
-        self._storage.add_version(version)
-        self._on_awaited(version)
-        return self._versions.released(cid)
+        if self._versions.is_hung(cid):
+            self._store(cid)
+        waited = self._versions.released(cid)
+        self._on_awaited(cid)
+        return waited
 
-    def _on_awaited(self, version: TopicVersion) -> None:
-        """The version that a record points at, if one does, has come."""
-        if version.cid in self._coming:
-            record, source = self._coming.pop(version.cid)
+    def _on_awaited(self, cid: Cid) -> None:
+        """A version that records wait for has come."""
+        for record, source in self._coming.pop(cid, {}).items():
             try:
-                self._adopt(record, version, source)
+                self._weigh(record, source)
             except Refused as refused:
                 self._count(refused)
+            if record is self._records.get(record.topic):
+                self._settle(record)
 
     def give_up(self, cid: Cid) -> None:
-        """No peer has the version that a record points at."""
-        self._coming.pop(cid, None)
+        """No peer has a version that records wait for. If it is one before theirs, the holder's
+        word on the newest counts all the same."""
+        for record, source in self._coming.pop(cid, {}).items():
+            version = self._versions.get(record.value)
+            if version is None or self._versions.holders(record.topic) != record.holders:
+                continue
+            try:
+                self._check_version(record, version)
+            except Refused as refused:
+                self._count(refused)
+            else:
+                self._adopt(record, version, source)
 
     def on_timer(self) -> None:
-        """Renew what this peer holds before it expires; look after what it follows."""
+        """Renew what this peer holds before it expires, and see to what others wrote beside it;
+        look after what it follows."""
         self._ctx.set_timer(self._ctx.config.history.topics_every_ms, RENEW, GENERAL)
-        for topic in dict.fromkeys((*self._records, *self._holders)):
+        for topic in dict.fromkeys((*self._records, *self._versions.told)):
             record = self._records.get(topic)
             if record is not None and self.holds(topic):
                 if self._ctx.wall_ms >= record.renew_ms:
                     self._renew(record)
+                for cid in list(self._versions.rivals(topic)):
+                    self._take_over(topic, cid)
+            elif record is not None and self._versions.rivals(topic):
+                self._settle(record)
             else:
                 self._look_up(topic, lambda: None)
+        self._seek_from_outside()
 
     def _renew(self, record: Record) -> None:
         version = self._versions.get(record.value)
@@ -415,77 +372,220 @@ class Ownership:
         self._adopt(renewed, version, None)
         self._put(renewed, version)
 
+    def _seek_from_outside(self) -> None:
+        """Look for members of topics that this peer holds, or follows without a DHT, and is not
+        subscribed to; some at each turn."""
+        known = dict.fromkeys((*self._records, *self._versions.told))
+        sought = [topic for topic in known if self._dht is None or self.holds(topic)]
+        outside = [topic for topic in sought if topic not in self._subscribed]
+        start = self._sought if self._sought < len(outside) else 0
+        for topic in outside[start : start + _SOUGHT_MAX]:
+            self._seek(topic)
+        self._sought = start + _SOUGHT_MAX
+
+    def _seek(self, topic: Topic) -> None:
+        if topic not in self._subscribed:
+            self._seeking[self._find(topic)] = topic
+
     def _count(self, refused: Refused) -> None:
         self._ctx.counters[f"history_refused_{refused.reason}"] += 1
 
     # --- believing a record -----------------------------------------------------------------------
 
     def _consider(self, topic: Topic, encoded: bytes, source: Contact | None) -> None:
+        """A record that somebody brought. It counts if the topic's holders are known and it is
+        theirs; nothing is fetched for any other."""
         held = self._records.get(topic)
-        if held is not None and held.encoded == encoded:
+        rivals = self._rivals.get(topic, {}).values()
+        if held is not None and encoded in (held.encoded, *(rival.encoded for rival in rivals)):
             return
         record = records.read_record(encoded)
-        if record.topic != topic or not self._concerns(record):
+        if record.topic != topic or not self._concerns(topic):
             raise Refused(Reason.WRONG_TOPIC, "about a topic that is nothing to this peer")
-        if not self._is_trusted(record):
-            raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
-        same = held if held is not None and held.name == record.name else None
-        records.open_record(encoded, record.name, self._ctx.wall_ms, same)
-        version = self._versions.get(record.value)
-        if version is not None:
-            self._adopt(record, version, source)
+        holders = self._versions.holders(topic)
+        if holders is None:
+            hung = self._versions.lacks_hung(topic)
+            if hung is None:
+                self._note_claim(record, source)
+                raise Refused(Reason.NOT_HOLDER, "nothing proves that these hold the topic")
+            records.open_record(encoded, record.name, self._ctx.wall_ms)
+            self._await(hung, record, source)
             return
-        if len(self._coming) < _FOLLOWED_MAX:
-            self._coming[record.value] = record, source
-            if source is not None:
-                self._fetch.want(topic, [record.value], source, hearsay=True)
+        if record.holders != holders:
+            raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
+        records.open_record(encoded, record.name, self._ctx.wall_ms)
+        self._weigh(record, source)
 
-    def _concerns(self, record: Record) -> bool:
-        topic = record.topic
-        if topic in self._records or topic in self._holders or self._members(topic):
+    def _concerns(self, topic: Topic) -> bool:
+        known = topic in self._records or topic in self._versions.told
+        if known or topic in self._subscribed or self._members(topic):
             return True
-        coming = (other for other, _ in self._coming.values())  # perhaps of the same hierarchy
-        return any(is_below(o.topic, topic) and o.holders == record.holders for o in coming)
+        below = (*self._subscribed, *self._records)  # whose events may count in it
+        return any(is_below(other, topic) for other in below)
 
-    def _is_trusted(self, record: Record) -> bool:
-        holders = self._holders.get(record.topic)
-        if holders is not None:
-            return record.holders == holders
-        held = self._records.get(record.topic)
-        if held is not None:
-            return held.name == record.name
-        return len(self._records) < _FOLLOWED_MAX and not self._is_nobodys(record.topic)
+    def _note_claim(self, record: Record, source: Contact | None) -> None:
+        """Keep a claim, truly signed, for the user to see."""
+        records.open_record(record.encoded, record.name, self._ctx.wall_ms)
+        claims = self._claims.setdefault(record.topic, BoundedDict(_CLAIMS_MAX))
+        claims.renew(record.holders, (record, source))
 
-    def _is_nobodys(self, topic: Topic) -> bool:
-        """Whether this peer has events of the topic that were published without an owner."""
-        for cid in self._library.heads(topic):
-            block = self._library.get(cid)
-            if block is not None and known_event(block, cid).link is None:
-                return True
-        return False
+    def _await(self, cid: Cid, record: Record, source: Contact | None) -> None:
+        """Fetch a version that decides about a record by a holder."""
+        waiting = self._coming.setdefault(cid, BoundedDict(_COMING_EACH_MAX))
+        waiting[record] = source
+        if source is not None:
+            self._fetch.want(record.topic, [cid], source, hearsay=cid == record.value)
+        elif self._dht is not None:
+            self._get(block_key_of(cid), lambda found: self._on_found(cid, found))
+
+    def _on_found(self, cid: Cid, answer: Answer) -> None:
+        """The DHT has, or has not, a version that records wait for."""
+        if answer.value is None:
+            self.give_up(cid)
+        elif cid in self._coming:
+            try:
+                self._versions.note(open_topic(answer.value, cid))
+                self._on_awaited(cid)
+            except Refused as refused:
+                self._coming.pop(cid, None)
+                self._count(refused)
+        for then in self._found_then.pop(cid, []):
+            then()
+
+    def _weigh(self, record: Record, source: Contact | None) -> None:
+        """Find where a record of the topic's holders stands: after the one that is held, before
+        it, or beside it."""
+        topic, held = record.topic, self._records.get(record.topic)
+        if self._versions.holders(topic) != record.holders:
+            raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
+        if held is not None and held.holders != record.holders:
+            held = None  # the topic above gave it to others
+        if held is None and len(self._records) >= _FOLLOWED_MAX:
+            raise Refused(Reason.NO_ROOM, "too many topics with owners")
+        version, newest = self._versions.get(record.value), self._versions.newest(topic)
+        if version is None:
+            self._await(record.value, record, source)
+            return
+        self._check_version(record, version)
+        if held is None or newest is None or held.value == record.value:
+            if held is None or held.rank < record.rank:
+                self._adopt(record, version, source)
+            return
+        above, below = self._versions.lineage(version), self._versions.lineage(newest)
+        if newest.cid in above.cids:
+            if held.rank < record.rank:
+                self._adopt(record, version, source)
+        elif version.cid in below.cids:
+            raise Refused(Reason.OLDER_SEQUENCE, "the version that it points at is older")
+        elif version.cid not in self._versions.rivals(topic):
+            self._weigh_beside(record, version, above, newest, below, source)
+
+    def _check_version(self, record: Record, version: TopicVersion) -> None:
+        """Whether a record's version is one of its topic by its holders, and what hangs there is
+        what it says, as far as that is at hand."""
+        if version.name != record.topic:
+            raise Refused(Reason.WRONG_TOPIC, "the record points at another topic's version")
+        if version.author not in record.holders or version.owners != record.holders:
+            raise Refused(Reason.NOT_OWNER, "the version's owners do not hold the topic")
+        for segment, cid in version.sub_topics.items():
+            child = self._versions.get(cid)
+            reason = judge_sub_topic(version, segment, child) if child is not None else None
+            if reason is not None:
+                raise Refused(reason, f"what hangs under {segment!r} is not that sub-topic")
+
+    def _weigh_beside(
+        self,
+        record: Record,
+        version: TopicVersion,
+        above: Lineage,
+        newest: TopicVersion,
+        below: Lineage,
+        source: Contact | None,
+    ) -> None:
+        """Neither of two versions is known to follow the other."""
+        held = self._records[record.topic]
+        missing = above.missing or below.missing
+        base = self._base(version, below)
+        if base is None and missing is not None:
+            self._await(missing, record, source)
+            return
+        if base is None and not (above.whole and below.whole):
+            if held.rank < record.rank:  # too far apart to be compared
+                self._adopt(record, version, source)
+            return
+        if held.rank < record.rank:
+            self._adopt(record, version, source)
+            self._stand_beside(held, Rival(newest, base), source)
+        else:
+            self._stand_beside(record, Rival(version, base), source)
+
+    def _base(self, version: TopicVersion, below: Lineage) -> TopicVersion | None:
+        """The last version that both follow."""
+        for cid in self._versions.lineage(version).cids:
+            if cid in below.cids:
+                return self._versions.get(cid)
+        return None
+
+    def _stand_beside(self, record: Record, rival: Rival, source: Contact | None) -> None:
+        """A version that lost against the newest: tell others; its author takes it over."""
+        topic, cid = record.topic, rival.version.cid
+        if not self._add_rival(record, rival):
+            return
+        self._store(cid)
+        self._storage.add_named(records.rival_name(record), record.encoded)
+        self._ctx.counters["history_versions_beside"] += 1
+        self._pass_on(record, source)
+        if rival.version.author == self._ctx.me.peer:
+            self._take_over(topic, cid)
+
+    def _add_rival(self, record: Record, rival: Rival) -> bool:
+        added = self._versions.add_rival(rival)
+        if added:
+            self._rivals.setdefault(record.topic, {})[record.value] = record
+        return added
+
+    def _store(self, cid: Cid) -> None:
+        version = self._versions.take_proven(cid)
+        if version is not None:
+            self._storage.add_version(version)
 
     def _adopt(
         self, record: Record, version: TopicVersion, source: Contact | None, stored: bool = False
     ) -> None:
         """From now on this is the newest version; tell others."""
         topic = record.topic
-        if version.name != topic:
-            raise Refused(Reason.WRONG_TOPIC, "the record points at another topic's version")
-        if version.author not in record.holders:
-            raise Refused(Reason.NOT_OWNER, "the version's author does not hold the topic")
         held = self._records.get(topic)
         if held is not None and held.name == record.name and record.rank <= held.rank:
             return
+        if held is not None and held.name != record.name:
+            self._rivals.pop(topic, None)
+            self._versions.forget_newest(topic)
         self._records[topic] = record
+        if self._versions.holders(topic) is None:  # made here
+            self._versions.tell(topic, record.holders)
         self._versions.set_newest(version)
+        self._settle(record)
         if not stored:
-            self._storage.add_version(version)
+            for cid in self._versions.lineage(version).cids:
+                self._store(cid)
             self._storage.add_record(record)
-        for level in self._follow_levels(record, version):
-            self._look_up(level, lambda: None)
+        self._follow_around(topic, source)
         self._ctx.counters["history_versions_adopted"] += 1
-        news = TopicNews(topic, record.encoded)
-        for contact in self._audience(topic):
+        self._pass_on(record, source)
+
+    def _settle(self, newest: Record) -> None:
+        """Forget the rivals that the newest version has taken over; fetch what may tell."""
+        topic = newest.topic
+        missing, rivals = self._versions.settle(topic), self._versions.rivals(topic)
+        kept = self._rivals.get(topic, {})
+        self._rivals[topic] = {cid: record for cid, record in kept.items() if cid in rivals}
+        if missing is not None:
+            self._await(missing, newest, None)
+            self._fetch.want(topic, [missing], None)
+
+    def _pass_on(self, record: Record, source: Contact | None) -> None:
+        news = TopicNews(record.topic, record.encoded)
+        for contact in self._audience(record.topic):
             if source is None or contact.peer != source.peer:
                 self._ctx.send(contact, news)
 
@@ -495,16 +595,16 @@ class Ownership:
         root = root_in(version.metadata, topic) if version is not None else None
         return above(topic, () if root is None else (root,))
 
-    def _follow_levels(self, record: Record, version: TopicVersion) -> list[Topic]:
-        """A publisher in a topic needs the versions of those above it. They are believed of the
-        same holders, unless this peer knows better; returns those that are followed now."""
-        followed = []
-        for level in self._levels(version.name)[1:]:
-            known = level in self._records or level in self._holders
-            if not known and len(self._holders) < _FOLLOWED_MAX:
-                self._holders[level] = record.holders
-                followed.append(level)
-        return followed
+    def _follow_around(self, topic: Topic, source: Contact | None) -> None:
+        """A publisher in a topic needs the versions of those above it: look them up where their
+        holders are known. A member of a sub-topic needs what hangs in its place."""
+        for level in self._levels(topic)[1:]:
+            if level not in self._records:
+                self._look_up(level, lambda: None)
+        for other in self._subscribed:
+            hung = self._versions.lacks_hung(other) if is_below(other, topic) else None
+            if hung is not None:
+                self._fetch.want(other, [hung], source)
 
     def _audience(self, topic: Topic) -> list[Contact]:
         """Peers that a topic's news concern: its members, and those of the topics below it."""
@@ -514,31 +614,110 @@ class Ownership:
 
     # --- writing versions and records -------------------------------------------------------------
 
+    def _write(self, change: _Change) -> None:
+        """Changes are written one after the other, each on top of the one before: of two that were
+        asked for at once none is lost."""
+        self._changes.append(change)
+        self._write_next()
+
+    def _write_next(self) -> None:
+        while self._changes and not self._writing:
+            change = self._changes.popleft()
+            try:
+                sealed = [(version, self._record_of(version)) for version in change.draft()]
+            except Refused as refused:
+                change.refused(refused)
+                continue
+            if sealed:
+                self._writing = True
+                self._write_now(change, sealed)
+
+    def _write_now(self, change: _Change, sealed: list[tuple[TopicVersion, Record]]) -> None:
+        versions = [version for version, _ in sealed]
+
+        def then(error: str) -> None:
+            for version, record in [] if error else sealed:
+                self._on_written(version, record)
+            self._writing = False  # only now: what that asks for comes after what waits
+            change.then(error, versions)
+            self._write_next()
+
+        self._storage.publish_topic(versions, [record for _, record in sealed], then)
+
+    def _on_written(self, version: TopicVersion, record: Record) -> None:
+        """A version of this peer's own is durable. Another holder's may have come meanwhile, or
+        the user may believe others by now."""
+        topic = record.topic
+        if self._versions.link(topic) == version.parent:
+            self._adopt(record, version, None, stored=True)
+        else:
+            try:
+                self._weigh(record, None)
+            except Refused as refused:
+                self._count(refused)
+        newest, current = self._records.get(topic), self._versions.newest(topic)
+        if newest is None or current is None:
+            return
+        if newest is not record:
+            self._storage.add_record(newest)  # which the store has replaced
+        self._put(newest, current)
+        self._seek(topic)
+
+    def _take_over(self, topic: Topic, cid: Cid) -> None:
+        """Write a version that has the changes of the newest and of a rival."""
+
+        def draft() -> list[TopicVersion]:
+            newest, rival = self._versions.newest(topic), self._versions.rivals(topic).get(cid)
+            if newest is None or rival is None or not self.holds(topic):
+                return []
+            allowed, sub_topics = merged(rival.base, rival.version, newest)
+            metadata = {**newest.metadata, MERGES: cid_text(cid)}
+            return [
+                self._seal_version(topic, newest.owners, allowed, sub_topics, newest.cid, metadata)
+            ]
+
+        def then(error: str, versions: list[TopicVersion]) -> None:
+            self._ctx.counters["history_versions_merged"] += not error
+
+        self._write(_Change(draft, self._count, then))
+
     def _draft(self, command: ChangeTopic) -> list[TopicVersion]:
         """The versions to write, the topic's own last; `Refused` if it cannot be."""
-        topic = command.topic
+        topic, owner = command.topic, owner_in(command.topic)
         current = self._versions.newest(topic)
+        if owner is not None and owner != self._ctx.me.peer:
+            raise Refused(Reason.NOT_OWNER, f"by its name {topic} is {peer_text(owner)}'s")
         if command.create:
             if current is not None:
                 raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
-            owners: tuple[PeerId, ...] = (self._ctx.me.peer, *command.owners)
-            allowed = None if command.anyone else command.allow
-            metadata: dict[str, Scalar] = {ROOT: topic} if command.hierarchy else {}
-            return [self._seal_version(topic, owners, allowed, {}, None, metadata)]
-        if current is None:
+            return [self._draft_first(command, owner)]
+        if current is None and owner is None:
             raise Refused(Reason.UNKNOWN_TOPIC, f"no version of {topic} is known here")
-        if not self.holds(topic):
+        if current is not None and not self.holds(topic):
             raise Refused(Reason.NOT_OWNER, f"another peer holds {topic}")
-        allowed = _next_allowed(command, current)
-        sub_topics = dict(current.sub_topics)
+        # A topic that is this peer's by its name needs no first version.
+        template = current or self._seal_version(topic, (), (), {}, None, {})
+        allowed = _next_allowed(command, template)
+        sub_topics = dict(template.sub_topics)
         first: list[TopicVersion] = []
         if command.sub_topic:
-            child, first = self._draft_child(topic, command.sub_topic, current)
+            child, first = self._draft_child(topic, command.sub_topic, template)
             sub_topics[command.sub_topic] = child
-        version = self._seal_version(
-            topic, current.owners, allowed, sub_topics, current.cid, current.metadata
-        )
+        metadata = {key: value for key, value in template.metadata.items() if key != MERGES}
+        parent = current.cid if current is not None else None
+        version = self._seal_version(topic, template.owners, allowed, sub_topics, parent, metadata)
         return [*first, version]
+
+    def _draft_first(self, command: ChangeTopic, owner: PeerId | None) -> TopicVersion:
+        topic, holders = command.topic, self._versions.holders(command.topic)
+        owners = tuple(sorted({self._ctx.me.peer, *command.owners}))
+        if owner is not None and owners != (owner,):
+            raise Refused(Reason.NOT_OWNER, f"by its name {topic} has one owner: this peer")
+        if holders is not None and holders != owners:
+            raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
+        allowed = None if command.anyone else command.allow
+        metadata: dict[str, Scalar] = {ROOT: topic} if command.hierarchy else {}
+        return self._seal_version(topic, owners, allowed, {}, None, metadata)
 
     def _draft_child(
         self, topic: Topic, segment: str, parent: TopicVersion
@@ -602,9 +781,7 @@ class Ownership:
 
     def _look_up(self, topic: Topic, then: Callable[[], None]) -> None:
         """Ask the DHT for a topic's record, then for the version it points at."""
-        holders = self._holders.get(topic)
-        if holders is None and topic in self._records:
-            holders = self._records[topic].holders
+        holders = self._versions.holders(topic)
         if self._dht is None or holders is None:
             then()
             return
@@ -619,19 +796,10 @@ class Ownership:
             except Refused as refused:
                 self._count(refused)
             value = records.read_record(answer.value).value
-            if value not in self._coming:
+            if value in self._coming:
+                self._found_then.setdefault(value, []).append(then)
+            else:
                 then()
-                return
-            self._get(block_key_of(value), lambda found: on_block(value, found))
-
-        def on_block(cid: Cid, answer: Answer) -> None:
-            if answer.value is not None and cid in self._coming:
-                try:
-                    self._on_awaited(open_topic(answer.value, cid))
-                except Refused as refused:
-                    del self._coming[cid]
-                    self._count(refused)
-            then()
 
         self._get(key, on_record)
 
@@ -667,162 +835,3 @@ def _next_allowed(command: ChangeTopic, current: TopicVersion) -> tuple[PeerId, 
             raise Refused(Reason.NOT_ALLOWED, "an owner's right to publish cannot be revoked")
     wanted = dict.fromkeys((*allowed, *command.allow))
     return tuple(peer for peer in wanted if peer not in command.revoke)
-
-
-# --- sub-topics for peers that do not own a topic -------------------------------------------------
-
-
-class _Wish:
-    """One wish of this peer's user, and the owners still to be asked."""
-
-    __slots__ = ("asked", "command", "owners")
-
-    def __init__(self, command: AskSubTopic, owners: list[PeerId]) -> None:
-        self.command = command
-        self.owners = owners
-        self.asked: PeerId | None = None
-
-
-class Wishes:
-    """The sub-topics that one peer asks for, and those that others ask of it."""
-
-    def __init__(
-        self,
-        ctx: Context,
-        ownership: Ownership,
-        versions: Versions,
-        members: Members,
-        dht: Kademlia | None,
-    ) -> None:
-        self._ctx = ctx
-        self._ownership = ownership
-        self._versions = versions
-        self._members = members
-        self._dht = dht
-        self._asking: dict[int, _Wish] = {}
-        self._kept: dict[Topic, dict[str, PeerId]] = {}
-
-    def of(self, topic: Topic) -> dict[str, PeerId]:
-        """The sub-topics that others asked for, and which peer did; those that hang there by now
-        are done."""
-        version = self._versions.newest(topic)
-        hang = version.sub_topics if version is not None else {}
-        kept = {name: peer for name, peer in self._kept.get(topic, {}).items() if name not in hang}
-        if topic in self._kept:
-            self._kept[topic] = kept
-        return kept
-
-    # --- asking -----------------------------------------------------------------------------------
-
-    def ask(self, command: AskSubTopic) -> None:
-        topic, version = command.topic, self._versions.newest(command.topic)
-        record = self._ownership.record(topic)
-        if version is None or record is None:
-            self._answer(command, "refused", f"nobody is known to own {topic}")
-        elif self._ownership.holds(topic):
-            self._answer(command, "refused", f"{topic} is this peer's own: add the sub-topic")
-        elif len(self._asking) >= _ASKING_MAX:
-            self._answer(command, "refused", "too many wishes are on their way")
-        else:
-            reason = judge_sub_topic_request(version, self._ctx.me.peer, command.segment)
-            if reason is not None:
-                self._answer(command, "refused", _WHY[reason])
-                return
-            known = {contact.peer for contact in self._members(topic)}
-            owners = sorted(record.holders, key=lambda peer: (peer not in known, peer))
-            self._ask_next(_Wish(command, owners))
-
-    def on_timer(self, number: int) -> None:
-        wish = self._asking.pop(number, None)
-        if wish is not None:
-            self._ask_next(wish)
-
-    def on_reply(self, sender: Contact, message: SubTopicReply) -> None:
-        wish = self._asking.get(message.request)
-        if wish is None or wish.asked != sender.peer:
-            self._ctx.counters["history_unasked"] += 1
-            return
-        del self._asking[message.request]
-        if message.granted:
-            self._answer(wish.command, "stored", "")
-        elif message.waits:
-            self._answer(wish.command, "queued", "an owner of the topic has to agree")
-        else:
-            self._answer(wish.command, "refused", message.reason)
-
-    def _ask_next(self, wish: _Wish) -> None:
-        topic = wish.command.topic
-        while wish.owners:
-            owner = wish.owners.pop(0)
-            known = [contact for contact in self._members(topic) if contact.peer == owner]
-            if known:
-                self._ask_one(wish, known[0])
-                return
-            if self._dht is not None:
-                token = self._ctx.quietly(lambda answer: self._on_found(wish, answer))
-                self._dht.operations.find_peer(DhtFindPeer(token, owner))
-                return
-        reason = f"no owner of {topic} could be reached"
-        self._answer(wish.command, "not_found", reason)
-
-    def _on_found(self, wish: _Wish, answer: Answer) -> None:
-        if answer.contact is not None:
-            self._ask_one(wish, answer.contact)
-        else:
-            self._ask_next(wish)
-
-    def _ask_one(self, wish: _Wish, owner: Contact) -> None:
-        ctx, topic = self._ctx, wish.command.topic
-        number = ctx.next_serial()
-        wish.asked = owner.peer
-        self._asking[number] = wish
-        ctx.send(owner, SubTopicRequest(topic, number, wish.command.segment))
-        ctx.set_timer(ctx.config.history.request_timeout_ms, ASK, topic, number)
-
-    def _answer(self, command: AskSubTopic, outcome: Outcome, reason: str) -> None:
-        self._ctx.answer(Answer(command.token, outcome, reason=reason))
-
-    # --- being asked ------------------------------------------------------------------------------
-
-    def on_request(self, sender: Contact, message: SubTopicRequest) -> None:
-        """Another peer would like a sub-topic of a topic that this one holds."""
-        topic, segment = message.topic, message.segment
-        version = self._versions.newest(topic)
-        if version is None or not self._ownership.holds(topic):
-            self._refuse(sender, message, Reason.NOT_OWNER, f"this peer does not own {topic}")
-            return
-        reason = judge_sub_topic_request(version, sender.peer, segment)
-        if reason is not None:
-            self._refuse(sender, message, reason, _WHY[reason])
-        elif self._ctx.config.history.accept_sub_topics:
-            token = self._ctx.quietly(lambda answer: self._on_changed(sender, message, answer))
-            self._ownership.change(ChangeTopic(token, topic, sub_topic=segment))
-        elif self._keep(topic, segment, sender.peer):
-            self._ctx.send(sender, SubTopicReply(topic, message.request, False, True, ""))
-        else:
-            self._refuse(sender, message, Reason.NO_ROOM, "too many wishes wait already")
-
-    def _keep(self, topic: Topic, segment: str, asker: PeerId) -> bool:
-        """Keep a wish, if there is room; the first peer that asks for a sub-topic is
-        remembered."""
-        wishes = self.of(topic)
-        if segment in wishes:
-            return True
-        of_asker = sum(one == asker for one in wishes.values())
-        full = topic not in self._kept and len(self._kept) >= _TOPICS_MAX
-        if full or len(wishes) >= _WISHES_MAX or of_asker >= _WISHES_EACH_MAX:
-            return False
-        self._kept.setdefault(topic, {})[segment] = asker
-        return True
-
-    def _on_changed(self, sender: Contact, message: SubTopicRequest, answer: Answer) -> None:
-        granted = answer.outcome == "stored"
-        reason = "" if granted else answer.reason[:REASON_MAX]
-        self._ctx.send(
-            sender, SubTopicReply(message.topic, message.request, granted, False, reason)
-        )
-
-    def _refuse(self, sender: Contact, message: SubTopicRequest, reason: Reason, why: str) -> None:
-        self._ctx.counters[f"history_refused_{reason}"] += 1
-        reply = SubTopicReply(message.topic, message.request, False, False, why[:REASON_MAX])
-        self._ctx.send(sender, reply)

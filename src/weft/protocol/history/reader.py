@@ -74,9 +74,10 @@ from weft.protocol.history.fetch import (
     Fetch,
     RoundTrip,
 )
-from weft.protocol.history.ownership import Members, Versions
+from weft.protocol.history.ownership import Members
 from weft.protocol.history.storage import Storage
 from weft.protocol.history.stream import HEADS_MAX, Had, Head, Streams, Taken, TopicStream
+from weft.protocol.history.versions import Versions
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.store.interface import NotHeld, Store

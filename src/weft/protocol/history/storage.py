@@ -68,7 +68,7 @@ class Storage:
         self._lost: dict[tuple[Topic, Cid], None] = {}
         self._beginnings: list[tuple[Topic, bytes]] = []
         self._versions: list[TopicVersion] = []
-        self._records: list[Record] = []
+        self._records: list[tuple[bytes, bytes]] = []
         self._under_way: dict[int, Written] = {}
 
     def start(self) -> None:
@@ -114,7 +114,11 @@ class Storage:
         self._versions.append(version)
 
     def add_record(self, record: Record) -> None:
-        self._records.append(record)
+        self.add_named(record.name, record.encoded)
+
+    def add_named(self, name: bytes, encoded: bytes) -> None:
+        """A record, or what stands beside records; replaces what the store holds of that name."""
+        self._records.append((name, encoded))
 
     def lose(self, topic: Topic, cid: Cid) -> None:
         """No peer has this block any more: the store need not miss it."""
@@ -132,7 +136,7 @@ class Storage:
         self, versions: list[TopicVersion], records: list[Record], then: Then
     ) -> None:
         """Versions that this peer wrote, and the records that point at them."""
-        self._send((), then, versions, records)
+        self._send((), then, versions, [(record.name, record.encoded) for record in records])
 
     def flush(self) -> None:
         """The end of a step: send what it released."""
@@ -149,11 +153,10 @@ class Storage:
         events: tuple[SealedEvent, ...],
         then: Then | None,
         versions: Iterable[TopicVersion] = (),
-        records: Iterable[Record] = (),
+        records: Iterable[tuple[bytes, bytes]] = (),
         lost: tuple[tuple[Topic, Cid], ...] = (),
         begun: tuple[tuple[Topic, bytes], ...] = (),
     ) -> None:
         token = self._ctx.next_serial()
         self._under_way[token] = Written(events, then)
-        named = tuple((record.name, record.encoded) for record in records)
-        self._ctx.out.append(Store(token, events, tuple(versions), named, lost, begun))
+        self._ctx.out.append(Store(token, events, tuple(versions), tuple(records), lost, begun))

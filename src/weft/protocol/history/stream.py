@@ -61,8 +61,8 @@ from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.delivery import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
 from weft.protocol.history.fetch import Fetch, Providers
-from weft.protocol.history.ownership import Versions, Waiting
 from weft.protocol.history.storage import Storage
+from weft.protocol.history.versions import Versions, Waiting
 from weft.protocol.seam import Deliver
 from weft.protocol.wire import Counter, Event, Message
 from weft.rules.hierarchy import claimed_origin
@@ -467,11 +467,24 @@ class Streams:
             return None
 
     def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
-        """As far as the version that the event links to is at hand; else that is fetched later."""
-        if state is not None and self._versions.needed(event) is None:
-            reason = self._versions.judge(event, state.dag.awaits(event.cid))
-            if reason is not None:
-                raise Refused(reason, "its publisher may not")
+        """By the newest version that is known, and by the one that the event links to as far as
+        that is at hand; else that is fetched later."""
+        vouched = state is not None and state.dag.awaits(event.cid)
+        if self._versions.needed(event) is None:
+            reason = self._versions.judge(event, vouched)
+        else:
+            reason = self._versions.judge_unlinked(event, vouched)
+            reason = None if reason is Reason.UNKNOWN_TOPIC else reason
+        if reason is not None:
+            raise Refused(reason, "its publisher may not")
+
+    def is_undecided(self, event: SealedEvent) -> bool:
+        """Whether an event that was let in must not be passed on yet: nothing says whether its
+        publisher may, before the version that it links to is at hand."""
+        state = self.topics.get(event.topic)
+        if state is None or self._versions.needed(event) is None:
+            return False
+        return self._versions.judge_unlinked(event, state.dag.awaits(event.cid)) is not None
 
     def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> SealedEvent | None:
         """The event in a block that another peer sent, of which this is the CID."""
@@ -525,15 +538,16 @@ class Streams:
             return Taken(True)
         needed = self._versions.needed(event)
         if needed is not None:
-            self._versions.hold(needed, event, source, hops)
-            self._fetch.want(state.topic, [needed], source)
-            return Taken(True)
+            return self._wait_for_version(state, needed, event, source, hops)
         vouched = dag.awaits(event.cid)
         reason = self._versions.judge(event, vouched)
         if reason is not None:
             self._fetch.forget(event.cid)
             self.refuse(event.topic, reason, None, routed(event, b""))
             return Taken(False)
+        version = self._versions.take_proven(event.link)
+        if version is not None:
+            self._storage.add_version(version)
         added = dag.add(event, new=True)
         for cid in (event.cid, *added.displaced):
             self._fetch.forget(cid)
@@ -546,6 +560,25 @@ class Streams:
             return Taken(False)
         past_unwanted = state.note_missing(event, added.missing)
         return Taken(True, False, True, added.missing, vouched, past_unwanted)
+
+    def _wait_for_version(
+        self,
+        state: TopicStream,
+        needed: Cid,
+        event: SealedEvent,
+        source: Contact | None,
+        hops: int,
+    ) -> Taken:
+        """Keep an event until the version that it links to is at hand. If the event is all that
+        speaks for that version, only the peer that brought the event is asked for it."""
+        reason = self._versions.judge_unlinked(event, state.dag.awaits(event.cid))
+        if reason is not None and reason is not Reason.UNKNOWN_TOPIC:
+            self._fetch.forget(event.cid)
+            self.refuse(event.topic, reason, None, routed(event, b""))
+            return Taken(False)
+        self._versions.hold(needed, event, source, hops)
+        self._fetch.want(state.topic, [needed], source, hearsay=reason is not None)
+        return Taken(True)
 
     def give_up(self, state: TopicStream, cids: Iterable[Cid]) -> None:
         """These parents will not come: what waits for them is released."""

@@ -1,0 +1,51 @@
+"""The names of topics, those that carry their owner's key above all."""
+
+from __future__ import annotations
+
+import pytest
+
+from signed_kit import ANNA, BEN, topic
+from weft.documents.descriptor import open_topic
+from weft.ids import BadId, Topic, owned_name, owner_in, parse_path, parse_topic, peer_text
+
+MINE = f"/~{peer_text(ANNA.peer)}"
+
+
+def test_a_name_may_carry_its_owners_key() -> None:
+    name = owned_name(ANNA.peer, "/orders/eu")
+    assert name == f"{MINE}/orders/eu" == parse_topic(name)
+    for topic_name in (name, f"{MINE}/orders", MINE):
+        assert owner_in(Topic(topic_name)) == ANNA.peer
+    assert owner_in(owned_name(BEN.peer, "/orders")) == BEN.peer
+
+
+@pytest.mark.parametrize("name", ["/orders", "/orders/~x", "/a~b", f"/orders{MINE}"])
+def test_other_names_carry_none(name: str) -> None:
+    assert owner_in(parse_topic(name)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["/~", "/~/orders", "/~anna/orders", f"{MINE}x/orders", f"{MINE[:-1]}/orders"]
+)
+def test_a_malformed_owner_is_named(name: str) -> None:
+    with pytest.raises(BadId, match="owner's peer id must follow"):
+        parse_topic(name)
+
+
+def test_every_letter_of_the_key_counts() -> None:
+    for place in range(len("/~12D3KooW"), len(MINE)):
+        other = "2" if MINE[place] != "2" else "3"
+        changed = f"{MINE[:place]}{other}{MINE[place + 1 :]}/orders"
+        assert owner_in(Topic(changed)) != ANNA.peer
+
+
+def test_a_path_for_an_owner_is_checked_too() -> None:
+    with pytest.raises(BadId, match="empty or unusable"):
+        owned_name(ANNA.peer, "//orders")
+
+
+def test_what_was_stored_before_the_rule_still_opens() -> None:
+    """A store may hold a topic that begins with '~' and no key; it is nobody's by its name."""
+    assert parse_path("/~home") == "/~home" and owner_in(Topic("/~home")) is None
+    version = topic("/~home")
+    assert open_topic(version.block, version.cid) == version
