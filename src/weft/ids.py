@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Annotated, NewType
 
 from msgspec import Meta, Struct
@@ -101,6 +102,7 @@ def base58_decode(text: str) -> bytes:
     return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
+@lru_cache(maxsize=1_024)  # a status names some forty peers, again and again the same ones
 def peer_text(peer: PeerId) -> str:
     """The libp2p text form of a peer id."""
     return base58_encode(_PEER_PREFIX + peer)

@@ -64,6 +64,17 @@ def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
     assert view(rig) == [2, 3, 9]
 
 
+def test_a_newcomer_that_asks_again_is_answered_but_not_walked_in_twice() -> None:
+    rig = Rig(1, SMALL)
+    rig.meet(2, 3)
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk) == [2, 3]
+    again = rig.hear(9, JoinRequest(GENERAL))
+    assert told(again, JoinReply) == [9]
+    assert told(again, JoinWalk) == []
+    rig.now += rig.peer.config.cyclon.cycle_ms
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk) == [2, 3]
+
+
 def test_a_walk_goes_on_until_its_steps_are_used_up() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
@@ -178,6 +189,21 @@ def test_an_answer_counts_once() -> None:
     rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(8)]))
     rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(9)]))
     assert view(rig) == [2, 8]
+
+
+def test_an_exchange_that_has_not_left_is_waited_for_and_no_other_begun() -> None:
+    rig = Rig(1, SMALL)
+    rig.meet(2, 3)
+    [(first, request)] = sent(rig.cycle(), ShuffleRequest)
+    rig.do(seam.Stalled(contact(first).peer))
+    for _ in range(3):
+        assert told(rig.cycle(), ShuffleRequest) == []
+    assert rig.peer.counters["exchanges_put_off"] == 3
+    rig.do(seam.Resumed(contact(first).peer))
+    rig.wait(rig.peer.config.cyclon.reply_timeout_ms - 1)
+    rig.hear(first, ShuffleReply(GENERAL, request.tick, [entry(7)]))
+    assert view(rig) == [2, 3, 7]  # the answer counts, as the peer had its time from then on
+    assert rig.peer.counters["exchanges_unanswered"] == 0
 
 
 # --- exchanges: answering -----------------------------------------------------------------------
