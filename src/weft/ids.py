@@ -134,6 +134,7 @@ def base58_decode(text: str) -> bytes:
     return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
+@lru_cache(maxsize=1_024)  # a status names some forty peers, again and again the same ones
 def peer_text(peer: PeerId) -> str:
     """The libp2p text form of a peer id."""
     return base58_encode(_PEER_PREFIX + peer)

@@ -124,6 +124,29 @@ def ended(handle: int) -> None:
     os.close(handle)
 
 
+def test_a_swarm_says_when_it_has_settled_and_leaves() -> None:
+    with started("swarm", "--peers", "6", "--subscribe", "/chat", "--settle", "300") as swarm:
+        swarm.until_error("settled after")
+        swarm.until_error("an event in /chat reached all")
+        assert swarm.end() == 0
+        assert swarm.group_is_gone()
+
+
+def test_and_says_so_when_it_has_not() -> None:
+    with started("swarm", "--peers", "6", "--subscribe", "/chat", "--settle", "0.001") as swarm:
+        swarm.until_error("not settled within 0.001 s")
+        assert swarm.end() == 1
+
+
+def test_a_swarm_that_is_still_opening_leaves_on_ctrl_c() -> None:
+    with started("swarm", "--peers", "60", "--processes", "2") as swarm:
+        swarm.until_error("peers,")
+        swarm.send_group(signal.SIGINT)
+        assert swarm.end() == 130
+        assert swarm.group_is_gone()
+        assert not any("Traceback" in line for line in swarm.complained)
+
+
 def test_swarm_can_be_joined_and_leaves_on_ctrl_c() -> None:
     with started("swarm", "--peers", "6", "--processes", "2", "--subscribe", "/chat") as swarm:
         addresses = [swarm.line() for _ in range(6)]

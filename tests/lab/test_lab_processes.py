@@ -23,6 +23,11 @@ async def test_a_swarm_of_real_peers_does_a_round_and_ends() -> None:
                 "/a",
                 "/b",
             }
+        census = await swarm.census()
+        assert list(census.looks) == [0, 1, 2, 3]
+        assert {look.topics for look in census.looks.values()} == {2}
+        assert census.connections_made > 0 and census.cpu_seconds > 0
+        assert census.causes["join request"] >= 3
         with pytest.raises(SwarmError, match="KeyError"):
             await swarm.workers[0].ask("nonsense")
     assert [worker.process.returncode for worker in swarm.workers] == [0, 0]

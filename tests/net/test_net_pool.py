@@ -308,6 +308,48 @@ async def test_dials_take_turns() -> None:
                 await one.__aexit__(None, None, None)
 
 
+async def test_what_waits_for_its_turn_to_be_dialled_is_told() -> None:
+    async with node(quick(dials_max=2)) as a:
+        others = [node() for _ in range(6)]
+        crowd = [await one.__aenter__() for one in others]
+        try:
+            for one in crowd:
+                a.ping(one, 1)
+            for one in crowd:
+                await until(lambda one=one: one.machine.nonces == [1])  # type: ignore[misc]
+            await until(lambda: not a.gauge("dials_in_progress"))
+            late = [one.me.peer for one in crowd[2:]]
+            facts = a.machine.facts
+            assert [fact.peer for fact in facts if isinstance(fact, seam.Stalled)] == late
+            assert [fact.peer for fact in facts if isinstance(fact, seam.Resumed)] == late
+        finally:
+            for one in others:
+                await one.__aexit__(None, None, None)
+
+
+async def test_a_peer_that_calls_before_its_turn_to_be_dialled_has_come_waits_no_longer() -> None:
+    listener, address = bind("127.0.0.1:0")
+    with listener:
+        listener.listen()  # nobody ever speaks there
+        silent = Contact(Identity.generate().peer, address)
+        async with node(quick(dials_max=1, leave_timeout_ms=1)) as a, node() as b:
+            a.send(silent, Ping(1, 0))  # takes the one turn there is
+            a.ping(b, 2)
+            await until(lambda: seam.Stalled(b.me.peer) in a.machine.facts)
+            b.ping(a, 3)
+            await until(lambda: b.machine.nonces == [2])
+            assert seam.Resumed(b.me.peer) in a.machine.facts
+
+
+async def test_dials_are_counted_by_the_message_that_they_are_made_for() -> None:
+    async with node() as a, node() as b, node() as c:
+        a.ping(b, 1, 2)
+        a.send(c.me, payload(1), Ping(3, 0))
+        await until(lambda: b.machine.nonces == [1, 2] and c.machine.nonces == [3])
+        assert a.count("dials") == 2
+        assert a.count("dials_for_ping") == a.count("dials_for_payload") == 1
+
+
 async def test_a_scripted_machine_satisfies_the_seam() -> None:
     machine: seam.Machine = Scripted()
     assert machine.handle(seam.Started(1), 0) == []

@@ -188,3 +188,11 @@ def test_a_peer_without_neighbours_takes_in_one_that_looks_for_it() -> None:
     rig = Rig(1)
     rig.hear(5, Ping(3, 0))
     assert rig.peer.general.contacts() == [contact(5)]
+
+
+def test_who_was_asked_is_not_asked_again_before_the_request_has_left() -> None:
+    rig = Rig(1, join=(2,))
+    rig.do(seam.Stalled(contact(2).peer))
+    assert told(rig.wait(5_000), JoinRequest) == []
+    rig.do(seam.Resumed(contact(2).peer))
+    assert set(told(rig.wait(20_000), JoinRequest)) == {2}

@@ -9,7 +9,7 @@ from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.liveness import LinkList, Ping, Pong
+from weft.protocol.liveness import ANSWERS, LinkList, Ping, Pong
 from weft.protocol.membership import JoinRequest, LeaveNotice, ShuffleReply, ShuffleRequest
 from weft.protocol.tera.access_points import LookupMiss
 from weft.protocol.tera.links import LinkRequest, Unlink
@@ -289,3 +289,43 @@ def test_where_messages_get_lost_a_death_is_believed_in_later() -> None:
         effects += rig.wait(1_000)
         rig.hear(3, LookupMiss(77))
     assert linked(rig) == [3]
+
+
+# --- what has not left --------------------------------------------------------------------------
+
+
+def stall(rig: Rig, number: int) -> None:
+    rig.do(seam.Stalled(contact(number).peer))
+
+
+def resume(rig: Rig, number: int) -> None:
+    rig.do(seam.Resumed(contact(number).peer))
+
+
+def test_a_peer_is_not_silent_while_the_request_to_it_waits_on_this_side() -> None:
+    rig = Rig(1, CALM, join=(2,), pings=True)
+    stall(rig, 2)
+    assert told(rig.wait(60_000), Ping) == []
+    resume(rig, 2)
+    assert told(rig.wait(rig.peer.config.links.answer_ms - 1), Ping) == []
+    rig.wait(5_000)
+    assert rig.peer.counters["peers_silent"] == 1  # now it had its time
+
+
+def test_a_peer_that_was_lost_while_it_waited_has_the_usual_time_when_it_is_met_again() -> None:
+    rig = Rig(1, CALM, join=(2,), pings=True)
+    stall(rig, 2)
+    rig.lose(2)
+    rig.hear(3, JoinRequest(GENERAL))
+    rig.wait(1_000)
+    rig.do(seam.Join((contact(2),)))
+    assert 2 in told(rig.wait(3_000), Ping)
+
+
+def test_a_peer_that_looks_late_itself_takes_no_answer_for_late() -> None:
+    rig = Rig(1, CALM, join=(2,), pings=True)
+    [look] = [timer for _, _, timer in rig.waiting if timer.kind == ANSWERS]
+    rig.now = 30_000  # its process had no time for half a minute
+    assert everything_sent(rig.do(seam.TimerFired(look))) == []
+    rig.wait(1_000)
+    assert rig.peer.counters["peers_silent"] == 0

@@ -46,9 +46,9 @@ def entry(number: int, age: int = 0) -> Descriptor:
 
 def test_a_newcomer_takes_over_what_the_reply_brings() -> None:
     rig = Rig(1, SMALL, join=(2,))
-    given = [entry(2), entry(3, 5), entry(1), entry(3)]
+    given = [entry(2), entry(3, 5), entry(1), entry(3), entry(4), entry(5)]
     rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, given))
-    assert view(rig) == [2, 3]
+    assert view(rig) == [2, 3, 4, 5]
 
 
 def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
@@ -62,6 +62,26 @@ def test_a_member_answers_at_once_and_walks_the_newcomer_in() -> None:
     walks = [JoinWalk(GENERAL, contact(9), 2)] * 2
     assert sent(effects, JoinWalk) == list(zip((2, 3), walks, strict=True))
     assert view(rig) == [2, 3, 9]
+
+
+def test_a_newcomer_with_room_exchanges_views_at_once_with_one_that_it_was_told_of() -> None:
+    rig = Rig(1, SMALL, join=(2,))
+    effects = rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, [entry(2), entry(3, 5)]))
+    assert told(effects, ShuffleRequest) == [3]
+    full = Rig(1, SMALL, join=(2,))
+    given = [entry(2), entry(3), entry(4), entry(5)]
+    assert told(full.hear(2, JoinReply(GENERAL, True, NO_NEWS, given)), ShuffleRequest) == []
+
+
+def test_a_newcomer_that_asks_again_is_answered_but_not_walked_in_twice() -> None:
+    rig = Rig(1, SMALL)
+    rig.meet(2, 3)
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk) == [2, 3]
+    again = rig.hear(9, JoinRequest(GENERAL))
+    assert told(again, JoinReply) == [9]
+    assert told(again, JoinWalk) == []
+    rig.now += rig.peer.config.cyclon.cycle_ms
+    assert told(rig.hear(9, JoinRequest(GENERAL)), JoinWalk)  # it may have come back
 
 
 def test_a_walk_goes_on_until_its_steps_are_used_up() -> None:
@@ -178,6 +198,21 @@ def test_an_answer_counts_once() -> None:
     rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(8)]))
     rig.hear(2, ShuffleReply(GENERAL, request.tick, [entry(9)]))
     assert view(rig) == [2, 8]
+
+
+def test_an_exchange_that_has_not_left_is_waited_for_and_no_other_begun() -> None:
+    rig = Rig(1, SMALL)
+    rig.meet(2, 3)
+    [(first, request)] = sent(rig.cycle(), ShuffleRequest)
+    rig.do(seam.Stalled(contact(first).peer))
+    for _ in range(3):
+        assert told(rig.cycle(), ShuffleRequest) == []
+    assert rig.peer.counters["exchanges_put_off"] == 3
+    rig.do(seam.Resumed(contact(first).peer))
+    rig.wait(rig.peer.config.cyclon.reply_timeout_ms - 1)
+    rig.hear(first, ShuffleReply(GENERAL, request.tick, [entry(7)]))
+    assert view(rig) == [2, 3, 7]  # the answer counts, as the peer had its time from then on
+    assert rig.peer.counters["exchanges_unanswered"] == 0
 
 
 # --- exchanges: answering -----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
+import time
 from typing import TYPE_CHECKING
 
 from weft.cli.output import table
@@ -15,7 +15,8 @@ from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
 
 if TYPE_CHECKING:
-    from weft.lab.processes import Status, Swarm
+    from weft.lab.census import Census
+    from weft.lab.processes import Swarm
     from weft.net.config import Config
 
 HELP = "Run many peers on this machine"
@@ -23,12 +24,19 @@ DETAILS = """
 Starts peers on loopback, spread over some processes, prints their addresses and
 shows how they do until Ctrl-C, when all of them leave. On a terminal the table
 is redrawn in place; otherwise one line is printed each time.
+
+It says when the swarm has settled: nobody is isolated, all views are full and
+all links stand. With --settle it leaves then, after one event in each topic has
+reached all; the exit code is 1 if that takes longer.
 """
 EXAMPLES = """
 weft swarm --peers 10
 weft swarm --peers 50 --processes 4 --subscribe /chat
+weft swarm --peers 400 --subscribe /chat --settle 60   how long, at what cost
 weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
 """
+_SHOWN_CAUSES = 6
+_PROBE = "has the swarm settled?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network_options(parser)
     parser.add_argument(
         "--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (2)"
+    )
+    parser.add_argument(
+        "--settle", type=seconds, metavar="S", help="leave once it has settled, within S seconds"
     )
 
 
@@ -55,53 +66,155 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     from weft.lab.processes import Swarm
 
     with stop_on_signals() as stop:
+        began = time.monotonic()
         swarm = Swarm(args.peers, args.processes, config=asdict(config), join=args.join)
         async with swarm:
-            await swarm.open(0, 1)
-            await swarm.open(1, args.peers)
-            for address in swarm.addresses:
-                print(address, flush=True)
-            await swarm.subscribe(dict.fromkeys(range(args.peers), args.subscribe))
-            await _watch(swarm, args.every, stop)
+            watch = Watch(swarm, config, args.subscribe, args.settle, began)
+            opening = asyncio.create_task(_open(swarm, args.subscribe))
+            watching = asyncio.create_task(watch.run(stop, args.every, opening))
+            try:
+                await watching
+            finally:
+                opening.cancel()
             print("weft: leaving", file=sys.stderr)
     return stop.code
 
 
-async def _watch(swarm: Swarm, every_s: float, stop: Stop) -> None:
-    """Show the swarm until something asks for the end."""
-    waiting = asyncio.ensure_future(stop.wait())
-    live = sys.stderr.isatty()
-    height = 0
-    while not waiting.done():
-        status = await swarm.status()
-        text = _table(status) if live else _line(status)
-        up = f"\x1b[{height}A\x1b[J" if live and height else ""
+async def _open(swarm: Swarm, topics: list[str]) -> None:
+    await swarm.open(0, 1)
+    await swarm.open(1, swarm.peers)
+    for address in swarm.addresses:
+        print(address, flush=True)
+    await swarm.subscribe(dict.fromkeys(range(swarm.peers), topics))
+
+
+class Watch:
+    """Shows a swarm, from its first peer on, and says when it has settled."""
+
+    def __init__(
+        self,
+        swarm: Swarm,
+        config: Config,
+        topics: list[str],
+        within_s: float | None,
+        began: float,
+    ) -> None:
+        self._swarm = swarm
+        self._config = config.protocol
+        self._topics = topics
+        self._within_s = within_s
+        self._began = began
+        self._settled = False
+        self._live = sys.stderr.isatty()
+        self._height = 0
+        self._last: tuple[float, float] = (began, 0.0)  # when, and connections made until then
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    async def run(self, stop: Stop, every_s: float, opening: asyncio.Task[None]) -> None:
+        """Until something asks for the end."""
+        waiting = asyncio.create_task(stop.wait())
+        try:
+            while not waiting.done():
+                if opening.done():
+                    opening.result()  # raises what went wrong
+                census = await self._swarm.census()
+                self._show(census)
+                if opening.done() and not self._settled:
+                    await self._judge(census, stop)
+                await asyncio.wait([waiting], timeout=every_s)
+        finally:
+            waiting.cancel()
+
+    async def _judge(self, census: Census, stop: Stop) -> None:
+        """Has it settled; and if so, was that what it was run for?"""
+        count = census.settled(self._swarm.peers, len(self._topics), self._config)
+        if count == self._swarm.peers:
+            self._settled = True
+            self._say(_cost(census, self._seconds))
+            if self._within_s is not None:
+                for topic in self._topics:
+                    await self._probe(topic, stop)
+                stop.ask()
+        elif self._within_s is not None and self._seconds > self._within_s:
+            rest = self._swarm.peers - count
+            self._say(f"weft: not settled within {self._within_s:g} s: {rest} peers are not")
+            stop.ask(1)
+
+    async def _probe(self, topic: str, stop: Stop) -> None:
+        """Publish an event; it must reach all."""
+        wanted = _notifications(await self._swarm.census()) + self._swarm.peers
+        start = time.monotonic()
+        publication = [0, 0, topic, f"event 0 {_PROBE}"]
+        await self._swarm.workers[0].ask(
+            "play", start_ns=time.monotonic_ns(), publications=[publication]
+        )
+        while not stop and _notifications(await self._swarm.census()) < wanted:
+            if self._within_s is not None and self._seconds > self._within_s:
+                self._say(f"weft: an event in {topic} did not reach all in time")
+                stop.ask(1)
+            await asyncio.sleep(0.1)
+        if not stop:
+            self._say(f"an event in {topic} reached all within {time.monotonic() - start:.1f} s")
+
+    # --- what is shown --------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        """A line that stays."""
+        print(text, file=sys.stderr, flush=True)
+        self._height = 0
+
+    def _show(self, census: Census) -> None:
+        now, made = time.monotonic(), census.connections_made
+        before, made_before = self._last
+        self._last = (now, made)
+        rate = (made - made_before) / max(1, len(census.looks)) / max(0.001, now - before)
+        line = f"{_line(census)}, {rate:.2f} connections made per peer and second"
+        text = f"{_table(census)}\n{line}\nCtrl-C: all leave" if self._live else line
+        up = f"\x1b[{self._height}A\x1b[J" if self._live and self._height else ""
         print(up + text, file=sys.stderr, flush=True)
-        height = text.count("\n") + 1
-        await asyncio.wait([waiting], timeout=every_s)
+        self._height = text.count("\n") + 1
 
 
-def _line(status: Mapping[int, Status]) -> str:
-    joined = sum(not peer["isolated"] for peer in status.values())
-    links = sum(peer["linked_peers"] for peer in status.values()) // 2
-    delivered = sum(peer["counters"].get("net_delivered", 0) for peer in status.values())
-    return f"{len(status)} peers, {joined} joined, {links} linked pairs, {delivered} notifications"
+def _notifications(census: Census) -> int:
+    return sum(look.notifications for look in census.looks.values())
 
 
-def _table(status: Mapping[int, Status], rows_max: int = 20) -> str:
+def _line(census: Census) -> str:
+    looks = census.looks.values()
+    joined = sum(not look.isolated for look in looks)
+    links = sum(look.linked for look in looks) // 2
+    counted = f"{joined} joined, {links} linked pairs, {_notifications(census)} notifications"
+    return f"{len(looks)} peers, {counted}"
+
+
+def _cost(census: Census, after_s: float) -> str:
+    peers = len(census.looks)
+    made = census.connections_made / peers
+    cpu_ms = 1_000 * census.cpu_seconds / peers
+    most = list(census.causes.items())[:_SHOWN_CAUSES]
+    causes = ", ".join(f"{name} {count / peers:.1f}" for name, count in most)
+    return (
+        f"settled after {after_s:.1f} s: {peers} peers, each with {cpu_ms:.0f} ms of CPU "
+        f"and {made:.1f} connections, dialled for: {causes}"
+    )
+
+
+def _table(census: Census, rows_max: int = 20) -> str:
     rows = [
         [
             str(index),
-            peer["peer"][-8:],
-            str(len(peer["view"])),
-            str(peer["linked_peers"]),
-            str(len(peer["connections"])),
-            str(len(peer["topics"])),
-            str(peer["counters"].get("net_delivered", 0)),
+            str(look.view),
+            str(look.linked),
+            str(look.connections),
+            str(look.topics),
+            str(look.notifications),
         ]
-        for index, peer in list(status.items())[:rows_max]
+        for index, look in list(census.looks.items())[:rows_max]
     ]
-    head = ["peer", "id", "view", "linked", "connections", "topics", "notifications"]
-    more = len(status) - len(rows)
+    head = ["peer", "view", "linked", "connections", "topics", "notifications"]
+    more = len(census.looks) - len(rows)
     rest = [f"… and {more} more"] if more else []
-    return "\n".join(["", table(head, rows), *rest, _line(status), "Ctrl-C: all leave"])
+    return "\n".join(["", table(head, rows), *rest])

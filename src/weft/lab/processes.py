@@ -18,16 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import weft
+from weft.lab.census import Census, Look, causes_of
 from weft.net import config as toml
 from weft.net.errors import WeftError
 from weft.sim.dice import Dice
@@ -218,6 +222,17 @@ class Swarm:
             found.update({int(index): status for index, status in part.items()})
         return dict(sorted(found.items()))
 
+    async def census(self) -> Census:
+        """Every peer at a glance; far cheaper than its status."""
+        looks: dict[int, Look] = {}
+        causes: Counter[str] = Counter()
+        parts = await self.ask_all("census")
+        for part in parts:
+            looks.update({int(index): Look(*values) for index, values in part["looks"].items()})
+            causes.update(part["causes"])
+        cpu_seconds = sum(part["cpu_seconds"] for part in parts)
+        return Census(dict(sorted(looks.items())), cpu_seconds, dict(causes.most_common()))
+
 
 # --- the far end ----------------------------------------------------------------------------------
 
@@ -235,6 +250,7 @@ class Host:
             "open": self._open,
             "subscribe": self._subscribe,
             "status": self._status,
+            "census": self._census,
             "collect": self._collect,
             "play": self._play,
             "progress": self._progress,
@@ -300,6 +316,14 @@ class Host:
             for index, peer in self._peers.items()
         }
 
+    async def _census(self, request: Json) -> dict[str, object]:
+        """All peers at a glance, and what they cost."""
+        return {
+            "looks": {index: astuple(Look.at(peer)) for index, peer in self._peers.items()},
+            "cpu_seconds": time.process_time(),
+            "causes": causes_of(self._peers),
+        }
+
     async def _collect(self, request: Json) -> int:
         """One round of StaN."""
         for peer in self._peers.values():
@@ -353,8 +377,15 @@ def _start(work: Coroutine[None, None, None], running: set[asyncio.Task[None]]) 
     task.add_done_callback(running.discard)
 
 
+def _allow_many_files() -> None:
+    """A connection is an open file, and some hundred peers have thousands: as many as may be."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _allow_many_files()
     loop = asyncio.get_running_loop()
     requests = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin)

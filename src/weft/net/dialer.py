@@ -80,18 +80,20 @@ def _shared_slots() -> Slots:
 class Dial:
     """A connection in the making: waiting for a slot, connecting TCP, or greeting."""
 
-    __slots__ = ("_connection", "_failed", "_host", "_port", "_task", "over")
+    __slots__ = ("_begun", "_connection", "_failed", "_host", "_port", "_task", "over")
 
     def __init__(
         self,
         connection: Connection,
         host: str,
         port: int,
+        begun: Callable[[Connection], None],
         failed: Callable[[Connection, Fault], None],
     ) -> None:
         self._connection = connection
         self._host = host
         self._port = port
+        self._begun = begun
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
         self.over = False
@@ -104,6 +106,7 @@ class Dial:
         """Its turn has come, and its time runs."""
         self._connection.restart_clock()
         self._task = asyncio.get_running_loop().create_task(self._connect())
+        self._begun(self._connection)
 
     def end(self) -> None:
         self.over = True
@@ -122,8 +125,14 @@ class Dial:
 class Dialer:
     """Makes connections that are then on their own; at most `most` in one event loop."""
 
-    def __init__(self, most: int, failed: Callable[[Connection, Fault], None]) -> None:
+    def __init__(
+        self,
+        most: int,
+        begun: Callable[[Connection], None],
+        failed: Callable[[Connection, Fault], None],
+    ) -> None:
         self._most = most
+        self._begun = begun
         self._failed = failed
         self._slots = _shared_slots()
         self._dials: dict[Connection, Dial] = {}
@@ -134,7 +143,7 @@ class Dialer:
     def start(self, connection: Connection, host: str, port: int) -> None:
         """Dial now, or when it is its turn."""
         connection.stop_clock()  # its time has not begun
-        dial = self._dials[connection] = Dial(connection, host, port, self._failed)
+        dial = self._dials[connection] = Dial(connection, host, port, self._begun, self._failed)
         self._slots.enter(dial, self._most)
 
     def has_begun(self, connection: Connection) -> bool:

@@ -8,6 +8,7 @@ what is done when only a port is given.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
@@ -20,14 +21,15 @@ _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
 
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
 
 
 @dataclass(slots=True)
 class Counters:
     """The driver's counters, all monotone. Frequent ones are plain attributes, rare ones are in
-    dictionaries: faults by their kind, and in `drops` the messages that did not leave, by reason
-    and by what they carried."""
+    dictionaries: faults by their kind, in `dialled` the dials by the message that they were made
+    for, and in `drops` the messages that did not leave, by reason and by what they carried."""
 
     accepts: int = 0
     bytes_received: int = 0
@@ -47,12 +49,19 @@ class Counters:
     faults: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys((kind.counter for kind in FAULTS), 0)
     )
+    dialled: dict[str, int] = field(default_factory=dict)
     drops: dict[tuple[str, str], int] = field(
         default_factory=lambda: {(kind, why): 0 for kind in ("event", "control") for why in _DROPS}
     )
 
     def fault(self, fault: Fault) -> None:
         self.faults[fault.counter] += 1
+
+    def dial(self, message: object) -> None:
+        """A connection is made because of this message."""
+        self.dials += 1
+        kind = _WORD_START.sub("_", type(message).__name__).lower()
+        self.dialled[kind] = self.dialled.get(kind, 0) + 1
 
     def dropped(self, message: Message, reason: str) -> None:
         carries_event = isinstance(message, PAYLOAD_KINDS)
@@ -62,6 +71,7 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         counts = {one.name: getattr(self, one.name) for one in fields(self) if one.type == "int"}
         counts.update(self.faults)
+        counts.update({f"dials_for_{kind}": count for kind, count in self.dialled.items()})
         for (kind, reason), count in self.drops.items():
             counts[f"dropped_{kind}_{reason.replace(' ', '_')}"] = count
         return counts

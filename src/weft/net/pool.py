@@ -205,6 +205,10 @@ class Handler(Protocol):
 
     def lost(self, peer: PeerId) -> None: ...
 
+    def stalled(self, peer: PeerId) -> None: ...
+
+    def resumed(self, peer: PeerId) -> None: ...
+
     def connected(self, contact: Contact) -> None: ...
 
     def disconnected(self, peer: PeerId) -> None: ...
@@ -235,12 +239,13 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(settings, counters, tracer)
         self._admission = Admission(settings.handshakes_max, settings.handshakes_per_ip_max)
-        self._dialer = Dialer(settings.dials_max, self._dial_failed)
+        self._dialer = Dialer(settings.dials_max, self._dial_begun, self._dial_failed)
         self._backoff = Backoff(settings.dial_backoff_ms, settings.dial_backoff_ms_max)
         self._remotes: dict[PeerId, Remote] = {}
         self._connections: dict[Connection, None] = {}  # every one that is not gone yet
         self._held: set[PeerId] = set()
         self._losses: set[PeerId] = set()  # yet to be told
+        self._stalled: set[PeerId] = set()  # told, or about to be: their dials wait for a turn
         self._closed = False
         self._sweep_due = now_ms() + settings.sweep_ms
         timers.after(settings.sweep_ms, self._sweep, None)
@@ -252,7 +257,7 @@ class Pool:
         was, and the message dropped), None in the usual case."""
         remote = self._remotes.get(contact.peer)
         if remote is None:
-            remote = self._meet(contact)
+            remote = self._meet(contact, message)
             if remote is None:
                 self._outbox.drop(contact.peer, message, "unreachable")
                 return None
@@ -260,14 +265,15 @@ class Pool:
 
     # --- meeting peers --------------------------------------------------------------------------
 
-    def _meet(self, contact: Contact) -> Remote | None:
-        """Start dialling an unconnected peer."""
+    def _meet(self, contact: Contact, message: Message) -> Remote | None:
+        """Start dialling an unconnected peer, because of this message."""
         if self._closed or contact.peer == self._me:
             return None
         if self._backoff.blocks(contact):
             self._tell_loss(contact.peer, _LOST_DELAY_MS)
             return None
         remote = self._new_remote(contact)
+        self._counters.dial(message)
         self._dial(remote)
         return self._remotes.get(contact.peer)
 
@@ -279,7 +285,6 @@ class Pool:
     def _dial(self, remote: Remote) -> None:
         connection = self._new_connection(remote.peer)
         remote.dial = connection
-        self._counters.dials += 1
         try:
             host, port = split_address(remote.address)
         except BadId as error:
@@ -289,6 +294,9 @@ class Pool:
             self._dial_failed(connection, OverloadFault("too many connections are in use"))
             return
         self._dialer.start(connection, host, port)
+        if not self._dialer.has_begun(connection) and remote.peer not in self._stalled:
+            self._stalled.add(remote.peer)
+            self._loop.call_soon(self._report_stall, remote.peer)
 
     def _new_connection(self, expected: PeerId | None) -> Connection:
         connection = Connection(self, self._credentials, self._hello, self._settings, expected)
@@ -302,6 +310,10 @@ class Pool:
         if self._closed:
             connection.abort()
         return connection
+
+    def _dial_begun(self, connection: Connection) -> None:
+        assert connection.expected is not None
+        self._resume(connection.expected)
 
     def _dial_failed(self, connection: Connection, fault: Fault) -> None:
         """Before there was a TCP connection; later on, `ended` is told."""
@@ -397,6 +409,7 @@ class Pool:
         if waiting is not None and waiting is not connection:
             waiting.fail(DuplicateFault("the other connection stays"))
         self._backoff.succeeded(remote.peer)
+        self._resume(remote.peer)
         self._losses.discard(remote.peer)
         self._counters.opened += 1
         connection.open()
@@ -440,6 +453,7 @@ class Pool:
             if fault is not None or reason not in _HARMLESS or remote.peer in self._held:
                 self._lose(remote)
             elif remote.frames and not self._closed:
+                self._counters.dial(codec.decode(remote.frames[0][codec.HEADER_BYTES :]))
                 self._dial(remote)
             else:
                 self._forget(remote)
@@ -471,8 +485,23 @@ class Pool:
             self._losses.discard(peer)
             self._handler.lost(peer)
 
+    def _report_stall(self, peer: PeerId) -> None:
+        if peer in self._stalled:
+            self._handler.stalled(peer)
+
+    def _resume(self, peer: PeerId) -> None:
+        """The peer's dial has its turn, or is not needed any more."""
+        if peer in self._stalled:
+            self._stalled.discard(peer)
+            self._loop.call_soon(self._report_resumed, peer)
+
+    def _report_resumed(self, peer: PeerId) -> None:
+        if peer not in self._stalled:
+            self._handler.resumed(peer)
+
     def _forget(self, remote: Remote) -> None:
         self._remotes.pop(remote.peer, None)
+        self._resume(remote.peer)
         self._outbox.drop_queue(remote, "disconnected")
 
     # --- wishes ---------------------------------------------------------------------------------

@@ -143,6 +143,12 @@ class Runtime:
     def lost(self, peer: PeerId) -> None:
         self.feed(seam.PeerLost(peer))
 
+    def stalled(self, peer: PeerId) -> None:
+        self.feed(seam.Stalled(peer))
+
+    def resumed(self, peer: PeerId) -> None:
+        self.feed(seam.Resumed(peer))
+
     def connected(self, contact: Contact) -> None:
         if self._tracer is not None:
             self._tracer.about_peer(ADD_PEER, contact.peer)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from weft.bounded import BoundedDict
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from weft.protocol.config import Config  # composed of the layers' own, which stand above
 
 T = TypeVar("T")
+
+_RESUMED_MAX = 128
+"""guess: peers remembered as those to which something left late."""
 
 
 def require(condition: bool, text: str) -> None:
@@ -123,6 +127,9 @@ class Context:
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
         self.serial = 0
+        # What was sent to these peers has not left; as many as the driver has in waiting.
+        self._stalled: set[PeerId] = set()
+        self._resumed: BoundedDict[PeerId, Millis] = BoundedDict(_RESUMED_MAX)
         self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}
         self._ticks: dict[int, int] = defaultdict(int)
@@ -147,6 +154,28 @@ class Context:
         """All wishes since the last call."""
         effects, self.out = self.out, []
         return effects
+
+    # --- what has not left yet ----------------------------------------------------------------
+
+    def on_stalled(self, peer: PeerId) -> None:
+        self._stalled.add(peer)
+
+    def on_resumed(self, peer: PeerId) -> None:
+        self._stalled.discard(peer)
+        self._resumed.renew(peer, self.now)
+
+    def on_lost(self, peer: PeerId) -> None:
+        self._stalled.discard(peer)
+
+    def is_stalled(self, peer: PeerId) -> bool:
+        """Whether what was sent to this peer waits on this side."""
+        return peer in self._stalled
+
+    def has_had_time(self, peer: PeerId, since: Millis, limit_ms: Millis) -> bool:
+        """Whether a peer that was asked something `since` then had so long to answer. The time in
+        which the question waited on this side does not count."""
+        left = max(since, self._resumed.get(peer, since)) if self._resumed else since
+        return left + limit_ms <= self.now and peer not in self._stalled
 
     # --- wishes -------------------------------------------------------------------------------
 

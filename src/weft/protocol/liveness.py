@@ -26,6 +26,11 @@ How long an answer may take is learned from those that came (as TCP's retransmis
 6298): a network in which all answers are late must not take all its peers for dead. Neither must
 one that loses messages: a peer that was in doubt and speaks after all makes this one ask twice as
 often, for a while, before it believes in a death.
+
+What this side does not get done is not the others' silence: the clock of a peer stands while what
+was sent to it has not left (`seam.Stalled`), and when this peer looked late itself, all answers may
+be as late. Otherwise a crowd that enters at once, more than a machine has time for, takes its peers
+for dead, looks around for others, and so has still more to do.
 """
 
 from __future__ import annotations
@@ -136,6 +141,7 @@ class Liveness:
         self.watched: dict[PeerId, _Watch] = {}
         self._expected: dict[PeerId, _Expected] = {}
         self._armed = False
+        self._look_at_ms: Millis = 0  # when answers are looked through next
         self._wary_until: Millis = 0
         self._usual_ms = 0  # between a request and the first sign of life after it
         self._losses: deque[Millis] = deque(maxlen=_MANY)
@@ -200,6 +206,13 @@ class Liveness:
         if fed and watch is not None:
             self._expect(watch.contact, self._patience_ms() + _LOOK_MS, asked=False)
 
+    def on_resumed(self, peer: PeerId) -> None:
+        """Its time runs from now: the request, and any ping, leaves only now."""
+        expected = self._expected.get(peer)
+        if expected is not None:
+            expected.since = self._ctx.now
+            expected.due = self._ctx.now + self._patience_ms()
+
     def lose(self, peer: PeerId) -> None:
         """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
         self._expected.pop(peer, None)
@@ -221,9 +234,13 @@ class Liveness:
         expected = _Expected(contact, now, now + within_ms, asked)
         self._expected[contact.peer] = expected
         if not self._armed:
-            self._armed = True
-            self._ctx.set_timer(_LOOK_MS, ANSWERS, GENERAL)
+            self._look_again()
         return expected
+
+    def _look_again(self) -> None:
+        self._armed = True
+        self._look_at_ms = self._ctx.now + _LOOK_MS
+        self._ctx.set_timer(_LOOK_MS, ANSWERS, GENERAL)
 
     def _patience_ms(self) -> Millis:
         least_ms = self._ctx.config.links.answer_ms
@@ -250,10 +267,14 @@ class Liveness:
         those that count as lost."""
         ctx = self._ctx
         self._armed = False
+        late_ms = ctx.now - self._look_at_ms
         wary = _WARY if self.is_wary else 1
         doubted, lost = [], []
-        for expected in self._expected.values():
-            if expected.due > ctx.now:
+        for peer, expected in self._expected.items():
+            if late_ms > _LOOK_MS:
+                expected.since += late_ms
+                expected.due += late_ms
+            if expected.due > ctx.now or ctx.is_stalled(peer):
                 continue
             if expected.pings >= wary * ctx.config.links.pings_unanswered_max:
                 lost.append(expected.contact)
@@ -263,8 +284,7 @@ class Liveness:
             if expected.pings == _DOUBTED:
                 doubted.append(expected.contact)
         if self._expected:
-            self._armed = True
-            ctx.set_timer(_LOOK_MS, ANSWERS, GENERAL)
+            self._look_again()
         return doubted, lost
 
     def _miss(self, contact: Contact) -> None:

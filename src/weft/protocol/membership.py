@@ -25,8 +25,12 @@ overlays none is; in small ones, whose members all fit a view, pure swapping los
 
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
 waits for the ends of the walks), because a subscription should not wait for the slowest;
-and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
-newcomer's own exchanges raise its in-degree to the mean within a few cycles.
+and it starts a few short walks, not one of five steps per view slot: each step may cost a TLS
+handshake. The newcomer fills its view by an exchange with one of those that it was told of, which
+costs one, and its own exchanges raise its in-degree to the mean. Measured with 300 peers that enter
+by one within 1.5 s: after six walks of five steps each is known by at least 6 others one cycle
+later, at 11.2 connections per peer; after two of one step and an exchange by at least 3, at 5.3;
+after ten cycles the degrees are the same (deviation 5.3 and 6.0), and longer walks change nothing.
 
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
@@ -142,8 +146,8 @@ class Config:
     view_size: int = 20  # paper
     shuffle_length: int = 8  # paper (Cyclon's own experiments)
     reply_timeout_ms: Millis = 5_000  # guess: generous for a handshake over a slow path
-    join_walks: int = 6  # guess: of 20 in the paper; see protocol/membership.py
-    join_walk_steps: int = 5  # paper: about the mean path length
+    join_walks: int = 2  # measured: of 20 in the paper; see protocol/membership.py
+    join_walk_steps: int = 1  # measured: of about 5 in the paper; see there
     stable_period_max: int = 4  # guess: a quiet topic exchanges views every so many cycles
     exchanges_per_cycle_max: int = 64  # guess: topics that exchange views in one cycle
 
@@ -163,9 +167,12 @@ class Config:
 
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")
+_FIRST = stream_of("cyclon.first")
 _SAMPLE = stream_of("cyclon.sample")
 _GONE_MAX = 64
 """guess: peers remembered as gone, per overlay."""
+_LET_IN_MAX = 64
+"""guess: newcomers remembered, per overlay."""
 ANSWER = "cyclon.answer"
 ASK = "cyclon.ask"
 _ENTRY = stream_of("entering.entry")
@@ -219,6 +226,7 @@ class Cyclon:
         "_contacts",
         "_ctx",
         "_gone",
+        "_let_in",
         "ages",
         "peers",
         "tick",
@@ -235,6 +243,8 @@ class Cyclon:
         self._asked: dict[int, _Asked] = {}
         # Peers that left lately, and until which cycle that counts.
         self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
+        # Newcomers that asked lately, and when: one that asks again starts no further walks.
+        self._let_in: BoundedDict[PeerId, Millis] = BoundedDict(_LET_IN_MAX)
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -314,12 +324,16 @@ class Cyclon:
     # --- exchanges: asking -----------------------------------------------------------------------
 
     def exchange(self, news: OverlayNews, topics_sample: list[int]) -> None:
-        """Run one cycle: ask the oldest neighbour for an exchange."""
+        """Run one cycle: ask the oldest neighbour for an exchange, unless the last one has not even
+        left: this side is making more connections than it has time for."""
         self.tick += 1
         self._expire()
         if not self.peers:
             return
         self.ages = rules.aged(self.ages)
+        if any(self._ctx.is_stalled(asked.contact.peer) for asked in self._asked.values()):
+            self._ctx.counters["exchanges_put_off"] += 1
+            return
         peer = self.peers[rules.oldest_slot(self.ages)]
         self._ask_for_exchange(self._contacts[peer], news, topics_sample)
 
@@ -367,10 +381,12 @@ class Cyclon:
         """Give up on exchanges without a reply; the asked peer has left the view already."""
         for peer in [peer for peer, until in self._gone.items() if until <= self.tick]:
             del self._gone[peer]
-        limit = self._ctx.now - self._ctx.config.cyclon.reply_timeout_ms
-        for tick in [tick for tick, asked in self._asked.items() if asked.since <= limit]:
-            del self._asked[tick]
-            self._ctx.counters["exchanges_unanswered"] += 1
+        ctx = self._ctx
+        limit_ms = ctx.config.cyclon.reply_timeout_ms
+        for tick, asked in list(self._asked.items()):
+            if ctx.has_had_time(asked.contact.peer, asked.since, limit_ms):
+                del self._asked[tick]
+                ctx.counters["exchanges_unanswered"] += 1
 
     # --- exchanges: answering --------------------------------------------------------------------
 
@@ -425,15 +441,30 @@ class Cyclon:
             if self.peers[slot] != sender.peer
         ]
         ctx.send(sender, JoinReply(self.topic, True, news, given, seen))
-        steps = ctx.config.cyclon.join_walk_steps
-        for contact in self.sample(ctx.config.cyclon.join_walks):
-            if contact.peer != sender.peer:
-                ctx.send(contact, JoinWalk(self.topic, sender, steps))
+        if not self._asks_again(sender.peer):
+            steps = ctx.config.cyclon.join_walk_steps
+            for contact in self.sample(ctx.config.cyclon.join_walks):
+                if contact.peer != sender.peer:
+                    ctx.send(contact, JoinWalk(self.topic, sender, steps))
         self.add(sender)
+
+    def _asks_again(self, newcomer: PeerId) -> bool:
+        """Whether this newcomer asked a moment ago: the answer is late, or lost, and its walks are
+        on their way."""
+        before = self._let_in.get(newcomer)
+        self._let_in.renew(newcomer, self._ctx.now)
+        return before is not None and self._ctx.now - before < self._ctx.config.cyclon.cycle_ms
 
     def on_join_reply(self, message: JoinReply) -> None:
         for descriptor in message.descriptors:
             self.add(descriptor.contact, min(descriptor.age, rules.AGE_MAX))
+
+    def fill_up(self, told: Contact, news: OverlayNews) -> None:
+        """After a join: where there is room, exchange views at once with one of those that `told`
+        told of. It costs one connection, as a step of a walk does, and brings more."""
+        others = [peer for peer in self.peers if peer != told.peer]
+        if others and len(self.peers) < self._ctx.config.cyclon.view_size:
+            self.exchange_with(self._contacts[self._ctx.pick(_FIRST, others)], news)
 
     def on_join_walk(self, message: JoinWalk) -> None:
         if message.joiner.peer == self._ctx.me.peer:
@@ -508,7 +539,8 @@ class Entry:
         if not candidates:
             return
         for contact in candidates:
-            self._ask(contact)
+            if contact.peer not in self._asked or not ctx.is_stalled(contact.peer):
+                self._ask(contact)
         self._asks += 1
         ctx.counters["rejoins"] += 1
         self._serial = ctx.next_serial()

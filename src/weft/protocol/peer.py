@@ -70,6 +70,8 @@ from weft.protocol.seam import (
     Publish,
     PublishTogether,
     Received,
+    Resumed,
+    Stalled,
     Started,
     Subscribe,
     Timer,
@@ -130,6 +132,8 @@ class Peer:
             Received: self._on_received,
             TimerFired: self._on_timer_fired,
             PeerLost: lambda fact: self._lose(fact.peer),
+            Stalled: lambda fact: ctx.on_stalled(fact.peer),
+            Resumed: lambda fact: self._on_resumed(fact.peer),
             Join: lambda fact: self._entry.enter(fact.contacts),
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
@@ -316,6 +320,7 @@ class Peer:
     def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
         self.general.on_join_reply(message)
         self.general.add(sender)
+        self.general.fill_up(sender, NO_NEWS)
 
     def _on_ping(self, sender: Contact, message: Ping) -> None:
         self.liveness.on_ping(sender, message)
@@ -408,8 +413,13 @@ class Peer:
         known = dict.fromkeys([*linked, *self.general.contacts(), *members])
         self.liveness.look_at(list(known)[:_LOOKED_AT_MAX])
 
+    def _on_resumed(self, peer: PeerId) -> None:
+        self._ctx.on_resumed(peer)
+        self.liveness.on_resumed(peer)
+
     def _lose(self, peer: PeerId) -> None:
         was_isolated, needed_any = self.isolated, self._entry.needs_any
+        self._ctx.on_lost(peer)
         self.liveness.lose(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)

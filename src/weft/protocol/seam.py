@@ -63,6 +63,19 @@ class PeerLost(Struct, frozen=True, gc=False):
     peer: PeerId
 
 
+class Stalled(Struct, frozen=True, gc=False):
+    """What was sent to this peer has not left: its connection cannot be begun yet, because this
+    side is making too many others. `Resumed` or `PeerLost` follows."""
+
+    peer: PeerId
+
+
+class Resumed(Struct, frozen=True, gc=False):
+    """What was sent to this peer leaves now."""
+
+    peer: PeerId
+
+
 class Join(Struct, frozen=True, gc=False):
     """Command: enter the network (again) through these peers."""
 
@@ -213,7 +226,9 @@ Command: TypeAlias = Union[
     DhtCommand,
     TopicCommand,
 ]
-Input: TypeAlias = Union[Started, Received, TimerFired, PeerLost, Stored, Pruned, Command]
+Input: TypeAlias = Union[
+    Started, Received, TimerFired, PeerLost, Stalled, Resumed, Stored, Pruned, Command
+]
 
 
 # --- effects ----------------------------------------------------------------------------------

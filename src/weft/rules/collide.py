@@ -78,3 +78,14 @@ def starts_run(bits: int, age_ms: int, fresh_ms: int, members: int) -> bool:
     """Whether a member starts an estimate of its own in this cycle: not while one is fresh, and
     then about one member in all, since view exchanges carry the result to the others."""
     return age_ms >= fresh_ms // 2 and chance(bits, 1, max(1, members))
+
+
+def members_at_first(view: int, view_size: int, waited: int) -> int:
+    """How many members to reckon with in `starts_run` where no estimate was ever heard of: as many
+    as the neighbours of neighbours may be, half as many with each cycle that none was made, but
+    never fewer than the peers in the view and this one.
+
+    With the view alone, one member in twenty of a large group that came together at once would
+    start: a run costs about 9 √(20 N) messages, most of them over connections of their own.
+    """
+    return max(view + 1, (view_size * view_size) >> waited)

@@ -102,6 +102,16 @@ def test_an_accepted_request_makes_a_link() -> None:
     assert linked(rig) == [2]
 
 
+def test_nobody_else_is_asked_while_requests_have_not_left() -> None:
+    rig = member()
+    asked = told(introduce(rig, *range(2, 10)), LinkRequest)
+    assert len(asked) == 2
+    for number in asked:
+        rig.do(seam.Stalled(contact(number).peer))
+    for _ in range(3):
+        assert told(rig.cycle(), LinkRequest) == []
+
+
 def test_who_refused_is_left_alone_for_a_while_and_then_asked_again() -> None:
     rig = member()
     introduce(rig, 2)

@@ -151,6 +151,36 @@ def test_a_member_that_knows_a_fresh_estimate_makes_none_of_its_own() -> None:
     assert walks == []
 
 
+def test_a_member_that_passes_on_the_walks_of_another_run_starts_none() -> None:
+    rig = member(6)
+    for _ in range(50):
+        rig.hear(2, SampleWalk(T, contact(9), 5, 3))
+        assert [walk for _, walk in sent(rig.cycle(), SampleWalk) if walk.origin == rig.me] == []
+        refill(rig)
+
+
+def test_but_walks_alone_do_not_keep_it_from_that_for_ever() -> None:
+    rig = member(6)
+    own: list[SampleWalk] = []
+    while not own:
+        assert rig.now < 10 * rig.peer.config.size.fresh_ms
+        rig.hear(2, SampleWalk(T, contact(9), 5, 3))
+        own = [walk for _, walk in sent(rig.cycle(), SampleWalk) if walk.origin == rig.me]
+        refill(rig)
+    assert rig.now >= rig.peer.config.size.fresh_ms
+
+
+def test_a_large_group_that_came_together_makes_few_estimates() -> None:
+    group = Group(150, c.Config(cyclon=c.Cyclon(view_size=12, shuffle_length=8)), checked=False)
+    group.run(3_000)
+    group.subscribe_all(scheme="flood")
+    group.run(120_000, steps_max=4_000_000)
+    origins = {m.origin.peer for _, _, _, m in group.log if isinstance(m, SampleWalk)}
+    assert 1 <= len(origins) <= 15  # of 150; each costs hundreds of connections
+    known = [peer.tera.topics[T].popularity for peer in group.peers.values()]
+    assert 75 < statistics.median(known) < 300
+
+
 # --- a real group -------------------------------------------------------------------------------
 
 

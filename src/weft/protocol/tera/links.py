@@ -90,10 +90,12 @@ class Links:
 
     def room(self) -> int:
         """How many more members to ask for a link."""
-        limit = self._ctx.now - self._ctx.config.links.request_timeout_ms
+        ctx = self._ctx
+        limit_ms = ctx.config.links.request_timeout_ms
         for waiting in (self._asked, self._full):
-            for peer in [peer for peer, since in waiting.items() if since <= limit]:
-                del waiting[peer]
+            for peer, since in list(waiting.items()):
+                if ctx.has_had_time(peer, since, limit_ms):
+                    del waiting[peer]
         wanted = self._ctx.config.links.wanted
         return tree.still_wanted(len(self.linked), len(self._asked), wanted)
 

@@ -4,7 +4,8 @@ Samples are the ends of random walks through the topic's overlay (see `rules/col
 walk of a few steps over Cyclon views ends near-uniformly, since every peer has the same
 out-degree and in-degrees are balanced. One member's estimate serves all: view exchanges carry
 the freshest one, and a member starts a run of its own only with a chance of one in the group's
-size per cycle, or when nothing is known.
+size per cycle. While it passes on the walks of another member's run, which come by most members, it
+starts none: that one's result will do.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft.protocol.context import Context, require, require_positive
 from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
-from weft.rules.collide import most_likely_size, starts_run, to_advertise
+from weft.rules.collide import members_at_first, most_likely_size, starts_run, to_advertise
 from weft.rules.draw import stream_of
 
 
@@ -53,6 +54,10 @@ class Config:
 
 _START = stream_of("size.start")
 _GIVE_UP_CYCLES = 64
+_HEEDED = 4
+"""guess: for this part of `fresh_ms` after another's walk came by, its result is waited for."""
+_HEEDED_UNTIL = 2
+"""guess: but not for longer than so many times `fresh_ms` in all; walks alone tell no size."""
 
 
 @dataclass(slots=True)
@@ -70,14 +75,16 @@ class _Run:
 class Size:
     """The size estimate of one topic at one member."""
 
-    __slots__ = ("_at", "_ctx", "_known", "_run", "_topic", "_view")
+    __slots__ = ("_at", "_ctx", "_heeded", "_known", "_run", "_topic", "_view", "_waited")
 
     def __init__(self, ctx: Context, topic: Topic, view: Cyclon) -> None:
         self._ctx = ctx
         self._topic = topic
         self._view = view
         self._known = 0
-        self._at: Millis = 0
+        self._at: Millis = ctx.now  # when the estimate was made; before the first: since when none
+        self._heeded: Millis | None = None  # when a walk of another's run came by
+        self._waited = 0  # cycles in which there was no estimate
         self._run: _Run | None = None
 
     def estimate(self, links: int) -> int:
@@ -124,8 +131,24 @@ class Size:
     def _should_start(self, links: int) -> bool:
         ctx = self._ctx
         fresh_ms = ctx.config.size.fresh_ms
-        age_ms = ctx.now - self._at if self._known else fresh_ms
-        return starts_run(ctx.bits(_START), age_ms, fresh_ms, self.estimate(links))
+        known_for_ms = ctx.now - self._at
+        if self._known:
+            age_ms, members = known_for_ms, self.estimate(links)
+        else:
+            age_ms = fresh_ms
+            members = members_at_first(
+                len(self._view), ctx.config.cyclon.view_size, min(self._waited, _GIVE_UP_CYCLES)
+            )
+            self._waited += 1
+        if self._waits_for_another(known_for_ms, fresh_ms):
+            return False
+        return starts_run(ctx.bits(_START), age_ms, fresh_ms, members)
+
+    def _waits_for_another(self, known_for_ms: Millis, fresh_ms: Millis) -> bool:
+        """Whether a walk of another member's run came by a moment ago."""
+        if self._heeded is None or known_for_ms >= _HEEDED_UNTIL * fresh_ms:
+            return False
+        return self._ctx.now - self._heeded < fresh_ms // _HEEDED
 
     def _continue(self, run: _Run) -> None:
         """Once a cycle: count walks that never came back as lost and send new ones."""
@@ -145,6 +168,8 @@ class Size:
             self._ctx.send(contact, SampleWalk(self._topic, self._ctx.me, run.number, steps))
 
     def on_walk(self, message: SampleWalk) -> None:
+        if message.origin.peer != self._ctx.me.peer:
+            self._heeded = self._ctx.now
         onward = self._view.neighbour() if message.steps else None
         if onward is None:
             if message.origin.peer != self._ctx.me.peer:
