@@ -272,16 +272,54 @@ def test_a_subscription_that_never_began_is_answered_when_it_ends(leave: str) ->
     assert [answer.outcome for answer in answers] == ["left"]
 
 
-def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> None:
-    """None of them can say where the stream stands."""
-    town = Town(1)
-    for _ in range(2):
-        plain = town.add(Config())
-        town.world.start(plain, [town.nodes[0].contact])
+def plain_members(town: Town, count: int) -> None:
+    """So many peers without a store come up and subscribe."""
+    first = len(town.nodes)
+    for _ in range(count):
+        town.world.start(town.add(Config()), [town.nodes[0].contact])
     town.run(15_000)
-    town.subscribe(1, 2)
+    town.subscribe(*range(first, first + count))
     town.run(20_000)
+
+
+def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> None:
+    """None of them can say where the stream stands, and all say so."""
+    town = Town(1)
+    plain_members(town, 6)
     town.subscribe(0)
-    town.run(120_000)
+    town.run(3_000)
     stay = town.nodes[0].stays[T]
     assert town.peer(0).members(T) and stay.joined_ms is not None
+
+
+def test_it_begins_where_the_only_member_with_a_store_stands() -> None:
+    town = Town(2)
+    town.subscribe(1)
+    plain_members(town, 6)
+    town.publish(1, 1)
+    town.run(10_000)
+    town.subscribe(0)
+    town.run(3_000)
+    assert town.nodes[0].stays[T].joined_ms is not None
+    town.publish(1)
+    town.run(3_000)
+    # A new subscriber gets the newest event, and what follows it.
+    assert [cid for _, cid in town.delivered(0)] == town.stream(1)[1:]
+
+
+def test_members_that_say_nothing_are_not_waited_for_without_end() -> None:
+    town = Town(2)
+    town.subscribe(0)
+    town.run(20_000)
+    peer = town.peer(1)
+    hears = peer.handle
+
+    def deaf(fact: seam.Input, now: int) -> list[seam.Effect]:
+        silent = isinstance(fact, seam.Received) and isinstance(fact.message, Heads)
+        return [] if silent else hears(fact, now)
+
+    peer.handle = deaf  # type: ignore[method-assign]
+    town.subscribe(1)
+    town.run(30_000)
+    stay = town.nodes[1].stays[T]
+    assert town.peer(1).members(T) and stay.joined_ms is not None

@@ -159,6 +159,32 @@ def test_after_a_few_stale_ones_an_overlay_of_ones_own_will_do() -> None:
     assert answers(effects) == [(1, "instantiated")]
 
 
+def test_walks_that_died_are_no_answer_about_subscribers() -> None:
+    rig = Rig(1)
+    rig.meet(2, 3, 4, 5)
+    walks = sent(rig.subscribe(), LookupWalk)
+    for _ in range(3):  # the times that a lookup walks again by itself
+        effects = rig.wait_for("lookup")
+        assert answers(effects) == []
+        walks = sent(effects, LookupWalk)
+        assert walks
+    to, walk = walks[0]
+    assert told(rig.hear(to, LookupHit(walk.lookup, contact(6))), JoinRequest) == [6]
+    assert answers(rig.hear(6, welcome())) == [(1, "joined")]
+
+
+def test_where_all_walks_die_the_user_is_answered_in_the_end() -> None:
+    rig = Rig(1)
+    rig.meet(*range(2, 12))
+    effects = rig.subscribe()
+    lookups = {walk.lookup for _, walk in sent(effects, LookupWalk)}
+    while not answers(effects):
+        effects = rig.wait_for("lookup")
+        lookups |= {walk.lookup for _, walk in sent(effects, LookupWalk)}
+    assert answers(effects) == [(1, "instantiated")]
+    assert len(lookups) == 3
+
+
 def test_a_reply_that_comes_late_is_still_good() -> None:
     rig = joining()
     rig.wait_for("join")
@@ -232,12 +258,23 @@ def test_a_newcomer_does_not_get_what_was_published_before() -> None:
 
 
 def test_a_member_that_was_alone_gets_what_it_missed_when_it_finds_the_others() -> None:
-    """Only a subscriber that was not answered yet starts after what came before."""
+    """Only a new subscriber starts after what came before."""
     rig = Rig(1)
     rig.subscribe()
     [(_, walk)] = sent(rig.hear(2, JoinRequest(GENERAL)), LookupWalk)
     rig.hear(2, LookupHit(walk.lookup, contact(5)))
     rig.hear(5, welcome(seen=[span(9, 1, 3)]))
+    [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want)
+    assert want.spans == [span(9, 2, 3)]
+
+
+def test_also_if_its_user_subscribes_once_more_meanwhile() -> None:
+    rig = Rig(1)
+    rig.subscribe()
+    [(_, walk)] = sent(rig.hear(2, JoinRequest(GENERAL)), LookupWalk)
+    rig.hear(2, LookupHit(walk.lookup, contact(5)))
+    assert answers(rig.subscribe(token=2)) == []
+    assert answers(rig.hear(5, welcome(seen=[span(9, 1, 3)]))) == [(2, "joined")]
     [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want)
     assert want.spans == [span(9, 2, 3)]
 

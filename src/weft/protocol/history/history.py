@@ -15,7 +15,8 @@ the only one that has them.
 A subscription is answered once its stream has begun, not as soon as the routing is in: the answer
 means that whatever is published from then on comes. Where the stream begins is what another member
 says; what was published before that would lie before the beginning. Where no member says so for
-some turns (all are cut off, or keep no history), the stream begins with whatever comes.
+half a minute (all are cut off), or all that are known keep no history, the stream begins with
+whatever comes.
 
 From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `ownership` (topics
 that have owners), `stream` (the only writer of what is known of a stream), `reader` (how what is
@@ -69,6 +70,7 @@ TIMERS = (
     fetch.AGAIN,
     fetch.PATIENCE,
     reader.TIMEOUT,
+    reader.BEGIN,
     storage.PRUNE,
     ownership.RENEW,
     wishes.ASK,
@@ -231,14 +233,15 @@ class History(Delivery):
 
     def _answer_entered(self, topic: Topic) -> None:
         """Answer what the routing has answered, once the stream has begun. Where the routing found
-        no member there is none to begin with. (While a subscription is being made there is no
-        reader; then it asks again.)"""
+        no member, or only such that keep no history, there is none to begin with. (While a
+        subscription is being made there is no reader; then it asks again.)"""
         found = self.readers.get(topic)
         entered = self._entered.get(topic, [])
         if found is None or not entered:
             return
         if not found.stream.begun:
-            if all(answer.outcome != "instantiated" for answer in entered):
+            joined = all(answer.outcome != "instantiated" for answer in entered)
+            if joined and not found.nobody_keeps:
                 return
             found.begin_alone()
         for answer in self._entered.pop(topic):
@@ -260,6 +263,7 @@ class History(Delivery):
                 self._ctx, stream, since, self.streams, self.fetch, self._library, self._members
             )
             self.fetch.want(topic, self._library.missing(topic), None)
+            found.seek_beginning()
         elif since is not None:
             found.want_past(since)
         found.on_member(None)
@@ -385,14 +389,42 @@ class History(Delivery):
         found = self.readers.get(topic)
         if found is None:
             return
-        if not found.stream.begun and (alone or found.waits_in_vain()):
-            found.begin_alone()
-            self._answer_entered(topic)
+        if alone and not found.stream.begun:
+            self._begin_alone(found)
         members = self._members(topic)
         found.on_turn(bool(members))
         if members:
             self.fetch.want(topic, self.versions.expected(topic), None)
             self._send_heads(self._ctx.pick(_TELL, members), found, answer=True)
+
+    def _begin_alone(self, found: Reader) -> None:
+        found.begin_alone()
+        self._answer_entered(found.stream.topic)
+
+    def _on_begin_timer(self, topic: Topic, serial: int) -> None:
+        """Ask another member where to begin. As long as the routing is not in, there is none."""
+        found = self.readers.get(topic)
+        if found is None or found.begin_serial != serial or found.stream.begun:
+            return
+        if topic in self._entered:
+            if found.waits_in_vain():
+                self._begin_alone(found)
+                return
+            members = found.to_begin_with()
+            if members:
+                self._send_heads(self._ctx.pick(_TELL, members), found, answer=True)
+        found.seek_beginning()
+
+    def _on_keeps_none(self, sender: Contact, found: Reader) -> None:
+        """A member that was asked where to begin keeps no history: ask the next one at once."""
+        if found.stream.begun:
+            return
+        found.note_keeps_none(sender)
+        members = found.to_begin_with()
+        if members:
+            self._send_heads(members[0], found, answer=True)
+        else:
+            self._answer_entered(found.stream.topic)
 
     def flush(self) -> None:
         """The end of a step: what it released goes to the store."""
@@ -404,6 +436,9 @@ class History(Delivery):
         """A member tells where its stream stands, and which topic record it holds."""
         found = self.readers.get(message.topic)
         if found is None:
+            return
+        if not message.kept:
+            self._on_keeps_none(sender, found)
             return
         found.on_member(sender)
         asks = False
@@ -510,6 +545,8 @@ class History(Delivery):
             self.wishes.on_timer(timer.serial)
         elif timer.kind == reader.PACE:
             self.server.on_pace_timer(timer.serial)
+        elif timer.kind == reader.BEGIN:
+            self._on_begin_timer(timer.topic, timer.serial)
         elif timer.kind == reader.TIMEOUT:
             found = self.readers.get(timer.topic)
             if found is not None:
@@ -526,7 +563,8 @@ class History(Delivery):
 
 
 def handlers(ctx: Context, history: History | None) -> Handlers:
-    """What handles which message; without history all are counted and refused."""
+    """What handles which message; without history all are counted and refused, and a subscriber
+    that waits for a word to begin with is told so."""
     if history is not None:
         return {
             Heads: history.on_heads,
@@ -542,8 +580,13 @@ def handlers(ctx: Context, history: History | None) -> Handlers:
     def refuse(sender: Contact, message: Message) -> None:
         ctx.counters["history_off"] += 1
 
-    kinds = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
-    return dict.fromkeys((*kinds, SubTopicRequest), refuse)
+    def on_heads(sender: Contact, message: Heads) -> None:
+        refuse(sender, message)
+        if message.answer:
+            ctx.send(sender, Heads(message.topic, [], answer=False, kept=False))
+
+    kinds = (BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
+    return {**dict.fromkeys((*kinds, SubTopicRequest), refuse), Heads: on_heads}
 
 
 def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any], None]]:

@@ -107,6 +107,8 @@ class PageReply(Message, frozen=True, tag=64):
 
 
 TIMEOUT = "history.page"
+BEGIN = "history.begin"
+"""Of the next question where to begin."""
 
 REACH = 256
 """guess: how far below a branch's lowest known event the search for its fork begins."""
@@ -119,8 +121,9 @@ _ASKED_AGAIN_MAX = 2
 """guess: then the source is left."""
 _SOURCES_MAX = 8
 """guess: members tried for one reading."""
-_TURNS_WAITED_MAX = 2
-"""guess: in each a member is asked where its stream stands, and so is each one that is met."""
+_ASKED_TO_BEGIN_MAX = 8
+"""guess: times a member that does not answer is asked where its stream stands, one every
+`request_timeout_ms`, besides each one that is met; the topic's turns come ever more seldom."""
 _BROUGHT_MAX = 64
 """guess: gaps left to a reading of which is remembered which peer may close them."""
 _LOWEST = Cid(bytes(CID_BYTES))
@@ -204,12 +207,14 @@ class Reader:
         "_after",
         "_asked_again",
         "_asked_at",
+        "_asked_to_begin",
         "_began",
         "_brought",
         "_climbed",
         "_ctx",
         "_failed",
         "_fetch",
+        "_keep_none",
         "_library",
         "_members",
         "_pruned",
@@ -221,10 +226,10 @@ class Reader:
         "_state",
         "_streams",
         "_topic",
-        "_turns_waited",
         "_walked",
         "_wanted",
         "_wanted_above",
+        "begin_serial",
         "stream",
     )
 
@@ -248,7 +253,10 @@ class Reader:
         self._members = members
         self._state = State.IDLE
         self._wanted = since  # the past that is still to be read
-        self._turns_waited = 0  # for a member's word to begin with
+        # --- a member's word to begin with
+        self.begin_serial = ctx.next_serial()  # of the timer that asks for it again
+        self._asked_to_begin = 0
+        self._keep_none: dict[PeerId, None] = {}  # members that keep no history
         # --- walking back
         floor = library.summary(topic).floor
         self._climbed = max(library.heads(topic).values(), default=floor.height)
@@ -293,10 +301,30 @@ class Reader:
         self.stream.want_past()
         self._wanted = since
 
+    def seek_beginning(self) -> None:
+        """Have a member asked where to begin, unless one has told meanwhile."""
+        if not self.stream.begun:
+            timeout_ms = self._ctx.config.history.request_timeout_ms
+            self._ctx.set_timer(timeout_ms, BEGIN, self._topic, self.begin_serial)
+
     def waits_in_vain(self) -> bool:
-        """Another turn without a member's word to begin with: whether that was one too many."""
-        self._turns_waited += 1
-        return self._turns_waited > _TURNS_WAITED_MAX
+        """A member's word to begin with has not come in time: whether that was once too often."""
+        self._asked_to_begin += 1
+        return self._asked_to_begin > _ASKED_TO_BEGIN_MAX
+
+    def note_keeps_none(self, member: Contact) -> None:
+        """A member keeps no history, so it cannot tell where to begin."""
+        if any(one.peer == member.peer for one in self._members(self._topic)):
+            self._keep_none[member.peer] = None
+
+    def to_begin_with(self) -> list[Contact]:
+        """Members that may tell where to begin."""
+        return [one for one in self._members(self._topic) if one.peer not in self._keep_none]
+
+    @property
+    def nobody_keeps(self) -> bool:
+        """Whether all members that are known have said that they keep no history."""
+        return bool(self._keep_none) and not self.to_begin_with()
 
     def begin_alone(self) -> None:
         """No other member is there: the stream begins with whatever comes."""

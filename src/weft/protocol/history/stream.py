@@ -99,6 +99,7 @@ class Heads(Message, frozen=True, tag=60):
     sequence: Counter = 0  # of the record; 0: none
     version: WireCid | None = None  # what the record points at
     seen: Annotated[list[Had], Meta(max_length=SEEN_MAX)] | None = None  # to a new subscriber
+    kept: bool = True  # False: the sender keeps no history, so it has no word to begin with
 
 
 _LEFT_MAX = 256

@@ -2,7 +2,8 @@
 and Appendix A.1).
 
 A new subscription looks an access point up and joins through it. If nobody is found, the peer
-instantiates an overlay of its own, which partition merging joins to others later. Every T cycles a
+instantiates an overlay of its own, which partition merging joins to others later; a lookup whose
+walks died has not found that there is nobody, and is made again. Every T cycles a
 peer sends the list of its topics, each with overlay id and popularity, to D peers sampled from the
 general overlay; their tables (`access_points.py`) lead others to it.
 
@@ -50,7 +51,8 @@ NEW_TOPICS = "new_topics"
 _OVERLAY = stream_of("overlay.id")
 _PHASE = stream_of("advertise.phase")
 _ATTEMPTS_MAX = 3
-"""guess: stale access points tried before an overlay of its own will do."""
+"""guess: stale access points tried, and lookups whose walks died, before an overlay of its own will
+do. Where many messages are lost all walks may die, and a user waits for the answer."""
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
@@ -59,6 +61,7 @@ _NEW_TOPICS_MS = 20
 class _Joining:
     """A join under way."""
 
+    fresh: bool  # of a subscription, not of a member that looks for others again
     attempts: int = 0
     contact: Contact | None = None  # the one being waited for
     asked: dict[PeerId, None] = field(default_factory=dict)  # it, and others that may answer late
@@ -108,7 +111,7 @@ class Joins(Subscriptions[TopicState]):
         state = self.subscribe(token, topic, scheme)
         if state is None:
             return False
-        self._joining[topic] = _Joining()
+        self._joining[topic] = _Joining(fresh=True)
         if hopeful:
             self.postpone(state)
         else:
@@ -145,7 +148,7 @@ class Joins(Subscriptions[TopicState]):
     def seek_others(self, topic: Topic) -> None:
         """This peer knows no other member: look for one again."""
         if topic not in self._joining:
-            self._joining[topic] = _Joining()
+            self._joining[topic] = _Joining(fresh=False)
             self._look_up(topic)
 
     def _look_up(self, topic: Topic) -> None:
@@ -157,6 +160,8 @@ class Joins(Subscriptions[TopicState]):
         if joining is not None and state is not None:
             if done.contacts:
                 self._ask(state, joining, done.contacts[0])
+            elif done.lost and not self._general.knows_nobody:
+                self._try_another(done.topic, joining)  # dead walks say nothing about the topic
             else:
                 self._finish(state, "instantiated", None)
         self.adverts.send_soon()
@@ -174,8 +179,10 @@ class Joins(Subscriptions[TopicState]):
         joining = self._joining.get(message.topic)
         if state is not None and message.member:
             asked = joining is not None and sender.peer in joining.asked
-            # Only a subscriber that was not answered yet starts after what came before.
-            state.on_join_reply(sender, message, fresh=asked and bool(state.tokens))
+            # Only a new subscriber starts after what came before. A member that looks for others
+            # again wants what they have, also if its user has subscribed once more meanwhile.
+            fresh = joining is not None and asked and joining.fresh
+            state.on_join_reply(sender, message, fresh)
             if asked:
                 self._finish(state, "joined", sender)
         elif joining is not None and _waits_for(joining, sender.peer):

@@ -429,7 +429,7 @@ class Initiator(Layer):
         """Take up the location; `gates` are forwarders of the topic, none if there are none."""
         place, old = self._roles.take_location(role)
         self._ctx.counters["topic_dht_promotions"] += 1
-        self._lookup.announce(place)
+        self._lookup.announce(role, place)
         own = place.table.own
 
         def found(entries: list[Entry]) -> None:

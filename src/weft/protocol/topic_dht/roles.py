@@ -225,6 +225,16 @@ def location(topic: Topic, peer: PeerId) -> int:
     return prefix.joined(topic.encode(), peer)
 
 
+def meeting_place(topic: Topic) -> int:
+    """The topic's own location: its forwarders that lie closest to it are where all others meet."""
+    return prefix.joined(topic.encode(), topic.encode())
+
+
+def hosts_place(topic: Topic) -> int:
+    """A location in the lobby: the peers that lie closest to it show the way into the topic."""
+    return prefix.joined(LOBBY.encode(), topic.encode())
+
+
 def position(location: int) -> int:
     """The place inside a topic of one of its locations: hash(peer)."""
     return location & ((1 << prefix.BITS) - 1)

@@ -1,13 +1,18 @@
 """How a peer reaches forwarders: it finds them, is found by them, and speaks with them.
 
-*Finding.* From outside a topic the way leads over the peers that lie closest to the topic, from
-the lobby on; it ends at the first forwarder of the topic (`enter`). Inside, only forwarders of the
-topic are asked, by lookups `within` its prefix (`find`): no parasite messages (Baehni and others
-2004, Lemma 4.1).
+*Finding.* From outside a topic the way leads over the topic's *hosts*, the peers of the lobby that
+lie closest to hash(topic), towards the topic's own location, hash(topic) ∘ hash(topic); it ends at
+the first forwarder of the topic (`enter`). Inside, only forwarders of the topic are asked, by
+lookups `within` its prefix (`find`): no parasite messages (Baehni and others 2004, Lemma 4.1).
 
-*Being found.* A peer looks its own locations up (`announce`), the lobby's and one per topic that it
-forwards: at first, when there are new neighbours, and every few periods, less often while its
-tables stay as they are (`Pace`).
+*Being found.* A peer looks its own location in the lobby up, and in every topic that it forwards it
+goes the way of a newcomer (`announce`): at first, when there are new neighbours, and every few
+periods, less often while its tables stay as they are (`Pace`).
+
+Deviation: the paper's newcomer looks for its own location, hash(topic) ∘ hash(peer), which leads to
+other peers for every newcomer as long as they know of no forwarder: of a hundred that subscribed at
+once, those whose hashes begin alike made a topic of their own, for good. Everybody asks the same
+hosts the same question, so two parts of a topic hear of the same forwarders, and meet.
 
 *Speaking.* The layers about roles count what they say (`Layer`). A request waits for its answer
 among the DHT's own calls, so it is repeated, and ends exactly once.
@@ -20,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.ids import Contact, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.kademlia.lookup import Outcome, Question, Search
+from weft.protocol.kademlia.lookup import Done, Outcome, Question, Search
 from weft.protocol.kademlia.rpc import FindReply, Neighbour
 from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.topic_dht.roles import (
@@ -31,6 +36,8 @@ from weft.protocol.topic_dht.roles import (
     Role,
     RoleReply,
     Roles,
+    hosts_place,
+    meeting_place,
 )
 from weft.protocol.wire import Message
 from weft.rules.draw import stream_of
@@ -70,16 +77,29 @@ class Lookup:
                 gates.append(entry.contact)
             return bool(gates)
 
+        def hosted(outcome: Outcome) -> None:
+            question = Question(TOPICS, meeting_place(topic), sender_role=LOBBY)
+            hosts = _as_neighbours(outcome.closest)
+            search = Search(question, (self._lobby.table,), ended, seen, False, hosts)
+            if not self._dht.searches.start(search):
+                then([])
+
         def ended(outcome: Outcome) -> None:
             if gates:
                 self.find(topic, target, then, FEW, gates)
             else:
                 then([])
 
-        question = Question(TOPICS, target, sender_role=LOBBY)
-        search = Search(question, (self._lobby.table,), ended, seen, False, self._everybody())
-        if not self._dht.searches.start(search):
+        if not self._find_hosts(topic, LOBBY, hosted):
             then([])
+
+    def _find_hosts(self, topic: Topic, role: Topic, then: Done) -> bool:
+        """Find the peers of the lobby that lie closest to a topic's hash; `role` is what this peer
+        is known to them for. False if too many lookups wait already."""
+        question = Question(TOPICS, hosts_place(topic), sender_role=role, count=FEW)
+        tables = (self._lobby.table,)
+        search = Search(question, tables, then, None, False, self._everybody())
+        return self._dht.searches.start(search)
 
     def find(
         self,
@@ -115,31 +135,51 @@ class Lookup:
 
         self.find(topic, own, found, FEW, gates)
 
-    def announce(self, place: Place, again: bool = False) -> None:
-        """Look an own location up through the lobby, as a newcomer would: the peers around it
-        learn of it, and parts of a topic that do not know each other meet. Then look into the
-        ranges of other topics, so that lookups for these that come by are shown the way: into all
-        of them at first, later (`again`) into one at a time, and not so wide."""
-        count = FEW if again else 0
-        question = Question(TOPICS, place.table.own, sender_role=place.role, count=count)
-        near = tuple(
-            Neighbour(entry.contact, entry.role)
-            for entry in self._lobby.table.closest(place.table.own, self._ctx.config.dht.k)
-        )
+    def announce(self, role: Role, place: Place, again: bool = False) -> None:
+        """Go a newcomer's way into a topic that this peer forwards: the topic's hosts and the
+        forwarders closest to its own location learn of this one, and parts of the topic that do
+        not know each other meet there. Then find the neighbours of the own location, and look into
+        the ranges of other topics."""
+        topic, own, k = role.topic, place.table.own, self._ctx.config.dht.k
         tables = (place.table,)
-        everybody = (*near, *self._everybody())
 
-        def found(outcome: Outcome) -> None:
-            ranges: Sequence[int] = _ranges(place)
-            if again and ranges:
-                ranges = [self._ctx.pick(_RANGE, ranges)]
-            for bucket in ranges:
-                self._dht.look_into(place, bucket, FEW)
+        def hosted(outcome: Outcome) -> None:
+            question = Question(
+                TOPICS, meeting_place(topic), sender_role=topic, count=FEW if again else 0
+            )
+            hosts = _as_neighbours(outcome.closest)
+            search = Search(question, tables, met, None, True, hosts, anew=True)
+            self._dht.searches.start(search)
 
-        self._dht.searches.start(Search(question, tables, found, None, True, everybody))
+        def met(outcome: Outcome) -> None:
+            if role.forwarder is not None and role.forwarder.place is place:
+                gates = [entry.contact for entry in outcome.closest if entry.role == topic]
+                self.find(topic, own, lambda entries: self._look_further(place, again), k, gates)
 
-    def announce_lobby(self) -> None:
-        self.announce(self._lobby)
+        self._find_hosts(topic, topic, hosted)
+
+    def _look_further(self, place: Place, again: bool) -> None:
+        """Look into the ranges of other topics, so that lookups for these that come by are shown
+        the way: into all of them at first, later (`again`) into one at a time."""
+        ranges: Sequence[int] = _ranges(place)
+        if again and ranges:
+            ranges = [self._ctx.pick(_RANGE, ranges)]
+        for bucket in ranges:
+            self._dht.look_into(place, bucket, FEW)
+
+    def announce_lobby(self, again: bool = False) -> None:
+        """Look the own location in the lobby up, through all that this peer knows."""
+        place = self._lobby
+        question = Question(TOPICS, place.table.own, sender_role=LOBBY, count=FEW if again else 0)
+        search = Search(
+            question,
+            (place.table,),
+            lambda outcome: self._look_further(place, again),
+            None,
+            True,
+            self._everybody(),
+        )
+        self._dht.searches.start(search)
 
     def look_around(self) -> None:
         """There are (new) neighbours: be known to them, and meet other parts of one's topics."""
@@ -148,22 +188,24 @@ class Lookup:
         for role in self._roles.by_topic.values():
             if role.forwarder is not None:
                 role.pace.restart()
-                self.announce(role.forwarder.place, again=True)
+                self.announce(role, role.forwarder.place, again=True)
 
     def refresh(self, role: Role, period: int) -> None:
         """Keep the table of a forwarder in touch with the topic, and with what is around it."""
         forwarder, every = role.forwarder, self._config.refresh_periods
         if forwarder is not None and role.pace.is_due(period, every, forwarder.fingerprint()):
-            own = forwarder.place.table.own
-            self.find(role.topic, own, lambda entries: None, self._ctx.config.dht.k)
-            self.announce(forwarder.place, again=True)
+            self.announce(role, forwarder.place, again=True)
 
     def refresh_lobby(self, period: int) -> None:
         if self._lobby_pace.is_due(period, self._config.refresh_periods, 1):
-            self.announce(self._lobby, again=True)
+            self.announce_lobby(again=True)
 
     def _everybody(self) -> tuple[Neighbour, ...]:
         return tuple(Neighbour(contact, LOBBY) for contact in self._dht.known())
+
+
+def _as_neighbours(entries: Iterable[Entry]) -> tuple[Neighbour, ...]:
+    return tuple(Neighbour(entry.contact, entry.role) for entry in entries)
 
 
 def _ranges(place: Place) -> range:

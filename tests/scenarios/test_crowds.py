@@ -1,0 +1,60 @@
+"""Very many subscribe to one topic at the same instant: they end as one group, not as several."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.protocol.config import Config, Routing
+from weft.sim.builder import OneTopic
+
+CALM_MS = 10_000
+"""A crowd is one group by then."""
+
+
+def got(net: OneTopic, payload: bytes) -> int:
+    """The subscribers that an event has reached."""
+    return len({one.peer for one in net.world.record.deliveries if one.event.payload == payload})
+
+
+def reached(net: OneTopic, publishers: list[int]) -> list[int]:
+    """How many peers each of the named ones reaches within ten seconds."""
+    for number in publishers:
+        net.publish(number, payload=b"%d" % number)
+    net.run(10_000)
+    return [got(net, b"%d" % number) for number in publishers]
+
+
+@pytest.mark.parametrize("routing", ["tera", "topic-dht", "pulsarcast", "flood"])
+@pytest.mark.parametrize("size", [10, 60])
+def test_a_crowd_in_a_network_that_stands(routing: Routing, size: int) -> None:
+    net = OneTopic(1, Config(routing=routing))
+    for number in range(size):
+        known = [net.dice.below("test.known", number, number)] if number else []
+        net.enter(known, then_ms=50)
+    net.run(60_000)
+    net.subscribe(*range(size))
+    net.run(CALM_MS)
+    assert reached(net, [0, size // 3, size - 1]) == [size] * 3
+
+
+@pytest.mark.parametrize("routing", ["tera", "topic-dht", "pulsarcast", "flood"])
+def test_a_network_that_comes_up_within_a_second(routing: Routing) -> None:
+    net = OneTopic(1, Config(routing=routing))
+    for number in range(60):
+        net.enter([0] if number else [], then_ms=15)
+        net.subscribe(number)
+    net.run(CALM_MS)
+    assert reached(net, [0, 20, 59]) == [60] * 3
+
+
+def test_two_of_very_many_find_each_other() -> None:
+    net = OneTopic(8, Config(routing="topic-dht"))
+    for number in range(100):
+        known = [net.dice.below("test.known", number, number)] if number else []
+        net.enter(known, then_ms=50)
+    net.run(60_000)
+    members = net.dice.some("test.members", range(100), 2)
+    for number in members:
+        net.subscribe(number)
+        net.run(3_000)
+    assert reached(net, members) == [2, 2]
