@@ -79,6 +79,10 @@ class Stranger:
             metadata={"incarnation": 1, "number": self._events},
         )
 
+    def forget(self, cid: Cid) -> None:
+        """It does not give this block away any more."""
+        del self._blocks[cid]
+
     # --- what it says -----------------------------------------------------------------------------
 
     def say(self, number: int, message: object) -> None:

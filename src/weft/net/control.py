@@ -225,7 +225,7 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     elif request.action == "follow":
         await owned.follow(topic, request.owners)
     elif request.action == "name":
-        topic = outcome = owned.name(topic)
+        return {"ok": True, "cid": "", "outcome": owned.name(topic), "info": None, "claims": []}
     info = owned.info(topic)
     fields = info.as_dict() if info is not None else None
     claims = owned.claims(topic)

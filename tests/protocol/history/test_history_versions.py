@@ -302,6 +302,25 @@ def test_a_version_follows_the_one_before() -> None:
     assert newest(town, 0) == far.cid
 
 
+def test_what_lies_between_two_versions_may_be_lost() -> None:
+    """Then the holder's word on the newest counts; an older one said again does not."""
+    town, holder = members(2, give_up_ms=20_000)
+    follow(town, (2,), 0)
+    town.run(1_000)
+    first = holder.version()
+    holder.say(0, holder.record(first))
+    lost = holder.version(parent=first.cid, metadata={"n": 1})
+    last = holder.version(parent=lost.cid, metadata={"n": 2})
+    holder.forget(lost.cid)
+    holder.say(0, holder.record(last, 3))
+    assert newest(town, 0) == first.cid
+    town.run(60_000)
+    assert newest(town, 0) == last.cid
+    holder.say(0, holder.record(first))
+    town.run(60_000)
+    assert newest(town, 0) == last.cid
+
+
 def test_what_hangs_in_a_believed_topic_is_held_by_its_owners() -> None:
     town = Town(5)
     for number in (1, 2, 3):

@@ -325,7 +325,8 @@ class History(Delivery):
             return False
         if lacks or self.versions.link(fact.topic) is None:
             self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
-            reason = f"{fact.topic} has owners, and no version of it is known here: follow it"
+            known = "no version of it is known here that lets this peer publish"
+            reason = f"{fact.topic} has owners, and {known}"
         else:
             self.streams.refuse(fact.topic, Reason.NOT_ALLOWED)
             reason = f"the owners of {fact.topic} do not let this peer publish in it"

@@ -336,15 +336,10 @@ class Ownership:
         """No peer has a version that records wait for. If it is one before theirs, the holder's
         word on the newest counts all the same."""
         for record, source in self._coming.pop(cid, {}).items():
-            version = self._versions.get(record.value)
-            if version is None or self._versions.holders(record.topic) != record.holders:
-                continue
             try:
-                self._check_version(record, version)
+                self._weigh(record, source, all_came=True)
             except Refused as refused:
                 self._count(refused)
-            else:
-                self._adopt(record, version, source)
 
     def on_timer(self) -> None:
         """Renew what this peer holds before it expires, and see to what others wrote beside it;
@@ -452,9 +447,9 @@ class Ownership:
         for then in self._found_then.pop(cid, []):
             then()
 
-    def _weigh(self, record: Record, source: Contact | None) -> None:
+    def _weigh(self, record: Record, source: Contact | None, all_came: bool = False) -> None:
         """Find where a record of the topic's holders stands: after the one that is held, before
-        it, or beside it."""
+        it, or beside it. `all_came`: what is still missing will not come."""
         topic, held = record.topic, self._records.get(record.topic)
         if self._versions.holders(topic) != record.holders:
             raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
@@ -464,21 +459,26 @@ class Ownership:
             raise Refused(Reason.NO_ROOM, "too many topics with owners")
         version, newest = self._versions.get(record.value), self._versions.newest(topic)
         if version is None:
-            self._await(record.value, record, source)
+            if not all_came:
+                self._await(record.value, record, source)
             return
         self._check_version(record, version)
         if held is None or newest is None or held.value == record.value:
             if held is None or held.rank < record.rank:
                 self._adopt(record, version, source)
             return
-        above, below = self._versions.lineage(version), self._versions.lineage(newest)
-        if newest.cid in above.cids:
+        theirs, ours = self._versions.lineage(version), self._versions.lineage(newest)
+        if newest.cid in theirs.cids:
             if held.rank < record.rank:
                 self._adopt(record, version, source)
-        elif version.cid in below.cids:
+        elif version.cid in ours.cids:
             raise Refused(Reason.OLDER_SEQUENCE, "the version that it points at is older")
         elif version.cid not in self._versions.rivals(topic):
-            self._weigh_beside(record, version, above, newest, below, source)
+            missing = theirs.missing or ours.missing
+            if missing is not None and not all_came:
+                self._await(missing, record, source)
+            else:
+                self._weigh_beside(record, version, theirs, newest, ours, source)
 
     def _check_version(self, record: Record, version: TopicVersion) -> None:
         """Whether a record's version is one of its topic by its holders, and what hangs there is
@@ -497,19 +497,15 @@ class Ownership:
         self,
         record: Record,
         version: TopicVersion,
-        above: Lineage,
+        theirs: Lineage,
         newest: TopicVersion,
-        below: Lineage,
+        ours: Lineage,
         source: Contact | None,
     ) -> None:
         """Neither of two versions is known to follow the other."""
         held = self._records[record.topic]
-        missing = above.missing or below.missing
-        base = self._base(version, below)
-        if base is None and missing is not None:
-            self._await(missing, record, source)
-            return
-        if base is None and not (above.whole and below.whole):
+        base = self._base(version, ours)
+        if base is None and not (theirs.whole and ours.whole):
             if held.rank < record.rank:  # too far apart to be compared
                 self._adopt(record, version, source)
             return
@@ -519,10 +515,10 @@ class Ownership:
         else:
             self._stand_beside(record, Rival(version, base), source)
 
-    def _base(self, version: TopicVersion, below: Lineage) -> TopicVersion | None:
+    def _base(self, version: TopicVersion, ours: Lineage) -> TopicVersion | None:
         """The last version that both follow."""
         for cid in self._versions.lineage(version).cids:
-            if cid in below.cids:
+            if cid in ours.cids:
                 return self._versions.get(cid)
         return None
 
