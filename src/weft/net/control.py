@@ -35,6 +35,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from weft import private
 from weft.documents.merkle import Link
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
@@ -116,7 +117,7 @@ class ControlServer:
                 raise ControlError(f"a peer is running already: {self._path} answers")
             self._path.unlink()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._path.parent)
             listener = _bind_private(self._path)
             self._server = await asyncio.start_unix_server(
                 self._accept, sock=listener, limit=LINE_BYTES_MAX

@@ -12,15 +12,17 @@ is read is hashed again, so a damaged file is found out before it is believed.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
+from weft import private
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent, known_event
 from weft.ids import Cid, Topic, cid_of, cid_text
@@ -95,10 +97,7 @@ class SqliteStore:
         self.path = path
         self._writing, self._reading = threading.Lock(), threading.Lock()
         with self._errors("open"):
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
+            _make_private(path)
             self._writer = self._connect()
             try:
                 _prepare(self._writer, path, bytes_max)
@@ -332,9 +331,31 @@ _KINDS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+def _make_private(path: Path) -> None:
+    """See to it that the store's files can be read by their owner alone, and be written by it.
+    SQLite gives the files beside the store the store's own mode. One that a crash left behind may
+    have another, and a -shm that may not be written would make the whole store read-only."""
+    try:
+        private.make_folder(path.parent)
+    except OSError as error:
+        raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
+    with suppress(OSError):  # SQLite says it better, or can do with reading
+        private.make_file(path)
+    for beside in _files_beside(path):
+        private.tighten(beside, writable=True)
+
+
+def _files_beside(path: Path) -> list[Path]:
+    """The log of what is not in the store's file yet, and its index."""
+    return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
+
+
 def _raise(error: sqlite3.Error, path: Path, doing: str) -> NoReturn:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
     kind, text = _KINDS.get(code, (StoreError, ""))
+    for one in [path, *_files_beside(path)] if kind is StoreReadOnly else ():
+        if one.exists() and not os.access(one, os.W_OK, effective_ids=True):
+            path, text = one, "may not be written to; let this user write it, and try again"
     raise kind(f"cannot {doing} store {path}: it {text or 'failed'} ({error})") from error
 
 
