@@ -109,7 +109,7 @@ def test_lives_are_numbered_upwards_even_if_the_clock_goes_back(tmp_path: Path) 
 async def test_one_key_file_is_one_peer(tmp_path: Path) -> None:
     key = tmp_path / "peer.key"
     async with weft.Peer.open(key=key, store=tmp_path / "store.db") as peer:
-        with pytest.raises(IdentityError, match="another peer already runs with the key"):
+        with pytest.raises(IdentityError, match="a peer is running already with the key"):
             await weft.Peer.start(key=key, store=tmp_path / "store.db")
         assert (await peer.publish("/a", b"x")).outcome == "queued"  # it goes on
     async with weft.Peer.open(key=key) as again:

@@ -37,6 +37,7 @@ from weft.net.errors import (
 from weft.net.timers import now_ms
 from weft.net.tls import Channel, Credentials, Ended
 from weft.protocol.wire import Message
+from weft.terminal import printable
 
 RECEIVE_BYTES = 128 << 10  # guess: eight full TLS records in one go
 WRITE_BUFFER_BYTES = 128 << 10  # guess: handed to the kernel ahead of what it takes
@@ -242,14 +243,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         message = codec.decode(body)
         if type(message) is Goodbye:
-            self._other_ended(message.reason)
+            self._other_ended(printable(message.reason))
         else:
             self._owner.received(self, cast(Message, message), len(body) + codec.HEADER_BYTES)
 
     def _greet(self, body: bytes) -> None:
         greeting = codec.decode_greeting(body)
         if isinstance(greeting, Goodbye):
-            raise RefusedFault(f"refused: {greeting.reason}")
+            raise RefusedFault(f"refused: {printable(greeting.reason)}")
         if self.contact is not None:
             raise FrameFault("a second greeting")
         if greeting.version != self._hello.version:

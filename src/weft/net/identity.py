@@ -108,7 +108,7 @@ class Identity:
         except BlockingIOError:
             file.close()
             raise IdentityError(
-                f"another peer already runs with the key {self.path}; one key is one peer: "
+                f"a peer is running already with the key {self.path}; one key is one peer: "
                 "stop that one, or give this one a key (a --home) of its own"
             ) from None
         except OSError as error:  # a file system without locks
