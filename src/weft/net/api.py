@@ -330,7 +330,7 @@ class Peer:
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
-        endpoint = prometheus.Endpoint(self.metrics)
+        endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
         self._metrics = endpoint
         return endpoint.address

@@ -38,6 +38,7 @@ class Network:
     listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
     announce: str = ""  # host or host:port told to others; needed with 0.0.0.0 or ::
     join: tuple[str, ...] = ()  # multiaddrs of peers to enter the network by
+    metrics_hosts: tuple[str, ...] = ()  # names of this machine that metrics are asked for by
 
     frame_bytes_max: int = 4 * _MIB  # guess: four payloads of the largest size
     frame_timeout_ms: int = 30_000  # guess: a frame must be complete within this

@@ -28,7 +28,7 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.errors import ClosedError, HandlerFault
-from weft.net.listener import stop_serving
+from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt
@@ -50,6 +50,7 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
+_BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
 
 
@@ -79,7 +80,7 @@ class Runtime:
         self.pool = Pool(
             me, credentials, settings, self, self._timers, self.counters, tracer, agent
         )
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self.subscriptions = Subscriptions(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
@@ -93,7 +94,8 @@ class Runtime:
         self, listener: socket.socket, incarnation: int, contacts: tuple[Contact, ...]
     ) -> None:
         """Listen, and tell the machine that it is up."""
-        self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
+        self._acceptor = Acceptor(listener, self.pool.accept)
+        self._acceptor.open(_BACKLOG)
         self.feed(seam.Started(incarnation, contacts, _wall_ms()))
         if self._tracer is not None:
             self._timers.after(_TICK_MS, self._gate.tick, None)
@@ -388,8 +390,8 @@ class Runtime:
             patience_s = self._settings.leave_timeout_ms / 1_000
             await asyncio.wait(list(self._climbing.values()), timeout=patience_s)
         self.closed = True
-        if self._server is not None:
-            await stop_serving(self._server)
+        if self._acceptor is not None:
+            await self._acceptor.close()
         self.feed(seam.Leave())
         self.subscriptions.close()
         await self.pool.close()
