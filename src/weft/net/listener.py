@@ -15,14 +15,18 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
+from weft.bounded import BoundedDict
 from weft.ids import BadId, make_address, split_address
 from weft.net.connection import Connection
 from weft.net.errors import ListenError
+from weft.net.timers import now_ms
 
 log = logging.getLogger("weft.net")
 
 _ACCEPTED_AT_ONCE = 64  # guess: then everything else of the loop has its turn
 _PAUSE_S = 1.0  # guess: before callers are tried again where there was no room for one
+_NOTICES_MAX = 256  # guess: peers and matters remembered that a line was written about
+_NOTICE_MS = 100  # guess: between two lines about what others do
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The process, or the whole system, can open nothing more at the moment."""
 
@@ -196,3 +200,51 @@ class Admission:
             self._per_ip[ip] -= 1
             if not self._per_ip[ip]:
                 del self._per_ip[ip]
+
+
+class Unfinished:
+    """What is held of frames that have not come whole, over all connections.
+
+    Any peer may send a large frame, and nothing else can be done with a part of one than to keep
+    it: a hundred callers with all but the last byte of a largest frame held 430 MB. The bytes are
+    bounded in all. When there are more, the frame goes that has taken longest, with its connection:
+    an honest one is through within moments, so under an attack the attackers' go. Peers that this
+    one is linked to go last.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: dict[Connection, int] = {}  # the one that began first comes first
+        self.bytes = 0
+
+    def note(
+        self, connection: Connection, size: int, linked: Callable[[Connection], bool]
+    ) -> Connection | None:
+        """So many bytes are held for a connection; returns the one that must go, if any."""
+        self.bytes += size - self._held.get(connection, 0)
+        if not size:
+            self._held.pop(connection, None)
+            return None
+        self._held[connection] = size
+        if self.bytes <= self._bytes_max:
+            return None
+        strangers = (one for one in self._held if not linked(one))
+        return next(strangers, None) or next(iter(self._held))
+
+
+class Notices:
+    """Lines in the log about what others do: one for each peer and matter, and not more than one
+    in a while, so that nobody can fill the log."""
+
+    def __init__(self) -> None:
+        self._said: BoundedDict[tuple[str, str], None] = BoundedDict(_NOTICES_MAX)
+        self._next_ms = 0
+
+    def say(self, other: str, matter: str, text: str) -> None:
+        """`other` is the peer, or the address, that it is about."""
+        now = now_ms()
+        if (other, matter) in self._said or now < self._next_ms:
+            return
+        self._next_ms = now + _NOTICE_MS
+        self._said[other, matter] = None
+        log.warning("%s", text)

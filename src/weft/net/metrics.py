@@ -47,6 +47,7 @@ class Counters:
     frames_sent: int = 0
     handler_errors: int = 0
     idle_closes: int = 0
+    key_clashes: int = 0  # another process was found to use this peer's key
     notifications_dropped: int = 0
     opened: int = 0
     store_errors: int = 0  # batches of events that could not be made durable
