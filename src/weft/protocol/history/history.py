@@ -73,6 +73,7 @@ TIMERS = (
     fetch.TIMEOUT,
     fetch.AGAIN,
     fetch.PATIENCE,
+    fetch.PROVIDE,
     reader.TIMEOUT,
     storage.PRUNE,
     ownership.RENEW,
@@ -158,7 +159,7 @@ class History(Delivery):
         self._members = members
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
-        self._providers = Providers(ctx, dht)
+        self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
@@ -176,6 +177,7 @@ class History(Delivery):
             self._ctx.counters[name] += 0  # so that it shows before it happens
         self.storage.start()
         self.ownership.start()
+        self._providers.start()
 
     def status(self) -> dict[str, object]:
         """What a user wants to see, ready for JSON."""
@@ -481,6 +483,8 @@ class History(Delivery):
             self.fetch.on_again()
         elif timer.kind == fetch.PATIENCE:
             self.fetch.on_patience()
+        elif timer.kind == fetch.PROVIDE:
+            self._providers.on_timer()
         elif timer.kind == storage.PRUNE:
             self.storage.on_prune_timer(self._library.topics())
         elif timer.kind == ownership.RENEW:
