@@ -341,3 +341,13 @@ def test_a_read_only_index_of_another_user_is_named() -> None:
         index.chmod(0o600)
         with opened(place) as store:  # and nothing is lost
             assert store.events(SPORTS) == [event()]
+
+
+@pytest.mark.parametrize("behind", ["DROP TABLE signers", "UPDATE signers SET bytes = bytes - 1"])
+def test_signers_are_counted_where_an_older_weft_has_written(path: Path, behind: str) -> None:
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, tuple(chain(5)))])
+        counted = store.signers(SPORTS)
+    change(path, behind)
+    with opened(path) as store:
+        assert store.signers(SPORTS) == counted and store.verify() == 5

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ from msgspec import Struct
 from weft import private
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent, known_event
-from weft.ids import Cid, Topic, cid_of, cid_text
+from weft.documents.refusal import Refused
+from weft.ids import Cid, PeerId, Topic, cid_of, cid_text
 from weft.store.interface import (
     PAGE,
     Batch,
@@ -83,6 +85,9 @@ _ADDED_TABLES = (
     # that does not know it leaves it alone.
     "CREATE TABLE IF NOT EXISTS beginnings (topic TEXT PRIMARY KEY, told BLOB NOT NULL) "
     "WITHOUT ROWID",
+    # How much of each topic each publisher has signed; it follows from the events.
+    "CREATE TABLE IF NOT EXISTS signers (topic INTEGER, signer BLOB, bytes INTEGER NOT NULL, "
+    "PRIMARY KEY (topic, signer)) WITHOUT ROWID",
 )
 
 _Row: TypeAlias = tuple[Any, ...]
@@ -286,6 +291,24 @@ class SqliteStore:
         )
         return Summary() if row is None else _summary(row)
 
+    def signer_bytes(self, topic: Topic, signer: PeerId) -> int:
+        row = self._row(
+            "SELECT signers.bytes FROM signers JOIN topics ON topics.id = signers.topic "
+            "WHERE name = ? AND signer = ?",
+            topic,
+            signer,
+        )
+        return 0 if row is None else row[0]
+
+    def signers(self, topic: Topic, most: int = PAGE) -> list[tuple[PeerId, int]]:
+        rows = self._rows(
+            "SELECT signer, signers.bytes FROM signers JOIN topics ON topics.id = signers.topic "
+            "WHERE name = ? ORDER BY signers.bytes DESC, signer LIMIT ?",
+            topic,
+            most,
+        )
+        return [(PeerId(signer), size) for signer, size in rows]
+
     def beginning(self, topic: Topic) -> bytes:
         row = self._row("SELECT told FROM beginnings WHERE topic = ?", topic)
         return b"" if row is None else row[0]
@@ -387,6 +410,7 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
             raise StoreError(f"{path} was written by a newer weft (format {version})")
         for statement in _ADDED_TABLES:
             database.execute(statement)
+        _count_signers(database)
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:
@@ -394,10 +418,38 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
         raise
 
 
+def _count_signers(database: sqlite3.Connection) -> None:
+    """Count signers' bytes anew in topics that an older weft, which does not, has written to."""
+    uncounted = database.execute(
+        "SELECT id FROM topics WHERE bytes != "
+        "(SELECT coalesce(sum(bytes), 0) FROM signers WHERE signers.topic = topics.id)"
+    ).fetchall()
+    for (topic,) in uncounted:
+        sizes: Counter[bytes] = Counter()
+        for cid, block in database.execute(
+            "SELECT cid, block FROM events WHERE topic = ?", (topic,)
+        ):
+            sizes[_signer(cid, block)] += len(block)
+        database.execute("DELETE FROM signers WHERE topic = ?", (topic,))
+        database.executemany(
+            "INSERT INTO signers VALUES (?, ?, ?)",
+            [(topic, signer, size) for signer, size in sizes.items()],
+        )
+
+
+def _signer(cid: Cid, block: bytes) -> bytes:
+    """The publisher of a stored event; nobody, if the block is damaged."""
+    try:
+        return known_event(block, cid).publisher
+    except Refused:
+        return b""
+
+
 class _TopicState(Struct):
     """What a transaction adds to a topic's row; written once at its end."""
 
     floor: Position
+    signers: dict[bytes, int]
     events: int = 0
     bytes: int = 0
 
@@ -446,8 +498,10 @@ class _Writer:
         )
         if not added.rowcount:
             return "known"
+        size = len(event.block)
         state.events += 1
-        state.bytes += len(event.block)
+        state.bytes += size
+        state.signers[event.publisher] = state.signers.get(event.publisher, 0) + size
         for parent in event.parents:
             gone = execute("DELETE FROM heads WHERE topic = ? AND cid = ?", (topic, parent))
             if not gone.rowcount:
@@ -476,13 +530,22 @@ class _Writer:
         row = self._database.execute(
             "SELECT floor_height, floor_cid FROM topics WHERE id = ?", (topic,)
         ).fetchone()
-        state = self._states[topic] = _TopicState(Position(row[0], Cid(row[1])))
+        state = self._states[topic] = _TopicState(Position(row[0], Cid(row[1])), {})
         return state
 
     def finish(self) -> None:
         self._database.executemany(
             "UPDATE topics SET events = events + ?, bytes = bytes + ? WHERE id = ?",
             [(state.events, state.bytes, topic) for topic, state in self._states.items()],
+        )
+        self._database.executemany(
+            "INSERT INTO signers VALUES (?, ?, ?) "
+            "ON CONFLICT (topic, signer) DO UPDATE SET bytes = bytes + excluded.bytes",
+            [
+                (topic, signer, size)
+                for topic, state in self._states.items()
+                for signer, size in state.signers.items()
+            ],
         )
 
 
@@ -509,13 +572,14 @@ def _prune(
     floor, floor_ms = Position(row[3], Cid(row[4])), row[5]
     oldest_ms = -1 if retention.age_ms is None else now_ms - retention.age_ms
     doomed: list[tuple[Cid]] = []
+    freed: Counter[bytes] = Counter()
     rows = database.execute(
-        "SELECT height, cid, time_ms, length(block), EXISTS (SELECT 1 FROM heads "
+        "SELECT height, cid, time_ms, block, EXISTS (SELECT 1 FROM heads "
         "WHERE heads.topic = events.topic AND heads.cid = events.cid) FROM events "
         "WHERE topic = ? ORDER BY height, cid",
         (number,),
     )
-    for height, cid, time_ms, block_bytes, kept in rows:
+    for height, cid, time_ms, block, kept in rows:
         over = (
             (retention.events is not None and events > retention.events)
             or (retention.bytes is not None and size > retention.bytes)
@@ -526,12 +590,18 @@ def _prune(
         if not kept:
             doomed.append((cid,))
             events -= 1
-            size -= block_bytes
+            size -= len(block)
+            freed[_signer(cid, block)] += len(block)
             floor = max(floor, Position(height, cid))
             floor_ms = max(floor_ms, time_ms)
     rows.close()
     database.executemany("DELETE FROM events WHERE cid = ?", doomed)
     database.executemany("DELETE FROM wanted WHERE child = ?", doomed)
+    database.executemany(
+        "UPDATE signers SET bytes = bytes - ? WHERE topic = ? AND signer = ?",
+        [(bytes_freed, number, signer) for signer, bytes_freed in freed.items()],
+    )
+    database.execute("DELETE FROM signers WHERE topic = ? AND bytes <= 0", (number,))
     database.execute(
         "UPDATE topics SET events = ?, bytes = ?, floor_height = ?, floor_cid = ?, floor_ms = ? "
         "WHERE id = ?",
@@ -549,6 +619,8 @@ def _contradiction(database: sqlite3.Connection) -> str | None:
         "AND events.topic = wanted.topic LIMIT 1",
         "a wrong count": "SELECT 1 FROM topics WHERE (events, bytes) != (SELECT count(*), "
         "coalesce(sum(length(block)), 0) FROM events WHERE topic = topics.id) LIMIT 1",
+        "a wrong count of a signer": "SELECT 1 FROM topics WHERE bytes != (SELECT "
+        "coalesce(sum(bytes), 0) FROM signers WHERE topic = topics.id) LIMIT 1",
     }
     for text, query in checks.items():
         if database.execute(query).fetchone() is not None:

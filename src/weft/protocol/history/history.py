@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import Signer
-from weft.ids import Cid, Contact, PeerId, Topic, cid_text
+from weft.ids import Cid, Contact, PeerId, Topic, cid_text, peer_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, storage
@@ -124,6 +124,10 @@ class Config:
 
 
 _TELL = stream_of("history.tell")
+_DESCRIBED_BYTES = 2_048
+"""guess: what an event has beside its payload at most, with 16 parents and metadata."""
+_PUBLISHERS_SHOWN = 8
+"""guess: of a topic, those with most bytes stored."""
 
 _COUNTERS = (
     "history_before",
@@ -160,7 +164,7 @@ class History(Delivery):
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
         self._providers = Providers(ctx, dht, library)
-        self.storage = Storage(ctx)
+        self.storage = Storage(ctx, library)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
         self.ownership = Ownership(
@@ -205,6 +209,11 @@ class History(Delivery):
             "waiting": reading.stream.dag.waiting,
             "reading": reading.reading,
             "pruned_to": held.floor.height,
+            "publisher_bytes_max": self.storage.quota(topic),
+            "publishers": {
+                peer_text(publisher): size
+                for publisher, size in self._library.signers(topic, _PUBLISHERS_SHOWN)
+            },
             "version": cid_text(record.value) if record is not None else "",
             "sequence": record.sequence if record is not None else 0,
         }
@@ -306,10 +315,21 @@ class History(Delivery):
         elif origin is not None and self.versions.lacks_level(fact.topic, origin):
             self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
             reason = f"{fact.topic} has owners, and no version of it is known here"
+        elif self._is_full(fact.topic, fact.payload):
+            self.streams.refuse(fact.topic, Reason.OVER_QUOTA)
+            reason = (
+                f"this peer has published as much in {fact.topic} as one peer may have stored "
+                "(history.keep.publisher_bytes); there is room once some of it was pruned"
+            )
         else:
             return False
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
+
+    def _is_full(self, topic: Topic, payload: bytes) -> bool:
+        quota = self.storage.quota(topic)
+        used = self.storage.used(topic, self._ctx.me.peer)
+        return bool(quota) and used + len(payload) + _DESCRIBED_BYTES > quota
 
     def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
@@ -474,6 +494,7 @@ class History(Delivery):
 
     def on_pruned(self, fact: Pruned) -> None:
         self._ctx.counters["history_pruned"] += fact.events
+        self.storage.on_pruned()
         self.streams.on_pruned(fact.topic)
 
     def on_timer(self, timer: Timer) -> None:

@@ -472,6 +472,9 @@ class Streams:
             reason = self._versions.judge(event, state.dag.awaits(event.cid))
             if reason is not None:
                 raise Refused(reason, "its publisher may not")
+        awaited = state is not None and state.dag.awaits(event.cid)
+        if self._storage.over_quota(event, awaited):
+            raise Refused(Reason.OVER_QUOTA, "its publisher has enough stored in the topic")
 
     def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> SealedEvent | None:
         """The event in a block that another peer sent, of which this is the CID."""
@@ -530,9 +533,13 @@ class Streams:
             return Taken(True)
         vouched = dag.awaits(event.cid)
         reason = self._versions.judge(event, vouched)
+        if reason is None and self._storage.over_quota(event, vouched):
+            reason = Reason.OVER_QUOTA
         if reason is not None:
             self._fetch.forget(event.cid)
             self.refuse(event.topic, reason, None, routed(event, b""))
+            if reason is Reason.OVER_QUOTA and vouched:
+                self.give_up(state, (event.cid,))  # no event of others waits for it any longer
             return Taken(False)
         added = dag.add(event, new=True)
         for cid in (event.cid, *added.displaced):
