@@ -267,12 +267,22 @@ async def test_another_version_is_refused_in_one_line_on_both_sides(
         await check_healthy(new)
 
 
-async def test_the_dialler_learns_why_it_was_refused(target: Node) -> None:
+async def test_the_dialler_learns_why_it_was_refused(
+    target: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     async with node(quick(name="elsewhere")) as other:
         other.ping(target, 1)
         await until(lambda: other.machine.lost == [target.me.peer])
         assert other.count("fault_refused") == 1
         assert target.count("fault_greeting") == 1
+        assert sorted(record.getMessage() for record in caplog.records) == sorted(
+            [
+                f"peer {peer_short(other.me.peer)} belongs to network 'elsewhere', "
+                "this one to 'weft'",
+                f"peer {peer_short(target.me.peer)} refused: peer {peer_short(other.me.peer)} "
+                "belongs to network 'elsewhere', this one to 'weft'",
+            ]
+        )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ log = logging.getLogger("weft.net")
 _ACCEPTED_AT_ONCE = 64  # guess: then everything else of the loop has its turn
 _PAUSE_S = 1.0  # guess: before callers are tried again where there was no room for one
 _NOTICES_MAX = 256  # guess: peers and matters remembered that a line was written about
-_NOTICE_MS = 100  # guess: between two lines about what others do
+_NOTICE_MS = 1_000  # guess: between two lines about what others do
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The process, or the whole system, can open nothing more at the moment."""
 

@@ -38,6 +38,7 @@ from weft.net.errors import (
     Fault,
     GreetingFault,
     OverloadFault,
+    RefusedFault,
     TimeoutFault,
 )
 from weft.net.listener import Admission, Notices, Unfinished
@@ -53,6 +54,10 @@ log = logging.getLogger("weft.net")
 
 IDLE, CROWDED_OUT, REPLACED, LEAVING = "idle", "too many connections", "replaced", "leaving"
 _HARMLESS = (IDLE, CROWDED_OUT, REPLACED)  # goodbyes after which the peer is still there
+CALLERS, CROWDED = "too many callers at once", "too many connections are in use"
+TWICE, OTHER_STAYS = "called twice", "the other connection stays"
+_SLOW = ("took too long", "it closed the connection")
+_ROUTINE = (CALLERS, CROWDED, TWICE, OTHER_STAYS, LEAVING, *_SLOW)  # refusals that say little
 ELSEWHERE = f"{REPLACED} by the same key at "  # and the address: two processes have one key
 BATCH_BYTES = 64 << 10  # guess: four TLS records; how much is encrypted in one go
 _CLOSING_STEP_S = 0.005
@@ -291,7 +296,7 @@ class Pool:
             self._dial_failed(connection, DialFault(str(error)))
             return
         if len(self._remotes) > self._settings.connections_max and not self._evict():
-            self._dial_failed(connection, OverloadFault("too many connections are in use"))
+            self._dial_failed(connection, OverloadFault(CROWDED))
             return
         self._dialer.start(connection, host, port)
 
@@ -334,7 +339,7 @@ class Pool:
         self._counters.accepts += 1
         victim = self._admission.enter(connection)
         if victim is not None:
-            victim.fail(OverloadFault("too many callers at once"))
+            victim.fail(OverloadFault(CALLERS))
 
     def greeted(self, connection: Connection) -> None:
         contact = connection.contact
@@ -351,7 +356,7 @@ class Pool:
             self._adopt(remote, connection)
         elif remote is None:
             if len(self._remotes) >= self._settings.connections_max and not self._evict():
-                connection.fail(OverloadFault("too many connections are in use"))
+                connection.fail(OverloadFault(CROWDED))
                 return
             self._adopt(self._new_remote(contact), connection)
         else:
@@ -371,7 +376,7 @@ class Pool:
             self._tell_loss(remote.peer)
         elif self._insist(remote):
             if remote.waiting is not None:
-                remote.waiting.fail(DuplicateFault("called twice"))
+                remote.waiting.fail(DuplicateFault(TWICE))
             remote.waiting = connection
             connection.stop_clock()  # it waits as long as our own dial, which has a deadline
         else:
@@ -416,7 +421,7 @@ class Pool:
         remote.address = connection.contact.address
         waiting, remote.waiting = remote.waiting, None
         if waiting is not None and waiting is not connection:
-            waiting.fail(DuplicateFault("the other connection stays"))
+            waiting.fail(DuplicateFault(OTHER_STAYS))
         self._backoff.succeeded(remote.peer)
         self._losses.discard(remote.peer)
         self._counters.opened += 1
@@ -451,6 +456,9 @@ class Pool:
         log.debug("connection with %s ended: %s", other, reason)
         if isinstance(fault, GreetingFault):
             self._notices.say(other, "greeting", str(fault))
+        elif isinstance(fault, RefusedFault) and not reason.endswith(_ROUTINE):
+            # A peer of version 1 says only so that it does not speak this one's.
+            self._notices.say(other, "refused", f"peer {other} {reason}")
         elif reason.startswith(ELSEWHERE):
             self._meet_double(reason.removeprefix(ELSEWHERE))
             reason = REPLACED
