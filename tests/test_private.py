@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from weft import private
+from weft.cli.settings import own_home_of
 from weft.ids import PeerId
 from weft.net.tracer import Tracer
 
@@ -89,3 +91,17 @@ def test_what_another_user_owns_is_not_trusted(tmp_path: Path) -> None:
     os.chown(theirs, -1, 4_242)
     theirs.chmod(0o775)
     assert private.stranger_on_the_way(theirs) == theirs
+
+
+def test_the_usual_home_is_closed_and_one_that_is_named_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WEFT_HOME", raising=False)
+    usual, named = tmp_path / ".weft", tmp_path / "named"
+    for folder in (usual, named):
+        folder.mkdir(0o755)
+    assert own_home_of(Namespace(home=None)) == usual and mode(usual) == 0o700
+    assert f"{usual} was open to others" in caplog.text
+    assert own_home_of(Namespace(home=named)) == named and mode(named) == 0o755
+    private.close_folder(tmp_path / "missing")

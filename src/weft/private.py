@@ -34,6 +34,17 @@ def make_folder(path: Path) -> None:
     path.mkdir(_FOLDER, exist_ok=True)
 
 
+def close_folder(path: Path) -> None:
+    """Take a folder that is weft's own away from everybody but its owner."""
+    if path.is_dir() and stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+        try:
+            path.chmod(_FOLDER)
+        except OSError as error:
+            log.warning("%s is open to others, and stays so: %s", path, error.strerror)
+        else:
+            log.warning("%s was open to others; now only its owner can use it", path)
+
+
 def write(path: Path, data: bytes, *, replace: bool) -> None:
     """Write a file whole or not at all; `FileExistsError` if it is there and not to be replaced."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

@@ -13,10 +13,10 @@ from weft.cli import output
 from weft.cli.parser import maybe_host_port, repeated_option, topic
 from weft.cli.settings import (
     config_of,
-    home_of,
     home_option,
     listen_options,
     network_options,
+    own_home_of,
     socket_of,
 )
 from weft.cli.stop import stop_on_signals
@@ -78,7 +78,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             peer = await stack.enter_async_context(
                 Peer.open(
                     join=args.join,
-                    key=home_of(args) / "key.pem",
+                    key=own_home_of(args) / "key.pem",
                     config=config,
                     trace=args.trace,
                     store=kept(args),

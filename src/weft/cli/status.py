@@ -55,6 +55,8 @@ def in_words(status: Fields) -> str:
         ("access points", f"{status['access_points']} known"),
         ("cycle", str(status["cycle"])),
     ]
+    if network["key_clashes"]:
+        rows.append(("warning", "another process uses this peer's key: stop one of the two"))
     if "history" in status:
         rows.append(("history", _history(status["history"])))
     for topic, state in list(status["topics"].items())[:_TOPICS_SHOWN]:

@@ -311,7 +311,11 @@ class Peer:
             **self._machine.status(),
             "isolated": self.isolated,
             "subscriptions": self._runtime.subscriptions.counts(),
-            "network": {**self._runtime.pool.gauges(), "name": self.config.network.name},
+            "network": {
+                **self._runtime.pool.gauges(),
+                "name": self.config.network.name,
+                "key_clashes": self._runtime.counters.key_clashes,
+            },
             "connections": connections,
         }
 
