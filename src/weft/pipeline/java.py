@@ -7,6 +7,10 @@ gets a home whose `java` drops that flag and hands over to the real one.
 
 No program is run from a folder that another user of the machine can write to: a Java found there is
 passed over with a warning, and what is made here lies in a folder of its user's own.
+
+Half of what a short Spark command costs is Java reading its classes. An archive of those classes
+(Java's class data sharing) in the cache folder spares that: `prepare` makes it once, and a session
+names it to Java, which checks it and goes on without it where it does not fit.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ log = logging.getLogger("weft.pipeline")
 
 OLDEST = 17  # Spark 4 needs it
 MISSING_MODULE = "jdk.incubator.vector"
+_ARCHIVE_MAGIC = 0xF00BABA8.to_bytes(4, "little")
+"""What an archive that was written at the end of a Java process begins with."""
 
 _WRAPPER = """#!/bin/sh
 # Hands over to a Java that lacks a module, without the flag that asks for it.
@@ -132,6 +138,38 @@ def wrapped_home(runtime: Path, cache: Path) -> Path:
     os.chmod(handle.name, 0o700)
     os.replace(handle.name, wrapper)
     return home
+
+
+class ClassArchive:
+    """The archive of Spark's classes for one Java. Its name holds its size, as Java breaks down
+    over one that lost its end, on a full disk or in a copy."""
+
+    def __init__(self, home: Path, spark_version: str) -> None:
+        try:
+            release = (home / "release").read_bytes()
+        except OSError:
+            release = b""
+        digest = hashlib.sha256(b"\0".join([bytes(home), release, spark_version.encode()]))
+        self.folder = _cache_folder(os.environ)
+        self.name = f"classes-{digest.hexdigest()[:16]}"
+
+    def find(self) -> Path | None:
+        """The archive, if there is a whole one that nobody else can have put there: Java runs what
+        is in it."""
+        for path in self.folder.glob(f"{self.name}-*.jsa"):
+            whole = path.stat().st_size == int(path.stem.rpartition("-")[2])
+            if whole and private.stranger_on_the_way(path) is None:
+                return path
+        return None
+
+    def put(self, made: Path) -> None:
+        """Take what Java wrote. Java writes the beginning last, so a file with one is finished."""
+        with made.open("rb") as file:
+            if file.read(len(_ARCHIVE_MAGIC)) != _ARCHIVE_MAGIC:
+                return
+        for old in self.folder.glob("classes-*.jsa"):  # each has 190 MB
+            old.unlink(missing_ok=True)
+        made.replace(self.folder / f"{self.name}-{made.stat().st_size}.jsa")
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path:
