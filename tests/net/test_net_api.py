@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -277,7 +278,7 @@ async def test_metrics_are_served_over_http() -> None:
     async with weft.Peer.open(config=LIVELY) as peer:
         host, port = (await peer.serve_metrics("127.0.0.1:0")).split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost:9100\r\n\r\n")
         answer = (await reader.read()).decode()
         writer.close()
         assert answer.startswith("HTTP/1.1 200 OK\r\n")
@@ -286,7 +287,8 @@ async def test_metrics_are_served_over_http() -> None:
         assert "# TYPE weft_net_frames_sent_total counter" in body
         values = {line.split("{")[0] for line in body.splitlines() if not line.startswith("#")}
         assert "weft_isolated" in values
-        for request, status in ((b"GET / HTTP/1.1\r\n\r\n", b"404"), (b"\r\n\r\n", b"404")):
+        here = b"Host: 127.0.0.1\r\n\r\n"
+        for request, status in ((b"GET / HTTP/1.1\r\n" + here, b"404"), (b"\r\n" + here, b"404")):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(request)
             assert status in await reader.readline()
@@ -295,6 +297,34 @@ async def test_metrics_are_served_over_http() -> None:
         writer.write(b"x" * 20_000)  # no end of headers within the limit
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"Host: localhost", b"200"),
+        (b"hOST: LOCALHOST.:9100", b"200"),
+        (b"Host: [::1]:9100", b"200"),
+        (b"Host: 127.0.0.2:80", b"200"),  # the address that is called
+        (b"Host: metrics.example:9100", b"200"),  # named in the settings
+        (b"Host: rebound.example", b"421"),
+        (b"Host: 127.0.0.1.rebound.example", b"421"),
+        (b"Host: 10.0.0.1", b"421"),
+        (b"Host: localhost\r\nHost: rebound.example", b"421"),
+        (b"Accept: */*", b"421"),
+    ],
+)
+async def test_metrics_are_for_callers_that_mean_this_machine(host: bytes, status: bytes) -> None:
+    """A web page whose name leads to this machine's address must not read them."""
+    network = replace(LIVELY.network, metrics_hosts=("Metrics.example",))
+    async with weft.Peer.open(config=replace(LIVELY, network=network)) as peer:
+        where, port = (await peer.serve_metrics("127.0.0.2:0")).split(":")
+        reader, writer = await asyncio.open_connection(where, int(port))
+        writer.write(b"GET /metrics HTTP/1.1\r\n" + host + b"\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        assert answer.split(b" ")[1] == status
+        assert (b"weft_isolated" in answer) is (status == b"200")
 
 
 async def test_a_metrics_port_that_is_taken_fails_the_start() -> None:

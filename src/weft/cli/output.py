@@ -1,12 +1,21 @@
-"""What commands print: columns for a terminal, notifications for people or for programs."""
+"""What commands print: columns for a terminal, notifications for people or for programs.
+
+Much of it comes from others: payloads, topics' names, reasons that peers give. A terminal obeys
+what is in them (an escape sequence may rewrite lines, set the title, or have the terminal type), so
+all that is for people goes through `printable`. Payloads go out as they are where a program reads
+them, that is where standard output is no terminal, and where the user asks for it (`--raw`).
+"""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.net.subscription import Notification
@@ -16,8 +25,20 @@ Fields: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 
+def raw_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that print payloads."""
+    text = "print payloads as they are, also to a terminal, which may obey what is in them"
+    parser.add_argument("--raw", action="store_true", help=text)
+
+
+def rows_in_words(rows: Sequence[tuple[str, str]], width: int) -> str:
+    """Names and what they stand for, a line each."""
+    return "\n".join(f"{name:<{width}} {printable(value)}" for name, value in rows)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Left-aligned columns under their names."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -39,21 +60,23 @@ def fields_of(note: Notification) -> Fields:
     }
 
 
-def show(note: Fields, *, as_json: bool, with_topic: bool) -> None:
-    """One line: the payload as it is (after the topic it was published in, if there are several),
-    or JSON."""
+def show(note: Fields, *, as_json: bool, with_topic: bool, raw: bool) -> None:
+    """One line: the payload (after the topic it was published in, if there are several), or JSON,
+    in which everything but plain letters is written out."""
+    payload: bytes = note["payload"]
     if as_json:
-        fields = dict(note)
-        payload: bytes = fields.pop("payload")
+        fields = {name: value for name, value in note.items() if name != "payload"}
         try:
             fields["payload"] = payload.decode()
         except UnicodeDecodeError:
             fields["payload_base64"] = base64.b64encode(payload).decode()
         line = json.dumps(fields).encode()
     else:
-        line = note["payload"]
+        line = payload
+        if not raw and sys.stdout.isatty():
+            line = printable(payload.decode(errors="backslashreplace")).encode()
         if with_topic:
-            line = f"{note['published_in']}\t".encode() + line
+            line = f"{printable(note['published_in'])}\t".encode() + line
     sys.stdout.flush()
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from weft.cli.problem import USAGE, did_you_mean
+from weft.terminal import printable
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         return [option for parser in (self, *nested) for option in parser._option_string_actions]
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}", file=sys.stderr)
+        print(f"{self.prog}: {printable(message)}", file=sys.stderr)
         print(f"{self.prog}: see '{self.prog} --help'", file=sys.stderr)
         raise SystemExit(USAGE)
 

@@ -13,14 +13,15 @@ from weft.cli import output
 from weft.cli.parser import maybe_host_port, repeated_option, topic
 from weft.cli.settings import (
     config_of,
-    home_of,
     home_option,
     listen_options,
     network_options,
+    own_home_of,
     socket_of,
 )
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.net.config import Config
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subscribe = "subscribe and print what comes (repeat for more)"
     repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
     parser.add_argument("--json", action="store_true", help="print notifications as JSON")
+    output.raw_option(parser)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace (JSON lines)")
     parser.add_argument(
         "--metrics",
@@ -76,7 +78,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             peer = await stack.enter_async_context(
                 Peer.open(
                     join=args.join,
-                    key=home_of(args) / "key.pem",
+                    key=own_home_of(args) / "key.pem",
                     config=config,
                     trace=args.trace,
                     store=kept(args),
@@ -99,7 +101,8 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
     await subscription
-    print(f"weft: subscribed to {subscription.topic} ({subscription.outcome})", file=sys.stderr)
+    outcome = printable(f"{subscription.topic} ({subscription.outcome})")
+    print(f"weft: subscribed to {outcome}", file=sys.stderr)
     async for note in subscription:
         several = len(args.subscribe) > 1 or bool(args.hierarchy)
-        output.show(output.fields_of(note), as_json=args.json, with_topic=several)
+        output.show(output.fields_of(note), as_json=args.json, with_topic=several, raw=args.raw)

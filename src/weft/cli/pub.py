@@ -13,6 +13,7 @@ from weft.cli.parser import repeated_option, seconds, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.store import keep_option, kept
+from weft.terminal import printable
 
 HELP = "Publish to a topic"
 DETAILS = """
@@ -93,7 +94,7 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
         lines = iter([args.data.encode()])
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
         for receipt in await publish(data):
-            print(json.dumps(receipt) if args.json else in_words(receipt), flush=True)
+            print(json.dumps(receipt) if args.json else printable(in_words(receipt)), flush=True)
             if receipt["outcome"] not in _GOES_ON and reached_above(receipt) is None:
                 code = FAILED
     return code

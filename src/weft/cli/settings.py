@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft import private
 from weft.cli.output import Fields
 from weft.cli.parser import hierarchy, host_port, multiaddr, repeated_option
 from weft.cli.problem import USAGE, Problem
@@ -36,6 +37,15 @@ def home_of(args: argparse.Namespace) -> Path:
     if args.home is not None:
         return Path(args.home)
     return Path(os.environ.get("WEFT_HOME") or Path.home() / ".weft")
+
+
+def own_home_of(args: argparse.Namespace) -> Path:
+    """As `home_of`, for a peer that lives there. The usual one is weft's own, so it is closed to
+    others; one that the user names may be shared on purpose: what is private in it is so itself."""
+    home = home_of(args)
+    if home == Path.home() / ".weft":
+        private.close_folder(home)
+    return home
 
 
 def socket_of(args: argparse.Namespace) -> Path:

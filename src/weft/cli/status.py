@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 
-from weft.cli.output import Fields
+from weft.cli.output import Fields, rows_in_words
 from weft.cli.settings import home_option, socket_of
 
 HELP = "Show how a running peer is"
@@ -55,12 +55,14 @@ def in_words(status: Fields) -> str:
         ("access points", f"{status['access_points']} known"),
         ("cycle", str(status["cycle"])),
     ]
+    if network["key_clashes"]:
+        rows.append(("warning", "another process uses this peer's key: stop one of the two"))
     if "history" in status:
         rows.append(("history", _history(status["history"])))
     for topic, state in list(status["topics"].items())[:_TOPICS_SHOWN]:
         linked, shared = state["logical_links"], state["shared_links"]
         rows.append(("", f"{topic}: {linked} links, {shared} shared with other topics"))
-    return "\n".join(f"{name:<14} {value}" for name, value in rows)
+    return rows_in_words(rows, 14)
 
 
 def _history(history: Fields) -> str:

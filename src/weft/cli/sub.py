@@ -17,6 +17,7 @@ from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.stop import Stop, stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_option
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.net.api import Peer
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     keep_option(parser)
     since_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
+    output.raw_option(parser)
     parser.add_argument("--count", type=whole(1, 2**31), metavar="N", help="end after so many")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="end after so many seconds")
 
@@ -118,10 +120,11 @@ class Printer:
 
     async def follow(self, name: str, source: Notes) -> None:
         answer = await anext(aiter(source))
-        print(f"weft: subscribed to {name} ({answer['outcome']})", file=sys.stderr, flush=True)
+        outcome = printable(f"{name} ({answer['outcome']})")
+        print(f"weft: subscribed to {outcome}", file=sys.stderr, flush=True)
         several = len(self._args.topics) > 1 or bool(self._args.hierarchy)
         async for note in source:
-            output.show(note, as_json=self._args.json, with_topic=several)
+            output.show(note, as_json=self._args.json, with_topic=several, raw=self._args.raw)
             if self._left is not None:
                 self._left -= 1
                 if self._left == 0:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 
-from weft.cli.output import Fields
+from weft.cli.output import Fields, rows_in_words
 from weft.cli.parser import repeated_option, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
@@ -152,4 +152,4 @@ def in_words(info: Fields) -> str:
         rows.append(("hierarchy", f"{info['hierarchy']}: events count in the topics above, too"))
     rows += [("sub-topic", f"{name}  {cid}") for name, cid in info["sub_topics"].items()]
     rows += [("asked for", f"{name}  by {peer}") for name, peer in info["asked"].items()]
-    return "\n".join(f"{name:<11} {value}" for name, value in rows)
+    return rows_in_words(rows, 11)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weft.cli.parser import seconds
 from weft.cli.problem import INTERRUPTED, USAGE, Problem
 from weft.cli.spark import session
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +91,7 @@ def _measure(args: argparse.Namespace) -> int:
         rejected = _rejected(spark, args.out)
     _show(figures, args)
     for line in rejected:
-        print(f"weft: {line}", file=sys.stderr)
+        print(f"weft: {printable(line)}", file=sys.stderr)
     spent = time.monotonic() - begun
     print(f"weft: tables and pictures are in {args.out} ({spent:.0f} s)", file=sys.stderr)
     return 0

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     LASTS_TOO_LONG = "lasts_too_long"  # a record that would be valid longer than any may
     PRUNED = "pruned"  # an event older than the history that is kept
+    OVER_QUOTA = "over_quota"  # its publisher has as much stored in the topic as one may
     NO_ROOM = "no_room"  # too many events wait for their parents
 
 

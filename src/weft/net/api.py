@@ -79,9 +79,15 @@ class Peer:
     """A running weft peer; see `open` and `start`."""
 
     def __init__(
-        self, runtime: Runtime, machine: Machine, config: Config, store: Store | None = None
+        self,
+        runtime: Runtime,
+        machine: Machine,
+        config: Config,
+        identity: Identity,
+        store: Store | None = None,
     ) -> None:
         self.config = config
+        self._identity = identity
         self._runtime = runtime
         self._machine = machine
         self._metrics: prometheus.Endpoint | None = None
@@ -117,10 +123,11 @@ class Peer:
         topics), beside those configured; the same at all peers of a network.
         """
         config = _routed(config or Config(), routing, tuple(hierarchies))
-        kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         network = config.network
         contacts = tuple(usable(parse_contact, text) for text in (*join, *network.join))
         identity = _identity(key)
+        identity.hold()
+        kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
         listener, address = bind(listen or network.listen, network.announce)
@@ -141,8 +148,9 @@ class Peer:
             listener.close()
             if kept is not None:
                 kept.close()
+            identity.release()
             raise
-        peer = Peer(runtime, machine, config, kept)
+        peer = Peer(runtime, machine, config, identity, kept)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -158,6 +166,7 @@ class Peer:
         if self._metrics is not None:
             await self._metrics.close()
         await self._runtime.close()
+        self._identity.release()
 
     @property
     def closed(self) -> bool:
@@ -325,7 +334,11 @@ class Peer:
             **self._machine.status(),
             "isolated": self.isolated,
             "subscriptions": self._runtime.subscriptions.counts(),
-            "network": {**self._runtime.pool.gauges(), "name": self.config.network.name},
+            "network": {
+                **self._runtime.pool.gauges(),
+                "name": self.config.network.name,
+                "key_clashes": self._runtime.counters.key_clashes,
+            },
             "connections": connections,
         }
 
@@ -349,7 +362,7 @@ class Peer:
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
-        endpoint = prometheus.Endpoint(self.metrics)
+        endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
         self._metrics = endpoint
         return endpoint.address

@@ -38,9 +38,11 @@ class Network:
     listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
     announce: str = ""  # host or host:port told to others; needed with 0.0.0.0 or ::
     join: tuple[str, ...] = ()  # multiaddrs of peers to enter the network by
+    metrics_hosts: tuple[str, ...] = ()  # names of this machine that metrics are asked for by
 
     frame_bytes_max: int = 4 * _MIB  # guess: four payloads of the largest size
     frame_timeout_ms: int = 30_000  # guess: a frame must be complete within this
+    unfinished_bytes_max: int = 32 * _MIB  # guess: of all frames that have not come whole
     dial_timeout_ms: int = 5_000  # guess: TCP connect
     handshake_timeout_ms: int = 10_000  # guess: TLS and greetings
     drain_timeout_ms: int = 3_000  # guess: reading on after a goodbye
@@ -75,6 +77,8 @@ class Network:
             raise ValueError("network.name must have 1 to 64 characters")
         if self.frame_bytes_max < 64 << 10:
             raise ValueError("network.frame_bytes_max must be at least 65536")
+        if self.frame_bytes_max > self.unfinished_bytes_max:
+            raise ValueError("network.unfinished_bytes_max must hold at least one largest frame")
         if self.frame_bytes_max > self.queue_hard_bytes:
             raise ValueError("network.queue_hard_bytes must hold at least one largest frame")
         if self.queue_soft_bytes > self.queue_hard_bytes:

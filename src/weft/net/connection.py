@@ -22,7 +22,7 @@ import threading
 from enum import IntEnum
 from typing import Protocol, cast
 
-from weft.ids import BadId, Contact, PeerId, split_address
+from weft.ids import BadId, Contact, PeerId, peer_short, split_address
 from weft.net import codec
 from weft.net.codec import FrameReader, Goodbye, Hello
 from weft.net.config import Network
@@ -37,8 +37,10 @@ from weft.net.errors import (
 from weft.net.timers import now_ms
 from weft.net.tls import Channel, Credentials, Ended
 from weft.protocol.wire import Message
+from weft.terminal import printable
 
 RECEIVE_BYTES = 128 << 10  # guess: eight full TLS records in one go
+SMALL_BYTES = 64 << 10  # guess: of an unfinished frame; what each connection may cost anyway
 WRITE_BUFFER_BYTES = 128 << 10  # guess: handed to the kernel ahead of what it takes
 
 _thread = threading.local()
@@ -69,6 +71,9 @@ class Owner(Protocol):
         """The other side's Hello is in: `open` or `fail` it, now or later."""
 
     def received(self, connection: Connection, message: Message, size: int) -> None: ...
+
+    def unfinished(self, connection: Connection, size: int) -> None:
+        """So many bytes of a frame that has not come whole are held for it; 0: not many."""
 
     def writable(self, connection: Connection) -> None:
         """The transport takes more again."""
@@ -111,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_ms = now_ms()  # when bytes last went either way
         self._deadline = self.last_ms + settings.handshake_timeout_ms  # 0: none
         self.frame_since = 0  # when the unfinished frame began; 0: none
+        self._told_unfinished = 0  # bytes of it, as far as its owner was told
         self.bytes_received = 0
         self.bytes_sent = 0
 
@@ -178,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         was, self.state = self.state, State.CLOSED
+        self._forget_input()
         self._channel = None
         self._transport = None
         if was < State.ENDING:
@@ -231,10 +238,25 @@ class Connection(asyncio.BufferedProtocol):
             if data is None:
                 break
             reader.feed(data)
-        if not reader.unfinished:
+        if self.state is State.CLOSED:
+            return  # and all that came in is forgotten
+        unfinished = reader.unfinished
+        if not unfinished:
             self.frame_since = 0
         elif finished or not self.frame_since:
             self.frame_since = self.last_ms
+        if unfinished > SMALL_BYTES or self._told_unfinished:
+            self._tell_unfinished(unfinished if unfinished > SMALL_BYTES else 0)
+
+    def _tell_unfinished(self, size: int) -> None:
+        self._told_unfinished = size
+        self._owner.unfinished(self, size)
+
+    def _forget_input(self) -> None:
+        """Nothing that came in is looked at again: let go of it now, however long closing takes."""
+        self._reader = FrameReader()
+        if self._told_unfinished:
+            self._tell_unfinished(0)
 
     def _take(self, body: bytes) -> None:
         if self.state is State.GREETING:
@@ -242,30 +264,34 @@ class Connection(asyncio.BufferedProtocol):
             return
         message = codec.decode(body)
         if type(message) is Goodbye:
-            self._other_ended(message.reason)
+            self._other_ended(printable(message.reason))
         else:
             self._owner.received(self, cast(Message, message), len(body) + codec.HEADER_BYTES)
 
     def _greet(self, body: bytes) -> None:
         greeting = codec.decode_greeting(body)
         if isinstance(greeting, Goodbye):
-            raise RefusedFault(f"refused: {greeting.reason}")
+            raise RefusedFault(f"refused: {printable(greeting.reason)}")
         if self.contact is not None:
             raise FrameFault("a second greeting")
+        assert self._channel is not None
+        other = peer_short(self._channel.peer)
         if greeting.version != self._hello.version:
+            if not self.dialled:
+                self.write(codec.encode(self._hello))  # so that both sides can say why
             raise GreetingFault(
-                f"wire version {greeting.version}, but this peer speaks {self._hello.version}"
+                f"peer {other} speaks version {greeting.version}, this one {self._hello.version}"
             )
         if greeting.network != self._hello.network:
             raise GreetingFault(
-                f"network {greeting.network!r}, but this peer belongs to {self._hello.network!r}"
+                f"peer {other} belongs to network {greeting.network!r}, "
+                f"this one to {self._hello.network!r}"
             )
         if greeting.address:
             try:
                 split_address(greeting.address)
             except BadId as error:
                 raise GreetingFault(f"unusable listen address: {error}") from error
-        assert self._channel is not None
         self.contact = Contact(self._channel.peer, greeting.address)
         self._owner.greeted(self)
 
@@ -333,6 +359,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Drop the connection now; its owner knows."""
         self.state = State.CLOSED
+        self._forget_input()
         if self._transport is not None:
             self._transport.abort()
 
@@ -373,6 +400,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Flush what is buffered and close; the deadline bounds how long the flush may take."""
         self.state = State.CLOSED
+        self._forget_input()
         self._deadline = now_ms() + self._settings.drain_timeout_ms
         if self._transport is not None:
             self._transport.close()

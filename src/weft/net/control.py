@@ -35,12 +35,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from weft import private
 from weft.documents.merkle import Link
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.errors import ControlError, WeftError
-from weft.net.listener import stop_serving
+from weft.net.listener import Acceptor
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
@@ -102,7 +103,7 @@ class ControlServer:
         self._peer = peer
         self._path = path
         self._stop = stop
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -116,22 +117,25 @@ class ControlServer:
                 raise ControlError(f"a peer is running already: {self._path} answers")
             self._path.unlink()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._path.parent)
             listener = _bind_private(self._path)
-            self._server = await asyncio.start_unix_server(
-                self._accept, sock=listener, limit=LINE_BYTES_MAX
-            )
+            self._acceptor = Acceptor(listener, self._protocol)
+            self._acceptor.open(_CLIENTS_MAX)
         except OSError as error:
             raise ControlError(f"cannot open {self._path}: {error.strerror}") from error
 
     async def close(self) -> None:
-        if self._server is not None:
-            await stop_serving(self._server)
+        if self._acceptor is not None:
+            await self._acceptor.close()
             self._path.unlink(missing_ok=True)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+        return asyncio.StreamReaderProtocol(reader, self._accept)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -92,6 +92,10 @@ class GreetingFault(Fault, counter="fault_greeting"):
     """Another wire version, another network, or no usable greeting."""
 
 
+class DoubleFault(Fault, counter="fault_double"):
+    """The caller proved to have this peer's own key."""
+
+
 class FrameFault(Fault, counter="fault_frame"):
     """A frame that is not a message."""
 

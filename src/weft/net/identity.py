@@ -7,24 +7,33 @@ same path end up with one key and no key is overwritten.
 
 Beside a key file weft keeps `<key>.incarnation`, the number of the identity's last life, so that
 lives are numbered upwards even when the clock is set back between two of them.
+
+One key is one peer: two processes that speak in its name take each other's connections away, and
+what one of them publishes the other takes for its own. So a running peer holds a lock on its key
+file, which ends with its process, and a second one is refused. (A copy of the key elsewhere is
+found out on the network: `pool.py`.)
 """
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
-import secrets
 import stat
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from weft import private
 from weft.ids import PeerId, peer_text
 from weft.net.errors import IdentityError
 
-_MODE = 0o600
+log = logging.getLogger("weft.net")
+
 _FILE_BYTES_MAX = 16_384  # guess: a PEM key has about 120 bytes; anything long is not one
 
 
@@ -33,6 +42,7 @@ class Identity:
 
     def __init__(self, key: Ed25519PrivateKey, path: Path | None = None) -> None:
         self._key = key
+        self._locked: BinaryIO | None = None  # the key file, while a peer lives with it
         self.path = path
         self.peer = PeerId(
             key.public_key().public_bytes(
@@ -74,8 +84,8 @@ class Identity:
             serialization.NoEncryption(),
         )
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_private(path, text, replace=False)
+            private.make_folder(path.parent)
+            private.write(path, text, replace=False)
         except OSError as error:
             if isinstance(error, FileExistsError) and path.exists():
                 raise
@@ -83,6 +93,35 @@ class Identity:
 
     def sign(self, data: bytes) -> bytes:
         return self._key.sign(data)
+
+    def hold(self) -> None:
+        """A peer begins to live with this key; `IdentityError` if another one does, on this
+        machine and from the same file."""
+        if self.path is None:
+            return
+        stranger = private.stranger_on_the_way(self.path)
+        if stranger is not None:
+            log.warning("%s can be written by others: they could exchange %s", stranger, self.path)
+        file = self.path.open("rb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise IdentityError(
+                f"a peer is running already with the key {self.path}; one key is one peer: "
+                "stop that one, or give this one a key (a --home) of its own"
+            ) from None
+        except OSError as error:  # a file system without locks
+            file.close()
+            log.warning("%s cannot be locked: %s", self.path, error.strerror)
+        else:
+            self._locked = file
+
+    def release(self) -> None:
+        """The peer's life is over."""
+        if self._locked is not None:
+            self._locked.close()
+            self._locked = None
 
     def next_incarnation(self) -> int:
         """A number larger than in any earlier life: the wall clock in milliseconds, or one more
@@ -93,27 +132,10 @@ class Identity:
         record = self.path.with_name(self.path.name + ".incarnation")
         incarnation = max(now, _last_incarnation(record) + 1)
         try:
-            write_private(record, f"{incarnation}\n".encode(), replace=True)
+            private.write(record, f"{incarnation}\n".encode(), replace=True)
         except OSError as error:
             raise IdentityError(f"cannot write {record}: {error.strerror}") from error
         return incarnation
-
-
-def write_private(path: Path, data: bytes, *, replace: bool) -> None:
-    """Write a file of mode 0600, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            draft.replace(path)
-        else:
-            os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _read_private(path: Path) -> bytes:

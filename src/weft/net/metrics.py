@@ -3,23 +3,30 @@
 The endpoint answers `GET /metrics` and nothing else, reads at most a few kilobytes of request
 and gives up on slow callers. It has no authentication: bind it to loopback, which is
 what is done when only a port is given.
+
+A web page in a browser on this machine may have a name of its own lead to this machine's address
+(DNS rebinding), and then read what is served here. The browser says in `Host` which name it was
+given, so only names that lead here for sure are answered: loopback's, the address that was called,
+and those that the settings name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from weft.net.errors import FAULTS, Fault, ListenError
-from weft.net.listener import parse_endpoint, stop_serving
+from weft.net.listener import Acceptor, bound, parse_endpoint
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 
 _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
+_WAITING_MAX = 100  # guess: callers that may wait to be taken in
+_HERE = ("localhost", "127.0.0.1", "::1")
 
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
@@ -42,6 +49,7 @@ class Counters:
     frames_sent: int = 0
     handler_errors: int = 0
     idle_closes: int = 0
+    key_clashes: int = 0  # another process was found to use this peer's key
     notifications_dropped: int = 0
     opened: int = 0
     store_errors: int = 0  # batches of events that could not be made durable
@@ -102,9 +110,11 @@ def _escape(value: str) -> str:
 class Endpoint:
     """Serves the metrics until it is closed."""
 
-    def __init__(self, text: Callable[[], str]) -> None:
+    def __init__(self, text: Callable[[], str], hosts: Sequence[str] = ()) -> None:
+        """`hosts`: names, beside loopback's and the address itself, that callers may use."""
         self._text = text
-        self._server: asyncio.Server | None = None
+        self._hosts = frozenset(name.lower() for name in (*_HERE, *hosts))
+        self._acceptor: Acceptor | None = None
         self._busy = 0
         self.address = ""
 
@@ -112,17 +122,21 @@ class Endpoint:
         """`where` is HOST:PORT, or only a port for loopback."""
         host, port = parse_endpoint(f"127.0.0.1:{where}" if where.isdecimal() else where)
         try:
-            self._server = await asyncio.start_server(
-                self._serve, host, port, limit=_REQUEST_BYTES_MAX
-            )
+            listener = bound(host, port)
+            self._acceptor = Acceptor(listener, self._protocol)
+            self._acceptor.open(_WAITING_MAX)
         except OSError as error:
             raise ListenError(f"cannot serve metrics on {where}: {error.strerror}") from error
-        name = self._server.sockets[0].getsockname()
-        self.address = f"{name[0]}:{name[1]}"
+        name = listener.getsockname()
+        self.address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
     async def close(self) -> None:
-        if self._server is not None:
-            await stop_serving(self._server)
+        if self._acceptor is not None:
+            await self._acceptor.close()
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=_REQUEST_BYTES_MAX)
+        return asyncio.StreamReaderProtocol(reader, self._serve)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._busy += 1
@@ -130,7 +144,8 @@ class Endpoint:
             if self._busy <= _ANSWERED_AT_ONCE:
                 async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                     request = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(request))
+                    called = writer.get_extra_info("sockname")
+                    writer.write(self._answer(request, str(called[0]) if called else ""))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the caller's problem
@@ -138,9 +153,14 @@ class Endpoint:
             self._busy -= 1
             writer.close()
 
-    def _answer(self, request: bytes) -> bytes:
-        words = request.split(b"\r\n", 1)[0].split(b" ")
-        if len(words) == 3 and words[0] == b"GET" and words[1].split(b"?")[0] == b"/metrics":
+    def _answer(self, request: bytes, called: str) -> bytes:
+        """The answer to a request that came in at the address `called`."""
+        first, *fields = request.decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        if _host(fields) not in (*self._hosts, called):
+            status = "421 Misdirected Request"
+            body = b"no such host here; network.metrics_hosts names those that are\n"
+        elif len(words) == 3 and words[0] == "GET" and words[1].split("?")[0] == "/metrics":
             status, body = "200 OK", self._text().encode()
         else:
             status, body = "404 Not Found", b"metrics are at /metrics\n"
@@ -149,3 +169,17 @@ class Endpoint:
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         return head.encode() + body
+
+
+def _host(fields: Sequence[str]) -> str:
+    """The name that a caller thinks it speaks to, without the port; empty unless there is exactly
+    one."""
+    values = [
+        value
+        for name, _, value in (field.partition(":") for field in fields)
+        if name.strip().lower() == "host"
+    ]
+    host = values[0].strip().lower() if len(values) == 1 else ""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")

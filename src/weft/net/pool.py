@@ -33,24 +33,32 @@ from weft.net.connection import Connection, State
 from weft.net.dialer import Backoff, Dialer
 from weft.net.errors import (
     DialFault,
+    DoubleFault,
     DuplicateFault,
     Fault,
     GreetingFault,
     OverloadFault,
+    RefusedFault,
     TimeoutFault,
 )
-from weft.net.listener import Admission
+from weft.net.listener import Admission, Notices, Unfinished
 from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
+from weft.terminal import printable
 
 log = logging.getLogger("weft.net")
 
 IDLE, CROWDED_OUT, REPLACED, LEAVING = "idle", "too many connections", "replaced", "leaving"
 _HARMLESS = (IDLE, CROWDED_OUT, REPLACED)  # goodbyes after which the peer is still there
+CALLERS, CROWDED = "too many callers at once", "too many connections are in use"
+TWICE, OTHER_STAYS = "called twice", "the other connection stays"
+_SLOW = ("took too long", "it closed the connection")
+_ROUTINE = (CALLERS, CROWDED, TWICE, OTHER_STAYS, LEAVING, *_SLOW)  # refusals that say little
+ELSEWHERE = f"{REPLACED} by the same key at "  # and the address: two processes have one key
 BATCH_BYTES = 64 << 10  # guess: four TLS records; how much is encrypted in one go
 _CLOSING_STEP_S = 0.005
 _LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable is told
@@ -239,6 +247,8 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(settings, counters, tracer)
         self._admission = Admission(settings.handshakes_max, settings.handshakes_per_ip_max)
+        self._unfinished = Unfinished(settings.unfinished_bytes_max)
+        self._notices = Notices()
         self._dialer = Dialer(settings.dials_max, self._dial_begun, self._dial_failed)
         self._backoff = Backoff(settings.dial_backoff_ms, settings.dial_backoff_ms_max)
         self._remotes: dict[PeerId, Remote] = {}
@@ -291,7 +301,7 @@ class Pool:
             self._dial_failed(connection, DialFault(str(error)))
             return
         if len(self._remotes) > self._settings.connections_max and not self._evict():
-            self._dial_failed(connection, OverloadFault("too many connections are in use"))
+            self._dial_failed(connection, OverloadFault(CROWDED))
             return
         self._dialer.start(connection, host, port)
         if not self._dialer.has_begun(connection) and remote.peer not in self._stalled:
@@ -341,7 +351,7 @@ class Pool:
         self._counters.accepts += 1
         victim = self._admission.enter(connection)
         if victim is not None:
-            victim.fail(OverloadFault("too many callers at once"))
+            victim.fail(OverloadFault(CALLERS))
 
     def greeted(self, connection: Connection) -> None:
         contact = connection.contact
@@ -349,7 +359,8 @@ class Pool:
         self._admission.leave(connection)
         remote = self._remotes.get(contact.peer)
         if contact.peer == self._me:
-            connection.fail(GreetingFault("this is the caller's own identity"))
+            self._meet_double(contact.address)
+            connection.fail(DoubleFault("this is the caller's own identity"))
         elif self._closed:
             connection.fail(OverloadFault(LEAVING))
         elif connection.dialled:
@@ -357,7 +368,7 @@ class Pool:
             self._adopt(remote, connection)
         elif remote is None:
             if len(self._remotes) >= self._settings.connections_max and not self._evict():
-                connection.fail(OverloadFault("too many connections are in use"))
+                connection.fail(OverloadFault(CROWDED))
                 return
             self._adopt(self._new_remote(contact), connection)
         else:
@@ -365,16 +376,19 @@ class Pool:
 
     def _greeted_again(self, remote: Remote, connection: Connection) -> None:
         """A caller that we are connected to, or are dialling."""
+        assert connection.contact is not None
+        connection_address = connection.contact.address
         if remote.connection is not None:
             # A peer does not dial one that it is connected to, so its end of the old one is gone.
             old, remote.connection = remote.connection, None
-            old.finish(REPLACED)
+            moved = old.contact is not None and old.contact.address != connection_address
+            old.finish(f"{ELSEWHERE}{connection_address}" if moved else REPLACED)
             self._handler.disconnected(remote.peer)
             self._adopt(remote, connection)
             self._tell_loss(remote.peer)
         elif self._insist(remote):
             if remote.waiting is not None:
-                remote.waiting.fail(DuplicateFault("called twice"))
+                remote.waiting.fail(DuplicateFault(TWICE))
             remote.waiting = connection
             connection.stop_clock()  # it waits as long as our own dial, which has a deadline
         else:
@@ -382,6 +396,18 @@ class Pool:
                 self._counters.fault(DuplicateFault())
                 self._abandon(remote)
             self._adopt(remote, connection)
+
+    def _meet_double(self, address: str) -> None:
+        """Another process speaks in this peer's name, says a caller with its key or a peer that
+        was called by both."""
+        self._counters.key_clashes += 1
+        self._notices.say(
+            address,
+            "key",
+            f"another process, at {printable(address) or 'an unknown address'}, uses this peer's "
+            "key: one key is one peer, and each gets only a part of what is sent to it; stop one "
+            "of the two, or give it a key of its own",
+        )
 
     def _abandon(self, remote: Remote) -> None:
         """Give up a dial."""
@@ -407,7 +433,7 @@ class Pool:
         remote.address = connection.contact.address
         waiting, remote.waiting = remote.waiting, None
         if waiting is not None and waiting is not connection:
-            waiting.fail(DuplicateFault("the other connection stays"))
+            waiting.fail(DuplicateFault(OTHER_STAYS))
         self._backoff.succeeded(remote.peer)
         self._resume(remote.peer)
         self._losses.discard(remote.peer)
@@ -422,6 +448,14 @@ class Pool:
             self._tracer.received(connection.peer, message, size)
         self._handler.received(connection, message, size)
 
+    def unfinished(self, connection: Connection, size: int) -> None:
+        victim = self._unfinished.note(connection, size, self._is_linked)
+        if victim is not None:
+            victim.fail(OverloadFault("too much is held of frames that have not come whole"))
+
+    def _is_linked(self, connection: Connection) -> bool:
+        return connection.peer in self._held
+
     def writable(self, connection: Connection) -> None:
         remote = self._remotes.get(connection.peer) if connection.peer is not None else None
         if remote is not None and remote.connection is connection:
@@ -433,6 +467,14 @@ class Pool:
         peer = connection.peer
         other = peer_short(peer) if peer is not None else connection.remote_ip
         log.debug("connection with %s ended: %s", other, reason)
+        if isinstance(fault, GreetingFault):
+            self._notices.say(other, "greeting", str(fault))
+        elif isinstance(fault, RefusedFault) and not reason.endswith(_ROUTINE):
+            # A peer of version 1 says only so that it does not speak this one's.
+            self._notices.say(other, "refused", f"peer {other} {reason}")
+        elif reason.startswith(ELSEWHERE):
+            self._meet_double(reason.removeprefix(ELSEWHERE))
+            reason = REPLACED
         self._admission.leave(connection)
         self._dialer.done(connection)
         remote = self._remotes.get(peer) if peer is not None else None
@@ -598,6 +640,7 @@ class Pool:
             "dials_in_progress": len(self._dialer),
             "handshakes_in_progress": len(self._admission),
             "queued_bytes": sum(remote.queued for remote in self._remotes.values()),
+            "unfinished_bytes": self._unfinished.bytes,
         }
 
     def traffic(self) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.consumer import Consumer, Unqueued
 from weft.net.errors import ClosedError, HandlerFault, UsageError
-from weft.net.listener import stop_serving
+from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt
@@ -52,6 +52,9 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
+_CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
+_CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
+_BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
 
 
@@ -81,13 +84,15 @@ class Runtime:
         self.pool = Pool(
             me, credentials, settings, self, self._timers, self.counters, tracer, agent
         )
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self.subscriptions = Subscriptions(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._ahead: list[Congestion] = []  # met when stored events of our own went out
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
+        self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
+        self._clock_due = 0  # when that is looked at again
         self._burst = 0
         self._closing = False
         self.closed = False
@@ -96,8 +101,11 @@ class Runtime:
         self, listener: socket.socket, incarnation: int, contacts: tuple[Contact, ...]
     ) -> None:
         """Listen, and tell the machine that it is up."""
-        self._server = await self._loop.create_server(self.pool.accept, sock=listener, backlog=512)
-        self.feed(seam.Started(incarnation, contacts, _wall_ms()))
+        self._acceptor = Acceptor(listener, self.pool.accept)
+        self._acceptor.open(_BACKLOG)
+        now = now_ms()
+        self._wall_ahead, self._clock_due = _wall_ms() - now, now + _CLOCK_MS
+        self.feed(seam.Started(incarnation, contacts, now + self._wall_ahead))
         if self._tracer is not None:
             self._timers.after(_TICK_MS, self._gate.tick, None)
 
@@ -112,7 +120,10 @@ class Runtime:
     def _step(self, fact: seam.Input) -> int:
         """As `feed`; returns how many messages were sent, and leaves the obstacles met."""
         try:
-            return self._carry_out(self._handle(fact, now_ms()))
+            now = now_ms()
+            if now >= self._clock_due:
+                self._look_at_clock(now)
+            return self._carry_out(self._handle(fact, now))
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
@@ -122,7 +133,10 @@ class Runtime:
         contact = connection.contact
         assert contact is not None
         try:
-            effects = self._handle(seam.Received(contact, message), now_ms())
+            now = now_ms()
+            if now >= self._clock_due:
+                self._look_at_clock(now)
+            effects = self._handle(seam.Received(contact, message), now)
             if effects:
                 self._carry_out(effects)
         except Exception:
@@ -131,6 +145,19 @@ class Runtime:
             connection.fail(HandlerFault(f"a {type(message).__name__} could not be handled"))
         if self._obstacles:
             self._stop_reading(connection)
+
+    def _look_at_clock(self, now: int) -> None:
+        """The clock of this process stands still while the machine sleeps, and goes on when the
+        wall clock is set: tell the machine, which knows dates by the one and intervals by the
+        other."""
+        self._clock_due = now + _CLOCK_MS
+        ahead = _wall_ms() - now
+        moved_ms = ahead - self._wall_ahead
+        if abs(moved_ms) > _CLOCK_DRIFT_MS:
+            self._wall_ahead = ahead
+            moved_s = moved_ms / 1_000
+            log.warning("the wall clock went %+.0f s: set, or this machine slept", moved_s)
+            self._carry_out(self._handle(seam.ClockMoved(now + ahead), now))
 
     def _stop_reading(self, connection: Connection) -> None:
         """Events from there go into full queues: let its sender's queue fill instead."""
@@ -416,8 +443,8 @@ class Runtime:
             patience_s = self._settings.leave_timeout_ms / 1_000
             await asyncio.wait(list(self._climbing.values()), timeout=patience_s)
         self.closed = True
-        if self._server is not None:
-            await stop_serving(self._server)
+        if self._acceptor is not None:
+            await self._acceptor.close()
         self.feed(seam.Leave())
         self.subscriptions.close()
         await self.pool.close()

@@ -1,6 +1,7 @@
 """The driver's part of the trace: what was sent, received and dropped, and the connections.
 
-Exists only while tracing is on, so that the hot path asks one question.
+Exists only while tracing is on, so that the hot path asks one question. The file tells whom this
+peer talks to and what about, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from weft import trace
+from weft import private, trace
 from weft.ids import PeerId, peer_text
 from weft.net.errors import WeftError
 from weft.protocol.delivery import DROP_RPC, RECV_RPC, SEND_RPC
@@ -24,7 +25,7 @@ class Tracer:
     def __init__(self, me: PeerId, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=_BUFFER_BYTES)
+            self._file = private.append_to(path, _BUFFER_BYTES)
         except OSError as error:
             raise WeftError(f"cannot write trace {path}: {error.strerror}") from error
         self._me = me

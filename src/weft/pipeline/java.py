@@ -5,6 +5,9 @@ An installed Java of version 17 or newer is taken: the one that `JAVA_HOME` name
 `jdk.incubator.vector`, which Spark asks for by flag (only linear algebra gains from it), so Spark
 gets a home whose `java` drops that flag and hands over to the real one.
 
+No program is run from a folder that another user of the machine can write to: a Java found there is
+passed over with a warning, and what is made here lies in a folder of its user's own.
+
 Half of what a short Spark command costs is Java reading its classes. An archive of those classes
 (Java's class data sharing) in the cache folder spares that: `prepare` makes it once, and a session
 names it to Java, which checks it and goes on without it where it does not fit.
@@ -13,7 +16,9 @@ names it to Java, which checks it and goes on without it where it does not fit.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -22,7 +27,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from weft import private
 from weft.net.errors import WeftError
+
+log = logging.getLogger("weft.pipeline")
 
 OLDEST = 17  # Spark 4 needs it
 MISSING_MODULE = "jdk.incubator.vector"
@@ -50,6 +58,10 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
     """The home of the Java that Spark should run on."""
     environment = os.environ if environment is None else environment
     for home in _installed_homes(environment):
+        stranger = private.stranger_on_the_way(home / "bin" / "java")
+        if stranger is not None:
+            log.warning("no Java is taken from %s: others can write to %s", home, stranger)
+            continue
         version = version_of(home)
         if version is not None and version >= OLDEST:
             return home
@@ -111,13 +123,19 @@ def wrapped_home(runtime: Path, cache: Path) -> Path:
     name = hashlib.sha256(script.encode()).hexdigest()[:16]
     home = cache / f"java-{name}"
     wrapper = home / "bin" / "java"
-    if wrapper.exists():
+    private.make_folder(wrapper.parent)
+    stranger = private.stranger_on_the_way(wrapper)
+    if stranger is not None:
+        raise NoJava(
+            f"no program is put into {home}, since others can write to {stranger}. "
+            "Set XDG_CACHE_HOME or HOME to a folder of your own, or install a Java."
+        )
+    if wrapper.exists() and wrapper.read_text(errors="replace") == script:
         return home
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be doing the same: each writes its own file, and the last rename wins.
     with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as handle:
         handle.write(script)
-    os.chmod(handle.name, 0o755)  # noqa: S103  (a script that others may run)
+    os.chmod(handle.name, 0o700)
     os.replace(handle.name, wrapper)
     return home
 
@@ -136,9 +154,11 @@ class ClassArchive:
         self.name = f"classes-{digest.hexdigest()[:16]}"
 
     def find(self) -> Path | None:
-        """The archive, if there is a whole one."""
+        """The archive, if there is a whole one that nobody else can have put there: Java runs what
+        is in it."""
         for path in self.folder.glob(f"{self.name}-*.jsa"):
-            if path.stat().st_size == int(path.stem.rpartition("-")[2]):
+            whole = path.stat().st_size == int(path.stem.rpartition("-")[2])
+            if whole and private.stranger_on_the_way(path) is None:
                 return path
         return None
 
@@ -156,6 +176,5 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
     """Where a generated file may stay between runs."""
     if named := environment.get("XDG_CACHE_HOME"):
         return Path(named) / "weft"
-    if home := environment.get("HOME"):
-        return Path(home) / ".cache" / "weft"
-    return Path(tempfile.gettempdir()) / f"weft-{os.getuid()}"
+    # Without HOME: where the system says that this user is at home, never a shared folder.
+    return Path(environment.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir) / ".cache" / "weft"

@@ -144,7 +144,16 @@ class Context:
     def start(self, incarnation: int, wall_ms: Millis) -> None:
         """A life of this peer begins; `wall_ms` is 0 where its own clock serves as the wall's."""
         self.incarnation = incarnation
-        self.wall_offset_ms = wall_ms - self.now if wall_ms else 0
+        if wall_ms:
+            self.set_wall(wall_ms)
+        else:
+            self.wall_offset_ms = 0
+
+    def set_wall(self, wall_ms: Millis) -> Millis:
+        """What the wall clock says now; returns by how much more than this peer's own it went on
+        since it was set last."""
+        before, self.wall_offset_ms = self.wall_offset_ms, wall_ms - self.now
+        return self.wall_offset_ms - before
 
     def begin(self, now: Millis) -> None:
         """The next fact came at this time."""

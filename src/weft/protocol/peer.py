@@ -59,6 +59,7 @@ from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import (
     Answer,
+    ClockMoved,
     Collect,
     Disconnect,
     Effect,
@@ -129,6 +130,7 @@ class Peer:
         self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
         self._inputs: dict[type, Callable[[Any], None]] = {
             Started: self._on_started,
+            ClockMoved: self._on_clock_moved,
             Received: self._on_received,
             TimerFired: self._on_timer_fired,
             PeerLost: lambda fact: self._lose(fact.peer),
@@ -345,6 +347,11 @@ class Peer:
         self.routing.start()
         self._delivery.start()
         self._entry.enter(fact.contacts)
+
+    def _on_clock_moved(self, fact: ClockMoved) -> None:
+        slept_ms = self._ctx.set_wall(fact.wall_ms)
+        if self.dht is not None and slept_ms > 0:
+            self.dht.operations.on_slept(slept_ms)
 
     def _on_neighbours(self) -> None:
         """The general view may have become non-empty."""

@@ -40,6 +40,13 @@ class Started(Struct, frozen=True, gc=False):
     wall_ms: int = 0  # the wall clock now; 0 where the peer's own clock serves as one
 
 
+class ClockMoved(Struct, frozen=True, gc=False):
+    """The wall clock does not go with the peer's own any more: the machine slept, which stops the
+    one and not the other, or the wall clock was set."""
+
+    wall_ms: int  # the wall clock now
+
+
 class Received(Struct, frozen=True, gc=False):
     sender: Contact
     message: Message
@@ -227,7 +234,16 @@ Command: TypeAlias = Union[
     TopicCommand,
 ]
 Input: TypeAlias = Union[
-    Started, Received, TimerFired, PeerLost, Stalled, Resumed, Stored, Pruned, Command
+    Started,
+    ClockMoved,
+    Received,
+    TimerFired,
+    PeerLost,
+    Stalled,
+    Resumed,
+    Stored,
+    Pruned,
+    Command,
 ]
 
 

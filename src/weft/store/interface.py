@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent, TopicVersion
-from weft.ids import Cid, Topic
+from weft.ids import Cid, PeerId, Topic
 
 PAGE = 1_000
 """guess: events read at once; some 500 kB where they are small."""
@@ -167,6 +167,12 @@ class Store(Protocol):
     def topics(self) -> dict[Topic, Summary]: ...
 
     def summary(self, topic: Topic) -> Summary: ...
+
+    def signer_bytes(self, topic: Topic, signer: PeerId) -> int:
+        """How much of a topic one publisher has signed, of what is stored."""
+
+    def signers(self, topic: Topic, most: int = PAGE) -> list[tuple[PeerId, int]]:
+        """The publishers of what is stored of a topic with their bytes, most bytes first."""
 
     def beginning(self, topic: Topic) -> bytes:
         """What was kept of the beginning of a subscription; empty if nothing was."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent
-from weft.ids import Cid, Topic
+from weft.ids import Cid, PeerId, Topic
 from weft.store.interface import (
     PAGE,
     Batch,
@@ -29,6 +30,7 @@ class _Stream:
         self.wanted: dict[Cid, dict[Cid, None]] = {}  # parents not stored, and their children
         self.lost: dict[Cid, None] = {}  # of the wanted: no peer has them
         self.bytes = 0
+        self.signers: Counter[PeerId] = Counter()  # bytes of each
         self.floor = START
         self.floor_ms = -1  # the latest time of what was pruned
         self.arrivals: dict[Cid, int] = {}  # in their order
@@ -82,6 +84,7 @@ class MemoryStore:
         stream.arrivals[event.cid] = self._arrived
         stream.times[event.cid] = event_time(event, now_ms)
         stream.bytes += len(event.block)
+        stream.signers[event.publisher] += len(event.block)
         if not stream.order or stream.order[-1] < place:
             stream.order.append(place)
         else:
@@ -130,6 +133,9 @@ class MemoryStore:
     def _drop(self, stream: _Stream, place: Position) -> None:
         event = self._events.pop(place.cid)
         stream.bytes -= len(event.block)
+        stream.signers[event.publisher] -= len(event.block)
+        if not stream.signers[event.publisher]:
+            del stream.signers[event.publisher]
         stream.floor_ms = max(stream.floor_ms, stream.times.pop(place.cid))
         stream.floor = max(stream.floor, place)
         stream.dropped = max(stream.dropped, stream.arrivals.pop(place.cid))
@@ -223,6 +229,15 @@ class MemoryStore:
         if stream is None:
             return Summary()
         return Summary(len(stream.order), stream.bytes, stream.floor, stream.floor_ms)
+
+    def signer_bytes(self, topic: Topic, signer: PeerId) -> int:
+        stream = self._streams.get(topic)
+        return 0 if stream is None else stream.signers[signer]
+
+    def signers(self, topic: Topic, most: int = PAGE) -> list[tuple[PeerId, int]]:
+        stream = self._streams.get(topic)
+        found = stream.signers.items() if stream is not None else ()
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
 
     def beginning(self, topic: Topic) -> bytes:
         return self._beginnings.get(topic, b"")

@@ -13,7 +13,7 @@ there is more above; what comes in late further down belongs to live delivery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Literal, TypeAlias
 
@@ -43,6 +43,8 @@ class Reader:
         self._since_ms = since if isinstance(since, int) else 0
         self._after = START
         self._beside: list[Cid] = []  # the next one last
+        self.searched = 0
+        """Positions that were looked at to find what is concurrent with where the reader begins."""
         if isinstance(since, bytes):
             heads: tuple[Cid, ...] = (Cid(since),)
         else:
@@ -53,7 +55,7 @@ class Reader:
         if held:
             self._after = max(held)
             down = islice(store.downwards(topic, self._after), beside_max)
-            self._beside = list(not_before((place.cid for place in held), down))
+            self._beside = list(not_before((place.cid for place in held), self._counted(down)))
         summary = store.summary(topic)
         self.pruned = self._after < summary.floor and self._since_ms <= summary.floor_ms
         """Older events that belong here are gone."""
@@ -66,6 +68,13 @@ class Reader:
     def _held(self, heads: tuple[Cid, ...]) -> list[Position]:
         heights = {cid: self._store.height(self._topic, cid) for cid in heads}
         return [Position(height, cid) for cid, height in heights.items() if height is not None]
+
+    def _counted(
+        self, down: Iterable[tuple[Cid, tuple[Cid, ...]]]
+    ) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
+        for each in down:
+            self.searched += 1
+            yield each
 
     def read(self, limit: int = PAGE) -> list[SealedEvent]:
         """The next events, at most so many; none: there are no more for now."""

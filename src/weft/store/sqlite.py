@@ -12,18 +12,22 @@ is read is hashed again, so a damaged file is found out before it is believed.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
+from weft import private
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent, known_event
-from weft.ids import Cid, Topic, cid_of, cid_text
+from weft.documents.refusal import Refused
+from weft.ids import Cid, PeerId, Topic, cid_of, cid_text
 from weft.store.interface import (
     PAGE,
     Batch,
@@ -89,6 +93,9 @@ _ADDED_TABLES = (
     "CREATE TABLE IF NOT EXISTS dropped (topic INTEGER PRIMARY KEY, arrival INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS consumers (topic TEXT, name TEXT, position TEXT NOT NULL, "
     "PRIMARY KEY (topic, name)) WITHOUT ROWID",
+    # How much of each topic each publisher has signed; it follows from the events.
+    "CREATE TABLE IF NOT EXISTS signers (topic INTEGER, signer BLOB, bytes INTEGER NOT NULL, "
+    "PRIMARY KEY (topic, signer)) WITHOUT ROWID",
 )
 
 _ID_MAX = (1 << 63) - 1
@@ -105,10 +112,7 @@ class SqliteStore:
         self.path = path
         self._writing, self._reading = threading.Lock(), threading.Lock()
         with self._errors("open"):
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
+            _make_private(path)
             self._writer = self._connect()
             try:
                 _prepare(self._writer, path, bytes_max)
@@ -347,6 +351,24 @@ class SqliteStore:
         )
         return Summary() if row is None else _summary(row)
 
+    def signer_bytes(self, topic: Topic, signer: PeerId) -> int:
+        row = self._row(
+            "SELECT signers.bytes FROM signers JOIN topics ON topics.id = signers.topic "
+            "WHERE name = ? AND signer = ?",
+            topic,
+            signer,
+        )
+        return 0 if row is None else row[0]
+
+    def signers(self, topic: Topic, most: int = PAGE) -> list[tuple[PeerId, int]]:
+        rows = self._rows(
+            "SELECT signer, signers.bytes FROM signers JOIN topics ON topics.id = signers.topic "
+            "WHERE name = ? ORDER BY signers.bytes DESC, signer LIMIT ?",
+            topic,
+            most,
+        )
+        return [(PeerId(signer), size) for signer, size in rows]
+
     def beginning(self, topic: Topic) -> bytes:
         row = self._row("SELECT told FROM beginnings WHERE topic = ?", topic)
         return b"" if row is None else row[0]
@@ -392,9 +414,31 @@ _KINDS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+def _make_private(path: Path) -> None:
+    """See to it that the store's files can be read by their owner alone, and be written by it.
+    SQLite gives the files beside the store the store's own mode. One that a crash left behind may
+    have another, and a -shm that may not be written would make the whole store read-only."""
+    try:
+        private.make_folder(path.parent)
+    except OSError as error:
+        raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
+    with suppress(OSError):  # SQLite says it better, or can do with reading
+        private.make_file(path)
+    for beside in _files_beside(path):
+        private.tighten(beside, writable=True)
+
+
+def _files_beside(path: Path) -> list[Path]:
+    """The log of what is not in the store's file yet, and its index."""
+    return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
+
+
 def _raise(error: sqlite3.Error, path: Path, doing: str) -> NoReturn:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
     kind, text = _KINDS.get(code, (StoreError, ""))
+    for one in [path, *_files_beside(path)] if kind is StoreReadOnly else ():
+        if one.exists() and not os.access(one, os.W_OK, effective_ids=True):
+            path, text = one, "may not be written to; let this user write it, and try again"
     raise kind(f"cannot {doing} store {path}: it {text or 'failed'} ({error})") from error
 
 
@@ -426,6 +470,7 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
             raise StoreError(f"{path} was written by a newer weft (format {version})")
         for statement in _ADDED_TABLES:
             database.execute(statement)
+        _count_signers(database)
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:
@@ -433,10 +478,38 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
         raise
 
 
+def _count_signers(database: sqlite3.Connection) -> None:
+    """Count signers' bytes anew in topics that an older weft, which does not, has written to."""
+    uncounted = database.execute(
+        "SELECT id FROM topics WHERE bytes != "
+        "(SELECT coalesce(sum(bytes), 0) FROM signers WHERE signers.topic = topics.id)"
+    ).fetchall()
+    for (topic,) in uncounted:
+        sizes: Counter[bytes] = Counter()
+        for cid, block in database.execute(
+            "SELECT cid, block FROM events WHERE topic = ?", (topic,)
+        ):
+            sizes[_signer(cid, block)] += len(block)
+        database.execute("DELETE FROM signers WHERE topic = ?", (topic,))
+        database.executemany(
+            "INSERT INTO signers VALUES (?, ?, ?)",
+            [(topic, signer, size) for signer, size in sizes.items()],
+        )
+
+
+def _signer(cid: Cid, block: bytes) -> bytes:
+    """The publisher of a stored event; nobody, if the block is damaged."""
+    try:
+        return known_event(block, cid).publisher
+    except Refused:
+        return b""
+
+
 class _TopicState(Struct):
     """What a transaction adds to a topic's row; written once at its end."""
 
     floor: Position
+    signers: dict[bytes, int]
     events: int = 0
     bytes: int = 0
 
@@ -498,8 +571,10 @@ class _Writer:
         if not added.rowcount:
             return "known"
         self._arrived += 1
+        size = len(event.block)
         state.events += 1
-        state.bytes += len(event.block)
+        state.bytes += size
+        state.signers[event.publisher] = state.signers.get(event.publisher, 0) + size
         for parent in event.parents:
             gone = execute("DELETE FROM heads WHERE topic = ? AND cid = ?", (topic, parent))
             if not gone.rowcount:
@@ -528,7 +603,7 @@ class _Writer:
         row = self._database.execute(
             "SELECT floor_height, floor_cid FROM topics WHERE id = ?", (topic,)
         ).fetchone()
-        state = self._states[topic] = _TopicState(Position(row[0], Cid(row[1])))
+        state = self._states[topic] = _TopicState(Position(row[0], Cid(row[1])), {})
         return state
 
     def finish(self) -> None:
@@ -537,6 +612,15 @@ class _Writer:
             [(state.events, state.bytes, topic) for topic, state in self._states.items()],
         )
         self._database.execute("UPDATE arrivals SET last = ?", (self._arrived,))
+        self._database.executemany(
+            "INSERT INTO signers VALUES (?, ?, ?) "
+            "ON CONFLICT (topic, signer) DO UPDATE SET bytes = bytes + excluded.bytes",
+            [
+                (topic, signer, size)
+                for topic, state in self._states.items()
+                for signer, size in state.signers.items()
+            ],
+        )
 
 
 def _give_up(database: sqlite3.Connection, lost: Iterable[tuple[Topic, Cid]]) -> None:
@@ -562,14 +646,15 @@ def _prune(
     floor, floor_ms = Position(row[3], Cid(row[4])), row[5]
     oldest_ms = -1 if retention.age_ms is None else now_ms - retention.age_ms
     doomed: list[tuple[Cid]] = []
+    freed: Counter[bytes] = Counter()
     rows = database.execute(
-        "SELECT id, height, cid, time_ms, length(block), EXISTS (SELECT 1 FROM heads "
+        "SELECT id, height, cid, time_ms, block, EXISTS (SELECT 1 FROM heads "
         "WHERE heads.topic = events.topic AND heads.cid = events.cid) FROM events "
         "WHERE topic = ? ORDER BY height, cid",
         (number,),
     )
     latest = 0
-    for arrival, height, cid, time_ms, block_bytes, kept in rows:
+    for arrival, height, cid, time_ms, block, kept in rows:
         over = (
             (retention.events is not None and events > retention.events)
             or (retention.bytes is not None and size > retention.bytes)
@@ -581,7 +666,8 @@ def _prune(
             doomed.append((cid,))
             latest = max(latest, arrival)
             events -= 1
-            size -= block_bytes
+            size -= len(block)
+            freed[_signer(cid, block)] += len(block)
             floor = max(floor, Position(height, cid))
             floor_ms = max(floor_ms, time_ms)
     rows.close()
@@ -592,6 +678,11 @@ def _prune(
     )
     database.executemany("DELETE FROM events WHERE cid = ?", doomed)
     database.executemany("DELETE FROM wanted WHERE child = ?", doomed)
+    database.executemany(
+        "UPDATE signers SET bytes = bytes - ? WHERE topic = ? AND signer = ?",
+        [(bytes_freed, number, signer) for signer, bytes_freed in freed.items()],
+    )
+    database.execute("DELETE FROM signers WHERE topic = ? AND bytes <= 0", (number,))
     database.execute(
         "UPDATE topics SET events = ?, bytes = ?, floor_height = ?, floor_cid = ?, floor_ms = ? "
         "WHERE id = ?",
@@ -609,6 +700,8 @@ def _contradiction(database: sqlite3.Connection) -> str | None:
         "AND events.topic = wanted.topic LIMIT 1",
         "a wrong count": "SELECT 1 FROM topics WHERE (events, bytes) != (SELECT count(*), "
         "coalesce(sum(length(block)), 0) FROM events WHERE topic = topics.id) LIMIT 1",
+        "a wrong count of a signer": "SELECT 1 FROM topics WHERE bytes != (SELECT "
+        "coalesce(sum(bytes), 0) FROM signers WHERE topic = topics.id) LIMIT 1",
     }
     for text, query in checks.items():
         if database.execute(query).fetchone() is not None:

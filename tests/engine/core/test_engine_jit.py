@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -43,3 +45,22 @@ def test_a_copy_finds_what_was_compiled_and_a_change_does_not(
         assert kernel(40) == 40 + added
         found.append(sum(kernel.stats.cache_hits.values()))
     assert found == [0, 1, 0]
+
+
+def test_compiled_code_is_not_believed_where_others_can_write(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    script = "import numba, weft.engine.core.jit; print(numba.config.CACHE_DIR)"
+    said = {
+        folder: subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for folder in (shared, tmp_path)
+    }
+    assert said[shared] == ""
+    assert Path(said[tmp_path]).is_relative_to(tmp_path)

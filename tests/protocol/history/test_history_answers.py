@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from history_kit import Town
+from history_kit import Town, hear
 from protocol_kit import contact
-from weft.ids import Topic
+from weft.ids import Topic, cid_of
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context
-from weft.protocol.history.reader import Pace
-from weft.protocol.seam import SetTimer
+from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.reader import Cost, Pace, PageReply, PageRequest
+from weft.protocol.seam import Send, SetTimer
 
 T = Topic("/t")
 RATE = 1_000
@@ -22,10 +23,10 @@ class Served:
         self.pace = Pace(self.ctx)
         self.times: list[int] = []
 
-    def ask(self, size: int, number: int = 2) -> None:
-        def answer() -> int:
+    def ask(self, size: int, number: int = 2, looked_at: int = 0) -> None:
+        def answer() -> Cost:
             self.times.append(self.ctx.now)
-            return size
+            return Cost(size, looked_at)
 
         self.pace.serve(contact(number), T, answer)
 
@@ -49,6 +50,43 @@ def test_a_seconds_share_comes_at_once_and_the_rest_in_time() -> None:
     served.ctx.now = 60_000
     served.ask(RATE)
     assert served.times[-1] == 60_000  # what was had long ago does not count
+
+
+def test_what_is_looked_at_counts_as_what_is_sent() -> None:
+    served = Served()
+    for _ in range(3):
+        served.ask(0, looked_at=16_384)
+    assert served.times == [0, 0]
+    served.play()
+    assert served.times == [0, 0, 1_000]
+
+
+def test_a_peer_that_asks_for_what_is_not_there_is_paced() -> None:
+    """The answers are empty, and each is searched for among all that is stored."""
+    town = Town(2)
+    town.subscribe(0)
+    town.run(10_000)
+    town.publish(*[0] * 200, every_ms=5)
+    top, future = town.stream(0)[-1], 1 << 45
+    for question in (
+        lambda n: PageRequest(T, n, heads=[top]),
+        lambda n: PageRequest(T, n, since_event=top),
+        lambda n: PageRequest(T, n, since_ms=future),
+        lambda n: PageRequest(T, n, since_event=cid_of(b"not stored")),
+        lambda n: BlocksRequest(T, n, [cid_of(b"%d" % each) for each in range(64)]),
+    ):
+        before = town.counter("history_paced") + town.counter("history_not_served")
+        answers = [
+            effect.message
+            for number in range(6_000)
+            for effect in hear(town, 0, 1, question(number))
+            if isinstance(effect, Send)
+        ]
+        assert all(isinstance(answer, PageReply | BlocksReply) for answer in answers)
+        assert not any(answer.blocks for answer in answers)  # type: ignore[union-attr]
+        paced = town.counter("history_paced") + town.counter("history_not_served") - before
+        assert len(answers) + paced == 6_000 and paced >= 1_000
+        town.run(10_000)
 
 
 def test_one_peer_does_not_wait_for_another() -> None:

@@ -6,11 +6,14 @@ import pytest
 
 from history_kit import T, Town, history
 from weft.documents.dag import position
+from weft.ids import Cid, PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.history import reader
+from weft.protocol.history.fetch import block_key_of
 from weft.protocol.history.stream import Heads
 from weft.sim.network import Partition
+from weft.store.interface import Retention
 from weft.store.reader import read_all
 
 
@@ -323,3 +326,45 @@ def test_members_that_say_nothing_are_not_waited_for_without_end() -> None:
     town.run(30_000)
     stay = town.nodes[1].stays[T]
     assert town.peer(1).members(T) and stay.joined_ms is not None
+
+
+# --- what is provided in the DHT ------------------------------------------------------------------
+
+
+def providers_found(town: Town, asker: int, cid: Cid) -> list[PeerId]:
+    """The peers that the DHT names for an event."""
+    key = block_key_of(cid)
+    token = town.world.ask(town.nodes[asker], lambda t: seam.DhtFindProviders(t, key, 20))
+    town.run(10_000)
+    found = town.world.record.answers[token]
+    assert found is not None
+    return [contact.peer for contact in found[1].contacts]
+
+
+def test_what_earlier_lives_stored_is_provided_again_and_what_is_pruned_is_not() -> None:
+    """All peers are gone at once, and with them what the DHT held."""
+    town = Town(6, dht=True, provide_probability=0.5)
+    town.subscribe(0, 1, 2)
+    town.run(20_000)
+    town.publish(*[0] * 20)
+    town.run(5_000)
+    events = town.stream(0)
+    before = [set(providers_found(town, 5, cid)) for cid in events]
+    assert sum(map(len, before)) > 20  # of 60
+    for node in town.nodes:
+        town.world.crash(node, silent=False)
+    for node in town.nodes:
+        town.world.start(node, [town.nodes[0].contact])
+    town.subscribe(0, 1, 2)
+    town.run(20_000)
+    assert not any(providers_found(town, 5, cid) for cid in events[:1])
+    town.run(120_000)
+    assert [set(providers_found(town, 5, cid)) for cid in events] == before
+    # One member prunes its store, and says no longer that it has what is gone.
+    store, provided = town.nodes[0].store, town.peer(0).dht
+    assert store is not None and provided is not None
+    all_of_them = provided.operations.provided
+    assert store.prune(T, Retention(events=1), 0) == 19
+    town.run(200_000)
+    left = sum(town.nodes[0].contact.peer in held for held in before[-1:])
+    assert provided.operations.provided == left < all_of_them

@@ -172,6 +172,25 @@ def test_holders_renew_their_records(town: Town) -> None:
     assert town.counter("history_records_renewed") == 1
 
 
+def test_a_peer_that_slept_believes_fresh_records_again(town: Town) -> None:
+    """While it slept its own clock stood still: by that, what others date is of the day after."""
+    day_ms = 26 * 3_600_000
+
+    def wake(number: int) -> None:
+        node = town.nodes[number]
+        local = node.clock.local_ms(town.world.now_ms)
+        town.world.carry_out(node, town.peer(number).handle(seam.ClockMoved(local + day_ms), local))
+
+    for number in (0, 1, 2):
+        wake(number)
+    change(town, 0, create=True)
+    assert newest(town, 1) is not None
+    assert newest(town, 3) is None  # it does not know yet that it slept
+    wake(3)
+    town.run(30_000)
+    assert newest(town, 3) == newest(town, 0)
+
+
 def test_who_is_not_subscribed_finds_the_version_in_the_dht() -> None:
     town = Town(8, dht=True)
     town.run(60_000)

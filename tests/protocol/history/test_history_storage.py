@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from history_kit import T, Town, hear, history
-from weft.ids import Topic, cid_of
+from dataclasses import replace
+
+from history_kit import T, Town, hear, history, id_of
+from signed_kit import BEN, event
+from weft.documents.descriptor import SealedEvent
+from weft.ids import Topic, cid_of, peer_text
 from weft.protocol.config import Keep
 from weft.protocol.history.stream import Heads
-from weft.protocol.seam import Deliver, Send, Store, Stored
-from weft.store.interface import Batch
+from weft.protocol.seam import Deliver, Pruned, Send, Store, Stored
+from weft.store.interface import Batch, Retention
 from weft.store.reader import read_all
 
 
@@ -154,3 +158,86 @@ def test_effects_name_what_is_lost() -> None:
     assert [cid for store in seen for _, cid in store.lost] == [town.stream(0)[-2]]
     assert town.nodes[2].store.missing(T) == []  # type: ignore[union-attr]
     assert cid_of(b"nothing") not in town.stream(2)
+
+
+# --- how much one publisher may have stored -------------------------------------------------------
+
+
+def test_a_publisher_that_has_its_quota_is_refused_and_others_go_on() -> None:
+    """Its own peer has another setting, so that it sends on all the same."""
+    town, spammer = Town(4, keep=Keep(publisher_bytes=20_000)), 4
+    honest, free = town.config, replace(town.config.history, keep=Keep(publisher_bytes=0))
+    town.config = replace(honest, history=free)
+    town.enter([0])
+    town.config = honest
+    town.subscribe(0, 1, 2, 3, spammer)
+    town.run(20_000)
+    town.publish(*[spammer] * 40, payload=bytes(2_000))
+    town.run(5_000)
+    town.publish(0, 1)
+    town.run(20_000)
+    for number in range(4):
+        store = town.nodes[number].store
+        assert store is not None
+        assert 16_000 < store.signer_bytes(T, id_of(town, spammer)) <= 20_000
+        assert [len(town.delivered(number)) for number in range(4)] == [len(town.delivered(0))] * 4
+        assert town.peer(number).counters["history_refused_over_quota"] > 0
+        shown = history(town, number).status()["topics"][T]  # type: ignore[index]
+        assert shown["publisher_bytes_max"] == 20_000
+        assert next(iter(shown["publishers"])) == peer_text(id_of(town, spammer))
+    assert {b"event 0", b"event 1"} <= {each.payload for each in town.stored(2)}
+
+
+def test_a_publisher_is_told_that_it_has_its_quota_and_goes_on_after_pruning() -> None:
+    town = Town(2, keep=Keep(publisher_bytes=10_000))
+    town.subscribe(0, 1)
+    town.run(20_000)
+    town.publish(*[0] * 12, payload=bytes(1_000))
+    town.run(3_000)
+    outcomes = town.answers()
+    stored = outcomes.count("delivered")
+    assert 4 < stored < 8 and outcomes == ["delivered"] * stored + ["refused"] * (12 - stored)
+    answer = list(town.world.record.publications.values())[-1].answers[-1][1]
+    assert "history.keep.publisher_bytes" in answer.reason
+    for number in (0, 1):
+        node = town.nodes[number]
+        assert node.store is not None
+        dropped = node.store.prune(T, Retention(events=1), 0)
+        town.world.carry_out(
+            node,
+            town.peer(number).handle(Pruned(T, dropped), node.clock.local_ms(town.world.now_ms)),
+        )
+    town.publish(0)
+    town.run(3_000)
+    assert town.answers()[-1] == "delivered"
+    assert town.stored(1)[-1].payload == b"event 0"
+
+
+def test_what_another_event_waits_for_is_taken_beyond_the_quota() -> None:
+    """A member that was a little ahead has taken what this one would refuse, and named it."""
+    spam = [event(bytes(1_000), key=BEN, topic=T)]
+    for _ in range(19):
+        spam.append(event(bytes(1_000), spam[-1], key=BEN, topic=T))
+    size = len(spam[-1].block)
+
+    def taken(*events: SealedEvent) -> list[SealedEvent]:
+        """What is stored by a member that may store eight of a publisher."""
+        town = Town(2, keep=Keep(publisher_bytes=8 * size))
+        town.subscribe(0)
+        town.run(10_000)
+        streams, state = history(town, 0).streams, history(town, 0).readers[T].stream
+        for each in events:
+            streams.add(state, each, None, 0)
+        hear(town, 0, 1, Heads(T, [], False))  # a step ends, and what it released is stored
+        town.run(1_000)
+        return town.stored(0)
+
+    assert taken(*spam) == spam[:8]
+    honest = event(b"honest", spam[11], topic=T)
+    assert taken(*spam[:8], honest, *reversed(spam[:12])) == [*spam[:12], honest]
+    # But not without end: beyond twice the quota the event goes on without it.
+    named = [event(b"%d" % number, spam[number], topic=T) for number in range(8, 20)]
+    pairs = [each for pair in zip(named, spam[8:], strict=True) for each in pair]
+    stored = taken(*spam[:8], *pairs)
+    assert [each for each in stored if each.publisher == BEN.peer] == spam[:16]
+    assert all(each in stored for each in named)

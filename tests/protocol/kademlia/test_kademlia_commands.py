@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from kademlia_kit import ON, Network, answer, asked, dht, location, numbers, peer_id, reply, rig
-from protocol_kit import contact, sent
+from kademlia_kit import (
+    ON,
+    Network,
+    answer,
+    asked,
+    by_distance,
+    dht,
+    location,
+    machine,
+    numbers,
+    peer_id,
+    reply,
+    rig,
+)
+from protocol_kit import Rig, contact, sent
 from weft.protocol import seam
 from weft.protocol.kademlia import records
 from weft.protocol.kademlia.rpc import AddProvider, StoreReply, StoreValue
@@ -224,6 +237,66 @@ def test_providers_say_it_again_until_told_to_stop() -> None:
     stopped = answer(one.do(seam.DhtProvide(9, key, True)), 9)
     assert stopped is not None and stopped.outcome == "left"
     assert location(2)
+
+
+def tell_provider(one: Rig, effects: list[seam.Effect], accepted: bool) -> list[seam.Effect]:
+    """Answer lookups and requests to hold a provider record as peer 2 does."""
+    for number, message in asked(effects):
+        effects = effects + one.hear(number, reply(message))
+    for number, message in sent(effects, AddProvider):
+        effects = effects + one.hear(number, StoreReply(message.request, accepted))
+    return effects
+
+
+def test_layers_provide_on_and_on_and_the_latest_are_renewed() -> None:
+    """A peer that publishes for long never stops to provide what it publishes."""
+    one = rig(dht(provided_max=3, provide_again_ms=30_000, providers_per_sender_max=100), 2)
+    for number in range(8):
+        effects = tell_provider(one, one.do(seam.DhtProvide(-9 - number, b"k%d" % number)), True)
+        done = answer(effects, -9 - number)
+        assert done is not None and done.outcome == "stored"
+    assert machine(one).operations.provided == 3
+    assert one.peer.counters["dht_provided_dropped"] == 5
+    renewed = set()
+    for _ in range(60):
+        effects = tell_provider(one, one.wait(1_000), True)
+        renewed |= {message.key for _, message in sent(effects, AddProvider)}
+    assert renewed == {b"k5", b"k6", b"k7"}
+    # A user is told that there is no room, rather than find out later that it was taken away.
+    for token, outcome in ((50, "stored"), (51, "stored"), (52, "stored"), (53, "refused")):
+        done = answer(
+            tell_provider(one, one.do(seam.DhtProvide(token, b"u%d" % token)), True), token
+        )
+        assert done is not None and done.outcome == outcome
+
+
+def test_what_no_peer_took_is_told_again_soon() -> None:
+    one = rig(dht(k=1, alpha=1, provide_retry_ms=20_000), 2)
+    key = next(
+        b"key %d" % n for n in range(100) if by_distance(location_of(b"key %d" % n), [1, 2])[0] == 2
+    )
+    done = answer(tell_provider(one, one.do(seam.DhtProvide(7, key)), False), 7)
+    assert done is not None and done.outcome == "failed"
+    told: list[seam.Effect] = []
+    for _ in range(60):
+        told += tell_provider(one, one.wait(1_000), True)
+    assert len(sent(told, AddProvider)) == 1  # and then it rests: a peer has taken it
+
+
+def test_after_a_sleep_it_is_told_again_at_once() -> None:
+    one = rig(dht(provide_again_ms=3_600_000), 2)
+    one.do(seam.ClockMoved(1_000_000_000_000))
+    tell_provider(one, one.do(seam.DhtProvide(7, b"key")), True)
+
+    def told_within(ms: int) -> int:
+        effects: list[seam.Effect] = []
+        for _ in range(ms // 1_000):
+            effects += tell_provider(one, one.wait(1_000), True)
+        return len(sent(effects, AddProvider))
+
+    assert told_within(120_000) == 0
+    one.do(seam.ClockMoved(1_000_000_000_000 + 26 * 3_600_000))
+    assert told_within(120_000) == 1
 
 
 def test_two_networks_that_meet_become_one() -> None:

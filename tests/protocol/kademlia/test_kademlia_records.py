@@ -174,13 +174,40 @@ def test_provider_records_are_bounded() -> None:
     for number in range(2, 40):
         add(held, number)
     assert len(held.get(b"key")) == len(held) == 5
-    assert [add(held, 99, b"k%d" % n) for n in range(6)] == [True] * 4 + [False] * 2
+    for number in range(6):
+        assert add(held, 99, b"k%d" % number)
+    assert len(held) == 9
     for number in range(200):
         add(held, 100 + number, b"key %d" % (number % 50))
         assert len(held) <= 20
-    ctx.now = settings.provider_life_ms  # all have ended, so each sender has its share again
-    assert [add(held, 99, b"k%d" % n) for n in range(6)] == [True] * 4 + [False] * 2
-    assert len(held) == 4
+    ctx.now = settings.provider_life_ms  # all have ended
+    held.expire()
+    assert len(held) == 0
+
+
+def test_a_sender_that_provides_without_end_is_held_to_the_latest() -> None:
+    settings = dht(providers_max=1_000, providers_per_sender_max=4)
+    ctx, held = providers(settings)
+    add(held, 2, b"of another")
+    for number in range(10):
+        assert add(held, 99, b"k%d" % number)
+        add(held, 99, b"k0")  # renewed again and again
+    found = [number for number in range(10) if held.get(b"k%d" % number)]
+    assert found == [0, 7, 8, 9] and held.get(b"of another")
+    assert ctx.counters["dht_providers_evicted"] == 6
+
+
+def test_no_sender_crowds_out_what_others_provide() -> None:
+    settings = dht(providers_max=20, providers_per_sender_max=18)
+    _, held = providers(settings)
+    for number in range(2, 6):
+        add(held, number, b"of %d" % number)
+    for number in range(100):
+        add(held, 99, b"k%d" % number)
+        add(held, 98, b"l%d" % number)
+    assert len(held) == 20
+    assert all(held.get(b"of %d" % number) for number in range(2, 6))
+    assert held.get(b"k99") and held.get(b"l99")
 
 
 # --- topic records --------------------------------------------------------------------------------

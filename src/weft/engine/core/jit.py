@@ -27,6 +27,8 @@ import numba
 from numba.core.caching import UserProvidedCacheLocator
 from numba.extending import register_jitable
 
+from weft import private
+
 F = TypeVar("F", bound=Callable[..., object])
 Bits: TypeAlias = int
 """An unsigned 64-bit number: random bits, a key, a mask."""
@@ -50,17 +52,19 @@ def _fingerprint() -> str:
 
 
 def _cache_folder() -> Path | None:
-    """The folder for compiled code, or none where nothing can be written."""
+    """The folder for compiled code; none where nothing can be written, or others could write: what
+    lies there is run."""
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     folder = root / "weft" / f"engine-{_fingerprint()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
         folder.touch()
         _forget_old(folder.parent)
     except (OSError, RuntimeError):
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    own = private.stranger_on_the_way(folder) is None
+    return folder if own and os.access(folder, os.W_OK) else None
 
 
 def _forget_old(parent: Path) -> None:

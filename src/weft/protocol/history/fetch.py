@@ -20,20 +20,24 @@ their heads again and again, and gaps are gone through anew at the topic's next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent
+from weft.documents.dag import Position
+from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, known_event
 from weft.documents.refusal import Reason
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.seam import DhtFindProviders, DhtProvide, Millis
 from weft.protocol.wire import Counter, Message
-from weft.rules.draw import chance, stream_of
+from weft.rules.draw import absorb, chance, stream_of
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
+from weft.store.interface import Store
 
 BLOCKS_MAX = 256
 """guess: blocks asked for or sent in one message."""
@@ -58,6 +62,7 @@ class BlocksReply(Message, frozen=True, tag=62):
 
 
 TIMEOUT = "history.fetch"
+PROVIDE = "history.provide"
 AGAIN = "history.again"
 PATIENCE = "history.patience"
 
@@ -69,6 +74,9 @@ _SOURCES_MAX = 8
 """guess: peers remembered that should have a block; the latest stay."""
 _PROVIDE = stream_of("history.provide")
 _PARTS = 1_000_000
+_LOOK_MS = 60_000
+_LOOKED_AT = 256
+"""guess, both: stored events looked at in a minute, of which a tenth is provided; some 10 ms."""
 
 
 class _Want:
@@ -354,17 +362,29 @@ class Fetch:
 
 
 class Providers:
-    """Which peers have an event, said in the DHT and asked of it; without a DHT nothing is."""
+    """Which peers have an event, said in the DHT and asked of it; without a DHT nothing is.
 
-    def __init__(self, ctx: Context, dht: Kademlia | None) -> None:
+    Whether a peer provides an event is drawn by its own name and the event's, so a later life of
+    the peer draws the same: it goes through its store, the latest events of each topic first, and
+    provides them anew, some at a time. What is not in the store any more is not provided further.
+    """
+
+    def __init__(self, ctx: Context, dht: Kademlia | None, library: Store) -> None:
         self._ctx = ctx
         self._dht = dht
+        self._library = library
+        self._provided: dict[Cid, Millis] = {}  # and when it was looked at last; that order
+        self._earlier: deque[Iterator[Cid]] = deque()  # events of earlier lives, by topic
+
+    def start(self) -> None:
+        if self._dht is not None:
+            self._earlier.extend(_latest_first(self._library, t) for t in self._library.topics())
+            self._ctx.set_timer(_LOOK_MS, PROVIDE, GENERAL)
 
     def perhaps(self, event: SealedEvent) -> None:
         """Each peer on the way provides the event with probability p."""
-        share = round(self._ctx.config.history.provide_probability * _PARTS)
-        if self._dht is not None and share and chance(self._ctx.bits(_PROVIDE), share, _PARTS):
-            self._provide(event)
+        if self._dht is not None and self._is_drawn(event.cid):
+            self._provide(event.cid)
 
     def own(self, event: SealedEvent) -> None:
         """The paper's publisher puts an event before it spreads it; so does ours where events
@@ -373,16 +393,62 @@ class Providers:
         Deviation: the block stays in the publisher's store, durable before any peer hears of it,
         and the DHT is told that it has it; spreading does not wait until the DHT has answered.
         """
-        if self._ctx.config.routing == "pulsarcast":
-            self._provide(event)
+        if self._provides_own:
+            self._provide(event.cid)
         else:
             self.perhaps(event)
 
-    def _provide(self, event: SealedEvent) -> None:
-        if self._dht is not None:
-            self._ctx.counters["history_provided"] += 1
-            token = self._ctx.quietly(lambda answer: None)
-            self._dht.operations.provide(DhtProvide(token, block_key_of(event.cid)))
+    @property
+    def _provides_own(self) -> bool:
+        return self._ctx.config.routing == "pulsarcast"
+
+    def _is_drawn(self, cid: Cid) -> bool:
+        share = round(self._ctx.config.history.provide_probability * _PARTS)
+        key = absorb(absorb(_PROVIDE, self._ctx.number), int.from_bytes(cid[-8:], "big"))
+        return bool(share) and chance(key, share, _PARTS)
+
+    def _provide(self, cid: Cid) -> None:
+        if self._dht is None:
+            return
+        self._ctx.counters["history_provided"] += 1
+        self._provided[cid] = self._ctx.now
+        if len(self._provided) > self._ctx.config.dht.provided_max:
+            del self._provided[next(iter(self._provided))]  # as the DHT does
+        self._tell(cid)
+
+    def _tell(self, cid: Cid, stop: bool = False) -> None:
+        assert self._dht is not None
+        token = self._ctx.quietly(lambda answer: None)
+        self._dht.operations.provide(DhtProvide(token, block_key_of(cid), stop))
+
+    def on_timer(self) -> None:
+        """Provide some more of what earlier lives stored; stop providing what is gone."""
+        self._ctx.set_timer(_LOOK_MS, PROVIDE, GENERAL)
+        now = self._ctx.now
+        for cid, looked_ms in list(islice(self._provided.items(), _LOOKED_AT)):
+            if looked_ms > now - _LOOK_MS:
+                break  # it may still be on its way to the store
+            del self._provided[cid]
+            if self._library.has(cid):
+                self._provided[cid] = now
+            else:
+                self._tell(cid, stop=True)
+        most = self._ctx.config.dht.provided_max
+        looked_at = 0
+        while self._earlier and looked_at < _LOOKED_AT and len(self._provided) < most:
+            looked_at += 1
+            stored = self._earlier.popleft()
+            found = next(stored, None)
+            if found is None:
+                continue
+            self._earlier.append(stored)
+            if found not in self._provided and (self._is_drawn(found) or self._is_own(found)):
+                self._provide(found)
+
+    def _is_own(self, cid: Cid) -> bool:
+        """Whether this peer published the event and provides all that it publishes."""
+        block = self._library.get(cid) if self._provides_own else None
+        return block is not None and known_event(block, cid).publisher == self._ctx.me.peer
 
     def find(self, cid: Cid, then: Callable[[Sequence[Contact]], None]) -> bool:
         """Ask the DHT which peers have a block; False where there is no DHT."""
@@ -392,6 +458,12 @@ class Providers:
         command = DhtFindProviders(token, block_key_of(cid), PROVIDERS_WANTED)
         self._dht.operations.find_providers(command)
         return True
+
+
+def _latest_first(library: Store, topic: Topic) -> Iterator[Cid]:
+    top = max(library.heads(topic).values(), default=0)
+    for cid, _ in library.downwards(topic, Position(top + 1, Cid(b""))):
+        yield cid
 
 
 def block_key_of(cid: Cid) -> bytes:

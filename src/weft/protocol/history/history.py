@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import Signer
-from weft.ids import Cid, Contact, PeerId, Topic, cid_text
+from weft.ids import Cid, Contact, PeerId, Topic, cid_text, peer_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, storage, wishes
@@ -69,6 +69,7 @@ TIMERS = (
     fetch.TIMEOUT,
     fetch.AGAIN,
     fetch.PATIENCE,
+    fetch.PROVIDE,
     reader.TIMEOUT,
     reader.BEGIN,
     storage.PRUNE,
@@ -120,6 +121,10 @@ class Config:
 
 
 _TELL = stream_of("history.tell")
+_DESCRIBED_BYTES = 2_048
+"""guess: what an event has beside its payload at most, with 16 parents and metadata."""
+_PUBLISHERS_SHOWN = 8
+"""guess: of a topic, those with most bytes stored."""
 
 _COUNTERS = (
     "history_before",
@@ -157,8 +162,8 @@ class History(Delivery):
         self._members = members
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
-        self._providers = Providers(ctx, dht)
-        self.storage = Storage(ctx)
+        self._providers = Providers(ctx, dht, library)
+        self.storage = Storage(ctx, library)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
         self.versions = Versions(ctx, library.get)
         self.ownership = Ownership(
@@ -186,6 +191,7 @@ class History(Delivery):
             self._ctx.counters[name] += 0  # so that it shows before it happens
         self.storage.start()
         self.ownership.start()
+        self._providers.start()
 
     def status(self) -> dict[str, object]:
         """What a user wants to see, ready for JSON."""
@@ -214,6 +220,11 @@ class History(Delivery):
             "held": len(self.versions.held(topic) or ()),
             "reading": reading.reading,
             "pruned_to": held.floor.height,
+            "publisher_bytes_max": self.storage.quota(topic),
+            "publishers": {
+                peer_text(publisher): size
+                for publisher, size in self._library.signers(topic, _PUBLISHERS_SHOWN)
+            },
             "version": cid_text(record.value) if record is not None else "",
             "sequence": record.sequence if record is not None else 0,
         }
@@ -321,17 +332,28 @@ class History(Delivery):
         `origin` is the sub-topic that the event climbs from, if it does."""
         lacks = origin is not None and self.versions.lacks_level(fact.topic, origin)
         refused = self.versions.refuses_me(fact.topic)
-        if not refused and not lacks:
-            return False
-        if lacks or self.versions.link(fact.topic) is None:
+        if lacks or (refused and self.versions.link(fact.topic) is None):
             self.streams.refuse(fact.topic, Reason.UNKNOWN_TOPIC)
             known = "no version of it is known here that lets this peer publish"
             reason = f"{fact.topic} has owners, and {known}"
-        else:
+        elif refused:
             self.streams.refuse(fact.topic, Reason.NOT_ALLOWED)
             reason = f"the owners of {fact.topic} do not let this peer publish in it"
+        elif self._is_full(fact.topic, fact.payload):
+            self.streams.refuse(fact.topic, Reason.OVER_QUOTA)
+            reason = (
+                f"this peer has published as much in {fact.topic} as one peer may have stored "
+                "(history.keep.publisher_bytes); there is room once some of it was pruned"
+            )
+        else:
+            return False
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
+
+    def _is_full(self, topic: Topic, payload: bytes) -> bool:
+        quota = self.storage.quota(topic)
+        used = self.storage.used(topic, self._ctx.me.peer)
+        return bool(quota) and used + len(payload) + _DESCRIBED_BYTES > quota
 
     def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
         """Seal an event and have it stored; it is routed once it is durable. `origin`: see
@@ -529,6 +551,7 @@ class History(Delivery):
 
     def on_pruned(self, fact: Pruned) -> None:
         self._ctx.counters["history_pruned"] += fact.events
+        self.storage.on_pruned()
         self.streams.on_pruned(fact.topic)
 
     def on_timer(self, timer: Timer) -> None:
@@ -538,6 +561,8 @@ class History(Delivery):
             self.fetch.on_again()
         elif timer.kind == fetch.PATIENCE:
             self.fetch.on_patience()
+        elif timer.kind == fetch.PROVIDE:
+            self._providers.on_timer()
         elif timer.kind == storage.PRUNE:
             self.storage.on_prune_timer(self._library.topics())
         elif timer.kind == ownership.RENEW:

@@ -469,7 +469,7 @@ class Streams:
 
     def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
         """By the newest version that is known, and by the one that the event links to as far as
-        that is at hand; else that is fetched later."""
+        that is at hand; else that is fetched later. And by how much its publisher has stored."""
         vouched = state is not None and state.dag.awaits(event.cid)
         if self._versions.needed(event) is None:
             reason = self._versions.judge(event, vouched)
@@ -478,6 +478,8 @@ class Streams:
             reason = None if reason is Reason.UNKNOWN_TOPIC else reason
         if reason is not None:
             raise Refused(reason, "its publisher may not")
+        if self._storage.over_quota(event, vouched):
+            raise Refused(Reason.OVER_QUOTA, "its publisher has enough stored in the topic")
 
     def is_undecided(self, event: SealedEvent) -> bool:
         """Whether an event that was let in must not be passed on yet: nothing says whether its
@@ -542,9 +544,13 @@ class Streams:
             return self._wait_for_version(state, needed, event, source, hops)
         vouched = dag.awaits(event.cid)
         reason = self._versions.judge(event, vouched)
+        if reason is None and self._storage.over_quota(event, vouched):
+            reason = Reason.OVER_QUOTA
         if reason is not None:
             self._fetch.forget(event.cid)
             self.refuse(event.topic, reason, None, routed(event, b""))
+            if reason is Reason.OVER_QUOTA and vouched:
+                self.give_up(state, (event.cid,))  # no event of others waits for it any longer
             return Taken(False)
         version = self._versions.take_proven(event.link)
         if version is not None:

@@ -87,10 +87,11 @@ class Config:
     value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
     provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
     provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
+    provide_retry_ms: Millis = 600_000  # guess: after no peer took it
     providers_max: int = 16_384  # guess: provider records held for others
     providers_per_key_max: int = 32  # guess
-    providers_per_sender_max: int = 2_048  # guess
-    provided_max: int = 16_384  # guess: keys this peer provides
+    providers_per_sender_max: int = 2_048  # guess: then its oldest makes room
+    provided_max: int = 16_384  # guess: keys this peer renews for its user; and for its layers
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -125,7 +126,12 @@ class Kademlia:
             ctx, self.calls, self.searches, table, self.values, self.providers
         )
         settings = ctx.config.dht
-        shortest = min(settings.republish_ms, settings.provide_again_ms, settings.value_life_ms)
+        shortest = min(
+            settings.republish_ms,
+            settings.provide_again_ms,
+            settings.provide_retry_ms,
+            settings.value_life_ms,
+        )
         self._upkeep_ms = min(_UPKEEP_MS, max(1, shortest // 8))
         self._refresh_serial = 0
         self._refreshes = 0

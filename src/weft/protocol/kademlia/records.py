@@ -9,7 +9,14 @@ what is left of its life: it ends unless a peer that cares stores it again.
 Provider records name their sender only, and are renewed by the provider.
 
 Bounds: number, bytes, per sender. When values are full, one that lies farther from this peer than
-the new one makes room: the closer a value, the more this peer is meant to hold it.
+the new one makes room: the closer a value, the more this peer is meant to hold it. When provider
+records are, the oldest of a sender that has its share or more makes room: what was provided last
+is what others look for, so a peer that provides without end is held to the latest, and no peer
+crowds out what others provide.
+
+A peer renews what it provides as long as it has it. Of the keys that its own layers provide it
+renews the latest `provided_max`; what falls off ends at its holders with its life, and is counted.
+A key that no peer took is told again soon.
 
 Which values may stand under which keys is said by *kind*, a key's first byte
 (`documents/record.py`): whether a value is valid for its key, and which of two valid ones stands.
@@ -240,7 +247,7 @@ class Providers:
         self._by_key: dict[bytes, dict[PeerId, _Provider]] = {}
         # The one renewed longest ago comes first.
         self._order: OrderedDict[tuple[bytes, PeerId], None] = OrderedDict()
-        self._by_sender: dict[PeerId, int] = defaultdict(int)
+        self._by_sender: dict[PeerId, dict[bytes, None]] = {}  # its keys, in the same order
 
     def __len__(self) -> int:
         return len(self._order)
@@ -257,17 +264,22 @@ class Providers:
         self.expire()
         if sender.peer in self._by_key.get(key, {}):
             self._remove(key, sender.peer)
-        elif self._by_sender.get(sender.peer, 0) >= settings.providers_per_sender_max:
-            return False
         elif len(self._by_key.get(key, {})) >= settings.providers_per_key_max:
             # Neither the providers that came first nor those that came last keep all others out.
             self._remove(key, self._ctx.pick(_CROWDED, list(self._by_key[key])))
-        elif len(self._order) >= settings.providers_max:
+        own = self._by_sender.get(sender.peer, {})
+        full = len(self._order) >= settings.providers_max
+        share = settings.providers_max // (len(self._by_sender) or 1)
+        if len(own) >= settings.providers_per_sender_max or (full and len(own) >= share):
+            self._remove(next(iter(own)), sender.peer)
+            self._ctx.counters["dht_providers_evicted"] += 1
+        elif full:
             self._remove(*next(iter(self._order)))
+            self._ctx.counters["dht_providers_evicted"] += 1
         ends_ms = self._ctx.now + settings.provider_life_ms
         self._by_key.setdefault(key, {})[sender.peer] = _Provider(sender, ends_ms)
         self._order[key, sender.peer] = None
-        self._by_sender[sender.peer] += 1
+        self._by_sender.setdefault(sender.peer, {})[key] = None
         return True
 
     def _remove(self, key: bytes, peer: PeerId) -> None:
@@ -276,7 +288,7 @@ class Providers:
         if not providers:
             del self._by_key[key]
         del self._order[key, peer]
-        self._by_sender[peer] -= 1
+        del self._by_sender[peer][key]
         if not self._by_sender[peer]:
             del self._by_sender[peer]
 
@@ -311,7 +323,9 @@ class Operations:
         self._values = values
         self._providers = providers
         self._open: dict[int, None] = {}  # tokens without an answer
-        self._provided: dict[bytes, seam.Millis] = {}  # own ones, and when to tell again
+        # What this peer provides, and when to tell again: for its user, and for its own layers.
+        self._asked: dict[bytes, Millis] = {}
+        self._provided: dict[bytes, Millis] = {}
 
     def close(self) -> None:
         """The peer leaves."""
@@ -455,46 +469,79 @@ class Operations:
     def provide(self, command: seam.DhtProvide) -> None:
         key = command.key
         self._open[command.token] = None
+        of_layer = command.token < 0
+        provided = self._provided if of_layer else self._asked
         if command.stop:
-            had = self._provided.pop(key, None) is not None
+            had = provided.pop(key, None) is not None
             self._answer(command.token, "left" if had else "already")
             return
-        full = len(self._provided) >= self._ctx.config.dht.provided_max
-        if not 1 <= len(key) <= KEY_BYTES_MAX or (full and key not in self._provided):
+        full = len(provided) >= self._ctx.config.dht.provided_max and key not in provided
+        if not 1 <= len(key) <= KEY_BYTES_MAX or (full and not of_layer):
             self._answer(command.token, "refused")
             return
+        if full:
+            del provided[next(iter(provided))]
+            self._ctx.counters["dht_provided_dropped"] += 1
 
         def told(count: int) -> None:
             self._answer(command.token, "stored" if count else "failed", count=count)
 
-        self._put_off(key)
-        if not self._tell_providing(key, told, background=False):
+        provided.pop(key, None)  # what was provided last comes last
+        if not self._tell_providing(provided, key, told, background=False):
+            provided[key] = self._ctx.now  # its turn comes with what is renewed
             self._answer(command.token, "dropped")
 
-    def _put_off(self, key: bytes) -> None:
-        self._provided[key] = self._ctx.now + self._ctx.config.dht.provide_again_ms
+    def _tell_providing(
+        self,
+        provided: dict[bytes, Millis],
+        key: bytes,
+        then: Callable[[int], None],
+        background: bool,
+    ) -> bool:
+        """Tell the closest peers of a key that is, or is to be, among those provided."""
+        settings, location = self._ctx.config.dht, location_of(key)
 
-    def _tell_providing(self, key: bytes, then: Callable[[int], None], background: bool) -> bool:
-        location = location_of(key)
+        def told(count: int) -> None:
+            if not count and key in provided:
+                provided[key] = self._ctx.now + settings.provide_retry_ms
+            then(count)
 
         def found(outcome: Outcome) -> None:
             others, mine = self._closest_with_me(outcome.closest, location)
             count = int(mine and self._providers.add(self._ctx.me, key))
-            self._ask_all(others, lambda number: AddProvider(number, key), count, then)
+            self._ask_all(others, lambda number: AddProvider(number, key), count, told)
 
-        return self._look_up(Question(PLAIN, location), found, None, background)
+        before = provided.get(key)
+        provided[key] = self._ctx.now + settings.provide_again_ms
+        if self._look_up(Question(PLAIN, location), found, None, background):
+            return True
+        if before is None:
+            del provided[key]
+        else:
+            provided[key] = before
+        return False
 
     def provide_again(self, most: int) -> None:
-        """Renew what is due, at most so many at a time."""
+        """Renew what is due, at most so many at a time: those due longest first."""
         now = self._ctx.now
-        due = [key for key, due_ms in self._provided.items() if due_ms <= now][:most]
-        for key in due:
-            if self._tell_providing(key, _nothing, background=True):
-                self._put_off(key)
+        due = [
+            (due_ms, key, provided)
+            for provided in (self._asked, self._provided)
+            for key, due_ms in provided.items()
+            if due_ms <= now
+        ]
+        for _, key, provided in sorted(due, key=lambda one: one[:2])[:most]:
+            self._tell_providing(provided, key, _nothing, background=True)
+
+    def on_slept(self, slept_ms: Millis) -> None:
+        """The records of this peer have aged at their holders while its own clock stood still."""
+        for provided in (self._asked, self._provided):
+            for key in provided:
+                provided[key] -= slept_ms
 
     @property
     def provided(self) -> int:
-        return len(self._provided)
+        return len(self._asked) + len(self._provided)
 
     def find_providers(self, command: seam.DhtFindProviders) -> None:
         token, key = command.token, command.key

@@ -1,0 +1,126 @@
+"""Files for their owner alone: keys, stores, traces, generated programs.
+
+What a peer writes down tells which topics its user follows and what was said in them, so nobody
+else on the machine may read it: files are made with mode 0600 and folders with mode 0700, whatever
+the umask says. A file that is there already and open to others is made private when it is used;
+where that is not allowed (another user owns it), a warning says so in words.
+
+What is run, or believed because it lies in a certain place, must lie where nobody else can put it:
+`stranger_on_the_way` names the folder on the way to it that others can write to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+log = logging.getLogger("weft.private")
+
+_FILE = 0o600
+_FOLDER = 0o700
+_OTHERS = 0o077
+_ADMINISTRATOR = 0  # may write everywhere anyway
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner alone. One that is there
+    already stays as it is: it may be one that its user shares on purpose."""
+    for missing in reversed([one for one in path.parents if not one.exists()]):
+        missing.mkdir(_FOLDER, exist_ok=True)
+    path.mkdir(_FOLDER, exist_ok=True)
+
+
+def close_folder(path: Path) -> None:
+    """Take a folder that is weft's own away from everybody but its owner."""
+    if path.is_dir() and stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+        try:
+            path.chmod(_FOLDER)
+        except OSError as error:
+            log.warning("%s is open to others, and stays so: %s", path, error.strerror)
+        else:
+            log.warning("%s was open to others; now only its owner can use it", path)
+
+
+def write(path: Path, data: bytes, *, replace: bool) -> None:
+    """Write a file whole or not at all; `FileExistsError` if it is there and not to be replaced."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def append_to(path: Path, buffer_bytes: int) -> BinaryIO:
+    """Open a file to write on at its end; it is made if it is missing."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE)
+    tighten(path)
+    return os.fdopen(handle, "ab", buffering=buffer_bytes)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file where there is none, and what is there private. That is not opened: to
+    close it would let go of the locks that this process holds on it by another handle."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE))
+    except FileExistsError:
+        tighten(path)
+
+
+def tighten(path: Path, *, writable: bool = False) -> None:
+    """Take a file away from everybody but its owner, who may write it then if it is to be
+    `writable`; no effect where there is none, nor on what is no file, such as a terminal or a pipe
+    that output was sent to."""
+    if not path.is_file():
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    wanted = mode & ~_OTHERS | (_FILE if writable else 0)
+    if mode == wanted:
+        return
+    try:
+        path.chmod(wanted)
+    except OSError as error:
+        log.warning("%s has mode %04o, and cannot be given another: %s", path, mode, error.strerror)
+    else:
+        log.warning("%s had mode %04o; now only its owner can use it (%04o)", path, mode, wanted)
+
+
+def stranger_on_the_way(path: Path) -> Path | None:
+    """The first folder on the way to something that a user beside its owner and the administrator
+    may write to, and so may have put it there; None if there is no such folder.
+
+    In a folder with the sticky bit, such as /tmp, others cannot touch what is not theirs: there
+    it counts which user the next step belongs to.
+    """
+    path = path.resolve()
+    for step in reversed((path, *path.parents)):
+        try:
+            found = step.stat()
+        except FileNotFoundError:
+            return None  # from here on this process makes it
+        if found.st_uid not in (_ADMINISTRATOR, os.getuid()) or _others_write(found):
+            return step
+    return None
+
+
+def _others_write(found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_ISVTX and stat.S_ISDIR(found.st_mode):
+        return False
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    # Where each user has a group of its own, of the same number, files are often open to it.
+    return bool(found.st_mode & stat.S_IWGRP) and found.st_gid not in (
+        _ADMINISTRATOR,
+        os.getuid(),
+    )

@@ -1,0 +1,23 @@
+"""Text of others, made fit for a terminal.
+
+A terminal obeys what is in a text: an escape sequence may rewrite the lines above, set the title,
+or have the terminal type an answer into the shell; a change of direction may show a name backwards.
+So whatever other peers have a hand in (payloads, topics' names, reasons they give for a refusal)
+is written out before it is shown or logged.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OBEYED = re.compile(
+    "[\\x00-\\x08\\x0a-\\x1f\\x7f-\\x9f"  # controls, but for the tabulator
+    "\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"  # ends of lines, changes of direction
+    "\\ud800-\\udfff]"  # halves of letters
+)
+
+
+def printable(text: str) -> str:
+    r"""A text in which what a terminal would obey is written out, as `\x1b[2J`; so one line stays
+    one."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
