@@ -19,7 +19,7 @@ from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol.messages import AnyMessage
 from weft.protocol.wire import Message
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 HEADER_BYTES = 4
 HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
 

@@ -36,6 +36,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from weft.documents.merkle import Link
+from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
 from weft.net.api import Peer
@@ -43,7 +44,6 @@ from weft.net.errors import ControlError, WeftError
 from weft.net.listener import stop_serving
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
-from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 
 Fields: TypeAlias = dict[str, Any]
 """What JSON says in one line."""

@@ -5,7 +5,7 @@ them what the peer hears, its timers and its user's commands.
 Publishing: the event names the stream's heads as parents and is signed; it is stored first and
 routed once it is durable, so what other peers have seen is never lost with its publisher.
 
-Receiving: a block that routing brings is opened and checked (`open_event`) before it is passed on,
+Receiving: a block that routing brings is opened and checked (`open_run`) before it is passed on,
 and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
 known is a gap, and is got. Members tell each other their heads over new links and at intervals, so
 that a peer that missed the end of a stream finds out too. A peer that has stored events of a topic
@@ -32,6 +32,7 @@ from msgspec.structs import replace
 
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
+from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.protocol.context import Arrived, Context, require
@@ -48,7 +49,7 @@ from weft.protocol.history.ownership import (
 )
 from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
 from weft.protocol.history.storage import Keep, Storage
-from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, routed
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Handlers
@@ -63,7 +64,7 @@ from weft.protocol.seam import (
     Stored,
     Timer,
 )
-from weft.protocol.wire import Event, Message, Part
+from weft.protocol.wire import Message
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -152,7 +153,7 @@ class History(Delivery):
         dht: Kademlia | None,
     ) -> None:
         """`members` names members of a topic, those to ask first; `route` spreads an event."""
-        super().__init__(ctx, route)
+        super().__init__(ctx, route, sign)
         self._library = library
         self._sign = sign
         self._members = members
@@ -272,18 +273,25 @@ class History(Delivery):
         self,
         topic: Topic,
         recent: Recent,
-        event: Event,
+        proven: Proven,
         hops: int,
         source: PeerId | None,
         ask: Contact | None,
         subscribed: bool,
     ) -> bool:
-        opened = self.open_event(topic, event, source)
+        run = proven.run
+        if not run.sealed:
+            if self.versions.refuses(topic, PeerId(run.publisher)):
+                self.streams.refuse(topic, Reason.NOT_ALLOWED, source, run)
+                return False
+            self._ctx.counters["history_plain"] += len(run.payloads)
+            return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
+        opened = self.open_run(topic, run, source)
         if opened is None:
             return False
-        recent.admit(event, hops, self._ctx.now)
-        if subscribed:
-            self._ctx.tell(Arrived(opened, ask, hops))
+        recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+        for event in opened if subscribed else ():
+            self._ctx.tell(Arrived(event, ask, hops))
         return True
 
     def source(self, sender: Contact) -> Contact | None:
@@ -309,41 +317,53 @@ class History(Delivery):
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
-        """Seal an event and have it stored; it is routed once it is durable. `origin`: see
-        `refuses`."""
+    def _spread(
+        self, fact: Publish, first: int, parts: tuple[Part, ...], origin: Topic | None
+    ) -> None:
+        """Seal events, each with the one before it as its parent, and have them stored together;
+        they are routed as one run once they are durable. `origin`: see `refuses`."""
         topic, ctx = fact.topic, self._ctx
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
-        sealed = seal_event(
-            self._sign,
-            publisher=ctx.me.peer,
-            topic=topic,
-            payload=fact.payload,
-            created_ms=fact.published_ms,
-            parents=self.streams.parents(topic),
-            link=self.versions.link(topic),
-            metadata={INCARNATION: ctx.incarnation, NUMBER: event.number, **climbed},
+        events = []
+        for number, payload in enumerate(fact.payloads, first):
+            sealed = seal_event(
+                self._sign,
+                publisher=ctx.me.peer,
+                topic=topic,
+                payload=payload,
+                created_ms=fact.published_ms,
+                parents=self.streams.parents(topic),
+                link=self.versions.link(topic),
+                metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+            )
+            self.streams.append(sealed)
+            events.append(sealed)
+        self.storage.publish(
+            tuple(events), lambda error: self._on_published(fact, first, events, error)
         )
-        self.streams.append(sealed)
-        self.storage.publish(sealed, lambda error: self._on_published(fact.token, sealed, error))
 
-    def _on_published(self, token: int, event: SealedEvent, error: str) -> None:
-        self.streams.settle(event, error)
+    def _on_published(
+        self, fact: Publish, first: int, events: list[SealedEvent], error: str
+    ) -> None:
+        for event in events:
+            self.streams.settle(event, error)
         if error:
-            self._ctx.out.append(Answer(token, "failed", reason=error))
+            self._ctx.out.append(Answer(fact.token, "failed", reason=error))
             return
-        self._providers.own(event)
-        climbs = ORIGIN in event.metadata
-        self._route(token, event.topic, routed(event, event.block), climbs)
+        for event in events:
+            self._providers.own(event)
+        blocks = tuple(event.block for event in events)
+        proven = self.sign(fact.topic, first, fact.published_ms, blocks)
+        self._route(fact.token, fact.topic, proven, ORIGIN in events[0].metadata)
 
     # --- what routing brings ----------------------------------------------------------------------
 
-    def open_event(self, topic: Topic, event: Event, sender: PeerId | None) -> SealedEvent | None:
-        """The event in a block that routing brought; None if it must not be passed on."""
-        return self.streams.open(topic, event, sender)
+    def open_run(self, topic: Topic, run: Run, sender: PeerId | None) -> list[SealedEvent] | None:
+        """The events in a run of blocks that routing brought; None if it must not be passed on."""
+        return self.streams.open(topic, run, sender)
 
     def on_arrived(self, signal: Arrived) -> None:
-        """An event that routing brought and `open_event` let through."""
+        """An event that routing brought and `open_run` let through."""
         event, source, hops = signal.event, signal.source, signal.hops
         found = self.readers.get(event.topic)
         if found is not None:

@@ -185,8 +185,12 @@ class Versions:
 
     def refuses_me(self, topic: Topic) -> bool:
         """Whether this peer may not publish in a topic, as far as it knows."""
+        return self.refuses(topic, self._ctx.me.peer)
+
+    def refuses(self, topic: Topic, publisher: PeerId) -> bool:
+        """The same of any publisher, by the newest version known."""
         version = self._newest.get(topic)
-        return version is not None and not may_publish(self._ctx.me.peer, version)
+        return version is not None and not may_publish(publisher, version)
 
     def needed(self, event: SealedEvent) -> Cid | None:
         """The version that must be fetched before the event can be judged."""
