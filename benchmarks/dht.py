@@ -23,7 +23,7 @@ from weft.protocol.config import Dht
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
 from weft.sim.kademlia import Run
-from weft.sim.node import contact_of
+from weft.sim.node import keyed
 
 _LOSS_PERCENT, _CRASH_PERCENT = 20, 30
 _LATER_MS = 600_000
@@ -83,7 +83,7 @@ def bytes_per_contact() -> float:
         fresh_ms=settings.fresh_ms,
     )
     for index in range(_CONTACTS):
-        contact = contact_of(1, index)
+        contact, _ = keyed(1, index)
         table.heard(location_of(contact.peer), GENERAL, contact, index)
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -14,7 +14,7 @@ import weft
 
 LISTEN = "127.0.0.1:0"
 COPY_COUNTERS = ("payloads_received", "routed_received", "repaired", "repairs_duplicate")
-EVENT_FRAME_COUNTERS = ("payloads_received", "routed_received")
+EVENT_FRAME_COUNTERS = ("runs_received",)
 
 
 async def until(

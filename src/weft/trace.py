@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from weft.ids import PeerId, peer_text
+from weft.ids import PeerId, Topic, peer_text
 from weft.protocol import messages as m
 from weft.protocol.delivery import (
     ADD_PEER,
@@ -30,12 +30,11 @@ from weft.protocol.delivery import (
     SEND_RPC,
     message_id,
 )
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.tree import Graft, Prune
-from weft.protocol.topic_dht.events import Cast
-from weft.protocol.wire import Message, Payload
+from weft.protocol.wire import Message
 
 FIELDS = {
     PUBLISH_MESSAGE: "publishMessage",
@@ -92,14 +91,12 @@ def rpc_meta(message: Message) -> dict[str, object]:
     topic = getattr(message, "topic", None)
     if topic is not None:
         meta["topic"] = topic
-    if isinstance(message, Payload | Cast | RouteEvent) and m.events_in(message):
+    runs = m.runs_in(message)
+    if runs or isinstance(message, Repair):
         meta["messages"] = [
-            {"messageID": message_id(message.topic, message.event), "topic": message.topic}
-        ]
-    elif isinstance(message, Repair):
-        meta["messages"] = [
-            {"messageID": message_id(message.topic, event), "topic": message.topic}
-            for event in message.events
+            {"messageID": message_id(Topic(str(topic)), event), "topic": topic}
+            for run in runs
+            for event in run.events()
         ]
     return meta
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+from nameless import unsigned_run
 from weft import trace
 from weft.demo import traffic
 from weft.ids import PeerId, Topic, peer_text
@@ -13,12 +14,12 @@ from weft.protocol import messages as m
 from weft.protocol.liveness import Ping
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import IHave
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 
 A, B, C = (PeerId(bytes([number]) * 32) for number in (1, 2, 3))
 TOPIC = Topic("/t")
-EVENT = Event(A, 1, 1, 0, b"x")
-MESSAGE = delivery.message_id(TOPIC, EVENT)
+RUN = unsigned_run(A, b"x")
+MESSAGE = delivery.message_id(TOPIC, RUN.event(0))
 
 
 def write(folder: Path, peer: PeerId, *rows: tuple[int, str, dict[str, object]]) -> Path:
@@ -40,7 +41,7 @@ def deliver(source: PeerId, hops: int) -> dict[str, object]:
 
 def test_counts_in_the_stretch_of_time(tmp_path: Path) -> None:
     """A publishes from outside to B, which pushes to C; C gets a second copy."""
-    route, push = RouteEvent(TOPIC, EVENT), Payload(TOPIC, EVENT, 2)
+    route, push = RouteEvent(TOPIC, RUN), Payload(TOPIC, RUN, 2)
     files = [
         write(
             tmp_path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nameless import contact_of
 from reference import turns
 from views import View, from_rows, to_rows
 from weft.engine.tera.cyclon import Cycle, Span, overlay_keys, run_cycle
@@ -14,7 +15,6 @@ from weft.protocol.config import Cyclon as CyclonConfig
 from weft.protocol.context import Context
 from weft.protocol.membership import NO_NEWS, Cyclon, ShuffleReply, ShuffleRequest
 from weft.protocol.seam import Send
-from weft.sim.node import contact_of
 
 
 class Machines:

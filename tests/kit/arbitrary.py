@@ -11,9 +11,11 @@ from random import Random
 
 from hypothesis import strategies as st
 from msgspec import inspect
+from msgspec.structs import replace
 
-from protocol_kit import contact
-from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact
+from protocol_kit import contact, number_of, proven_run, signer
+from weft.documents.run import NOTHING_BEFORE, Part, Run, Statement, sign_run
+from weft.ids import GENERAL, PEER_ID_BYTES, TOPIC_BYTES_MAX, Contact, Topic
 from weft.protocol import messages as m
 from weft.protocol.history.wishes import REASON_MAX, SEGMENT_MAX
 from weft.protocol.kademlia.rpc import (
@@ -33,14 +35,15 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import IHave, Offer, Want
+from weft.protocol.pulsar.attachment import TreeJoinReply
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
-from weft.protocol.topic_dht.events import SeenReply, SeenRequest
+from weft.protocol.topic_dht.events import Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import Appeared, Rejoin, RoleReply, RoleRequest
-from weft.protocol.wire import Span
+from weft.protocol.wire import Payload
 from weft.rules.prefix import as_bytes, block_key, location_of
 
 TOPICS = (GENERAL, "/a", "/b", "/c")
@@ -66,7 +69,9 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[object]:
         most = min(LIST_LENGTH_MAX, kind.max_length or LIST_LENGTH_MAX)
         return st.lists(strategy_of(kind.item_type), max_size=most)
     if isinstance(kind, inspect.VarTupleType):
-        return st.lists(strategy_of(kind.item_type), max_size=LIST_LENGTH_MAX).map(tuple)
+        least = kind.min_length or 0
+        items = st.lists(strategy_of(kind.item_type), min_size=least, max_size=LIST_LENGTH_MAX)
+        return items.map(tuple)
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
@@ -102,8 +107,40 @@ _UNION = inspect.type_info(m.AnyMessage)
 assert isinstance(_UNION, inspect.UnionType)
 
 _INFO = {kind.cls: kind for kind in _UNION.types if isinstance(kind, inspect.StructType)}
+
+
+def signed(message: m.AnyMessage) -> m.AnyMessage:
+    """The message with its runs, and what it says was seen, as their publishers would sign them."""
+    if isinstance(message, Payload | RouteEvent | Cast):
+        return replace(message, run=_signed_run(message.topic, message.run))
+    if isinstance(message, Repair):
+        return replace(message, runs=[_signed_run(message.topic, one) for one in message.runs])
+    if isinstance(message, JoinReply | TreeJoinReply):
+        seen = [_signed_statement(message.topic, one) for one in message.seen]
+        return replace(message, seen=seen)
+    return message
+
+
+def _signed_run(topic: Topic, run: Run) -> Run:
+    parts = run.parts if Part(topic, run.first) in run.parts else ()
+    payloads = run.payloads[:1] if parts else run.payloads
+    return sign_run(
+        signer(number_of(run.publisher)),
+        *(topic, run.publisher, run.incarnation, run.first, run.published_ms, payloads),
+        *(NOTHING_BEFORE if run.first == 1 else run.prev, run.sealed, parts),
+    ).run
+
+
+def _signed_statement(topic: Topic, told: Statement) -> Statement:
+    return sign_run(
+        signer(number_of(told.publisher)),
+        *(topic, told.publisher, told.incarnation, told.first, told.published_ms),
+        *((b"",) * told.count, NOTHING_BEFORE if told.first == 1 else told.prev),
+    ).statement()
+
+
 MESSAGES: dict[type, st.SearchStrategy[m.AnyMessage]] = {
-    cls: strategy_of(kind)  # type: ignore[misc]
+    cls: st.one_of(strategy_of(kind), strategy_of(kind).map(signed))  # type: ignore[arg-type]
     for cls, kind in _INFO.items()
 }
 any_message: st.SearchStrategy[m.AnyMessage] = st.one_of(*MESSAGES.values())
@@ -121,7 +158,8 @@ def random_value(kind: inspect.Type, rng: Random, topic: str) -> object:
     if isinstance(kind, inspect.ListType):
         return [random_value(kind.item_type, rng, topic) for _ in range(rng.randrange(4))]
     if isinstance(kind, inspect.VarTupleType):
-        return tuple(random_value(kind.item_type, rng, topic) for _ in range(rng.randrange(4)))
+        count = rng.randrange(kind.min_length or 0, 4)
+        return tuple(random_value(kind.item_type, rng, topic) for _ in range(count))
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
@@ -160,7 +198,8 @@ def pooled_value(kind: inspect.Type, rng: Random) -> object:
     if isinstance(kind, inspect.ListType):
         return [pooled_value(kind.item_type, rng) for _ in range(rng.randrange(5))]
     if isinstance(kind, inspect.VarTupleType):
-        return tuple(pooled_value(kind.item_type, rng) for _ in range(rng.randrange(5)))
+        count = rng.randrange(kind.min_length or 0, 5)
+        return tuple(pooled_value(kind.item_type, rng) for _ in range(count))
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1
@@ -183,7 +222,8 @@ def pooled_value(kind: inspect.Type, rng: Random) -> object:
 
 
 def pooled_message(rng: Random) -> m.AnyMessage:
-    return pooled_value(rng.choice(list(_INFO.values())), rng)  # type: ignore[return-value]
+    message: m.AnyMessage = pooled_value(rng.choice(list(_INFO.values())), rng)  # type: ignore[assignment]
+    return signed(message) if rng.random() < 0.7 else message
 
 
 def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
@@ -199,8 +239,8 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
     if isinstance(message, JoinRequest):
         return JoinReply(message.topic, rng.random() < 0.7)
     if isinstance(message, RouteEvent):
-        event = message.event
-        return RouteResult(message.topic, event.incarnation, event.number, rng.random() < 0.5)
+        run = message.run
+        return RouteResult(message.topic, run.incarnation, run.first, rng.random() < 0.5)
     if isinstance(message, SampleWalk):
         return SampleReply(message.topic, message.round)
     if isinstance(message, LinkRequest):
@@ -223,7 +263,7 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         verdict = rng.randrange(4) if rng.random() < 0.5 else 0
         return RoleReply(message.request, verdict, known_contacts, *numbers)
     if isinstance(message, SeenRequest):
-        return SeenReply(message.request, rng.random() < 0.8, [Span(PEERS[2].peer, 1, 1, 4)])
+        return SeenReply(message.request, rng.random() < 0.8, [proven_run(3, 4).statement()])
     if isinstance(message, Ping):
         return Pong(message.nonce, rng.randrange(2) * message.links)
     return message

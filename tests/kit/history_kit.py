@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from weft.documents.descriptor import SealedEvent, number_of
+from weft.documents.run import NOTHING_BEFORE, Proven, Run, sign_run
+from weft.documents.signature import Signer
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
@@ -10,6 +15,7 @@ from weft.protocol.history.history import History
 from weft.protocol.peer import Peer
 from weft.sim.builder import OneTopic
 from weft.sim.network import Conditions, Latency
+from weft.sim.node import keyed
 
 T = Topic("/t")
 
@@ -64,6 +70,34 @@ class Town(OneTopic):
 
     def answers(self) -> list[str]:
         return [p.answers[-1][1].outcome for p in self.world.record.publications.values()]
+
+
+_STRANGERS = 100
+_RUNS: dict[Cid, Proven] = {}
+_LATEST: dict[tuple[Topic, PeerId, int, int], bytes] = {}
+
+
+@lru_cache
+def _signers(seed: int) -> dict[PeerId, Signer]:
+    made = (keyed(seed, number) for number in range(_STRANGERS))
+    return {contact.peer: sign for contact, sign in made}
+
+
+def routed(event: SealedEvent, seed: int = 1) -> Run:
+    """The run in which its publisher, of a world of this seed, sends an event. Runs go on from each
+    other in the order in which this is called for the first time."""
+    known = _RUNS.get(event.cid)
+    if known is None:
+        publisher, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
+        before = event.topic, publisher, incarnation, number - 1
+        known = _RUNS[event.cid] = sign_run(
+            _signers(seed)[publisher],
+            *(event.topic, publisher, incarnation, number, event.created_ms, (event.block,)),
+            _LATEST.get(before, NOTHING_BEFORE),
+            sealed=True,
+        )
+        _LATEST[event.topic, publisher, incarnation, number] = known.digest
+    return known.run
 
 
 def hear(town: Town, number: int, sender: int, message: object) -> list[seam.Effect]:

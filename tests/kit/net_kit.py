@@ -15,6 +15,7 @@ from pathlib import Path
 
 from OpenSSL import SSL
 
+from nameless import unsigned_run
 from weft.ids import Contact, PeerId, Topic, split_address
 from weft.net import codec
 from weft.net.codec import FrameReader, Goodbye, Hello
@@ -27,7 +28,7 @@ from weft.net.tracer import Tracer
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 
 QUICK = Network(
     idle_ms=60_000,
@@ -144,7 +145,7 @@ def quick(**changes: object) -> Network:
 
 
 def payload(number: int, size: int = 100) -> Payload:
-    return Payload(TOPIC, Event(PeerId(b"p" * 32), 1, number, 0, bytes(size)), 1)
+    return Payload(TOPIC, unsigned_run(PeerId(b"p" * 32), bytes(size), first=number), 1)
 
 
 HELLO = Hello(codec.WIRE_VERSION, "weft", "/ip4/127.0.0.1/tcp/9", "test")

@@ -1,7 +1,8 @@
 """What the tests of the state machines share: a rig that drives one peer, a group that joins
 several, and the invariants that must hold after every step.
 
-Peers are named by small numbers; `contact(3)` is peer 3.
+Peers are named by small numbers; `contact(3)` is peer 3, and of two peers that with the smaller
+number has the smaller id. Those below `KEYED` have a key, so that they can publish.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from itertools import count
 from typing import TypeVar
 
 import msgspec
+from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
+from weft.documents.run import NOTHING_BEFORE, Part, Proven, Run, sign_run
+from weft.documents.signature import SIGNATURE_BYTES, Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
@@ -22,19 +26,99 @@ from weft.protocol.membership import JoinRequest
 from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera
-from weft.protocol.wire import Event, Span
+from weft.protocol.wire import Span
 
 M = TypeVar("M")
 T = Topic("/t")
 _decode = msgspec.msgpack.Decoder(m.AnyMessage).decode
 
 
+KEYED = 640
+
+
+_FIRST_SEED = 14_000
+"""Tests of trees and of the DHT name peers by their distances; with these keys there are such."""
+
+
+def _key_pair(number: int) -> tuple[bytes, bytes]:
+    return crypto_sign_seed_keypair((_FIRST_SEED + number).to_bytes(32, "big"))
+
+
+_PAIRS = sorted(_key_pair(number) for number in range(KEYED))
+_NUMBERS = {public: number for number, (public, _) in enumerate(_PAIRS)}
+_SIGNED: dict[tuple[Topic, PeerId, int, int], bytes] = {}
+"""The digests of the runs that were made in this test, by their last numbers."""
+_CHAIN_MAX = 70
+"""Up to this number, a run goes on from others, which are made for it if there are none."""
+
+
+def forget_runs() -> None:
+    """A test begins."""
+    _SIGNED.clear()
+
+
 def contact(number: int) -> Contact:
-    return Contact(PeerId(number.to_bytes(8, "big") + bytes(24)), f"/ip4/127.0.0.1/tcp/{number}")
+    key = _PAIRS[number][0] if number < KEYED else b"\xff" * 8 + number.to_bytes(24, "big")
+    return Contact(PeerId(key), f"/ip4/127.0.0.1/tcp/{number}")
 
 
 def number_of(who: Contact | PeerId) -> int:
-    return int.from_bytes((who.peer if isinstance(who, Contact) else who)[:8], "big")
+    peer = who.peer if isinstance(who, Contact) else who
+    known = _NUMBERS.get(peer)
+    return known if known is not None else int.from_bytes(peer[8:], "big")
+
+
+def signer(number: int) -> Signer:
+    return lambda data: crypto_sign(data, _PAIRS[number][1])[:SIGNATURE_BYTES]
+
+
+def run(
+    publisher: int,
+    first: int,
+    *payloads: bytes,
+    topic: Topic = T,
+    incarnation: int = 1,
+    published_ms: int = 0,
+    parts: tuple[Part, ...] = (),
+    prev: bytes | None = None,
+) -> Run:
+    """A run that its publisher signed. It goes on from the one before it that was made last, or one
+    of an empty event, unless `prev` says otherwise."""
+    return proven_run(
+        publisher,
+        first,
+        *payloads,
+        topic=topic,
+        incarnation=incarnation,
+        published_ms=published_ms,
+        parts=parts,
+        prev=prev,
+    ).run
+
+
+def proven_run(
+    publisher: int,
+    first: int,
+    *payloads: bytes,
+    topic: Topic = T,
+    incarnation: int = 1,
+    published_ms: int = 0,
+    parts: tuple[Part, ...] = (),
+    prev: bytes | None = None,
+) -> Proven:
+    peer = contact(publisher).peer
+    before = topic, peer, incarnation, first - 1
+    if prev is None and before not in _SIGNED and 1 < first <= _CHAIN_MAX:
+        run(publisher, first - 1, topic=topic, incarnation=incarnation)
+    if prev is None:
+        prev = _SIGNED.get(before, NOTHING_BEFORE)
+    made = sign_run(
+        signer(publisher),
+        *(topic, peer, incarnation, first, published_ms, payloads or (b"",), prev),
+        parts=parts,
+    )
+    _SIGNED[topic, peer, incarnation, made.run.last] = made.digest
+    return made
 
 
 def event(
@@ -43,8 +127,17 @@ def event(
     payload: bytes = b"",
     incarnation: int = 1,
     published_ms: int = 0,
-) -> Event:
-    return Event(contact(publisher).peer, incarnation, number, published_ms, payload)
+    topic: Topic = T,
+) -> Run:
+    """A run of one event."""
+    return run(
+        publisher,
+        number,
+        payload,
+        topic=topic,
+        incarnation=incarnation,
+        published_ms=published_ms,
+    )
 
 
 def span(publisher: int, first: int, last: int, incarnation: int = 1) -> Span:
@@ -78,9 +171,10 @@ def answers(effects: Iterable[seam.Effect]) -> list[tuple[int, str]]:
 def delivered(effects: Iterable[seam.Effect]) -> list[tuple[int, int]]:
     """Events handed to the application, as (publisher, number)."""
     return [
-        (number_of(e.event.publisher), e.event.number)
+        (number_of(event.publisher), event.number)
         for e in effects
         if isinstance(e, seam.Deliver)
+        for event in e.run.events()
     ]
 
 
@@ -107,7 +201,7 @@ class Rig:
         self.me = contact(number)
         self.pings = pings
         self.checked = checked
-        self.peer = Peer(self.me, 7, config or Config())
+        self.peer = Peer(self.me, 7, config or Config(), sign=signer(number))
         self.now = 0
         self.waiting: list[tuple[int, int, seam.Timer]] = []
         self._order = count()
@@ -142,7 +236,7 @@ class Rig:
         return self.do(seam.Subscribe(token, topic, scheme))
 
     def publish(self, payload: bytes = b"", topic: Topic = T, token: int = 9) -> list[seam.Effect]:
-        return self.do(seam.Publish(token, topic, payload, 0))
+        return self.do(seam.Publish(token, topic, (payload,), 0))
 
     def lose(self, number: int) -> list[seam.Effect]:
         return self.do(seam.PeerLost(contact(number).peer))
@@ -204,7 +298,7 @@ class Group:
             self.add(number)
 
     def add(self, number: int) -> None:
-        self.peers[number] = Peer(contact(number), 7, self.config)
+        self.peers[number] = Peer(contact(number), 7, self.config, sign=signer(number))
         self.effects[number] = []
         known = tuple(contact(n) for n in self.peers if n != number)[:2]
         self.do(number, seam.Started(1 + self.now, known))
@@ -312,7 +406,7 @@ def _check_events(peer: Peer, topic: Topic) -> None:
     held = [held for stream in streams.values() for held in stream.held.values()]
     assert len(streams) <= bounds.streams_max
     assert len(held) == len(peer.tera.topics[topic].recent) <= bounds.recent_events_max
-    assert sum(len(one.event.payload) for one in held) <= bounds.recent_bytes_max
+    assert sum(one.run.size for one in set(held)) <= bounds.recent_bytes_max
     for stream in streams.values():
         assert len(stream.above) <= bounds.gaps_max
         assert all(number > stream.floor + 1 for number in stream.above)

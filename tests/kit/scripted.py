@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nameless import contact_of
 from weft.ids import Contact
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
 from weft.sim.network import Conditions, Latency, Network
-from weft.sim.node import TRUE_CLOCK, Clock, Node, contact_of
+from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.world import World
 
 Rule = Callable[[seam.Input, int], "list[seam.Effect]"]

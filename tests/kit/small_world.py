@@ -29,7 +29,7 @@ class SmallWorld(OneTopic):
         settle_ms: int = 20_000,
         observers: Sequence[Observer] = (),
     ) -> None:
-        super().__init__(seed, config, conditions, keys=True, observers=observers)
+        super().__init__(seed, config, conditions, observers=observers)
         for _ in range(peers):
             self.enter([0])
         self.run(settle_ms)

@@ -43,7 +43,7 @@ class Group:
         return self.run.world.nodes[peer].contact
 
     def number(self, contact: Contact) -> int:
-        return int.from_bytes(contact.peer[:8], "big")
+        return self.run.world.record.index_of(contact.peer)
 
     def role(self, peer: int) -> Role:
         return self.machine(peer).roles.by_topic[A]

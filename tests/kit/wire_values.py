@@ -27,7 +27,8 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         most = min(_LENGTH_MAX, kind.max_length or _LENGTH_MAX)
         return st.lists(values(kind.item_type), max_size=most)
     if isinstance(kind, inspect.VarTupleType):
-        return st.lists(values(kind.item_type), max_size=_LENGTH_MAX).map(tuple)
+        least = kind.min_length or 0
+        return st.lists(values(kind.item_type), min_size=least, max_size=_LENGTH_MAX).map(tuple)
     if isinstance(kind, inspect.IntType):
         low = kind.ge if kind.ge is not None else (kind.gt or 0) + 1
         high = kind.le if kind.le is not None else (kind.lt or 1 << 63) - 1

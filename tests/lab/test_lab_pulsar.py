@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from frames import frame, only
 from weft.documents.descriptor import SealedEvent, seal_event
+from weft.documents.run import Event
 from weft.ids import Topic
 from weft.lab import pulsar
 from weft.lab import run as lab
@@ -26,7 +27,6 @@ from weft.lab.experiments import (
 from weft.lab.pulsar import TOPIC, Net, misplaced
 from weft.lab.run import all_entries, matching
 from weft.protocol.config import Config, History
-from weft.protocol.wire import Event
 from weft.sim.node import keyed
 from weft.sim.record import Delivery
 

@@ -13,8 +13,8 @@ import pytest
 import weft
 from net_kit import turn, until
 from swarm_kit import together
+from weft.documents.run import RUN_MAX
 from weft.net.config import Network
-from weft.net.runtime import BURST
 from weft.protocol import config as protocol
 
 LIVELY = weft.Config(
@@ -59,7 +59,7 @@ async def test_five_peers_deliver_every_event_to_every_subscriber() -> None:
 
 
 async def test_two_peers_in_order_none_lost() -> None:
-    count = 20 * BURST
+    count = 20 * RUN_MAX
     async with swarm(2) as (a, b):
         await a.subscribe("/x")
         sub = await b.subscribe("/x")

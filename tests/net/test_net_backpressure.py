@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nameless import unsigned_run
 from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
@@ -18,7 +19,7 @@ from weft.net.config import Network
 from weft.net.subscription import Subscription
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 
 KIB = 1 << 10
 LIMITS = quick(
@@ -47,10 +48,12 @@ def publisher_to(*contacts: Contact) -> object:
     def react(fact: seam.Input) -> list[seam.Effect]:
         if not isinstance(fact, seam.Publish):
             return []
-        event = Event(PeerId(b"p" * 32), 1, next(numbers), 0, fact.payload)
-        message = Payload(fact.topic, event, 1)
+        run = unsigned_run(PeerId(b"p" * 32), *fact.payloads, first=next(numbers))
+        for _ in fact.payloads[1:]:
+            next(numbers)
+        message = Payload(fact.topic, run, 1)
         sends: list[seam.Effect] = [seam.Send(contact, message) for contact in contacts]
-        return [*sends, seam.Answer(fact.token, "delivered", None, event)]
+        return [*sends, seam.Answer(fact.token, "delivered", None, run)]
 
     return react
 
@@ -64,6 +67,8 @@ async def publish_until_it_waits(a: Node) -> asyncio.Task[object]:
     while True:
         task = asyncio.create_task(a.runtime.publish(TOPIC, bytes(EVENT_BYTES)))
         await until(lambda task=task: task.done() or queued(a) > LIMITS.queue_soft_bytes)  # type: ignore[misc]
+        for _ in range(3):
+            await turn()  # what was gathered is sent, its answer comes, and its publisher hears it
         if not task.done():
             return task
         await task
@@ -111,11 +116,11 @@ async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time
         await until(
             lambda: (
                 healthy.machine.messages
-                and healthy.machine.messages[-1].event.number  # type: ignore[union-attr]
+                and healthy.machine.messages[-1].run.last  # type: ignore[union-attr]
                 == receipts[-1].event.number
             )  # type: ignore[union-attr]
         )
-        got = [message.event.number for message in healthy.machine.messages]  # type: ignore[union-attr]
+        got = [message.run.first for message in healthy.machine.messages]  # type: ignore[union-attr]
         assert got == list(range(1, got[-1] + 1))  # in order, none lost
 
 
@@ -175,12 +180,12 @@ SMALL = quick(subscription_events_max=100, subscription_patience_ms=60_000)
 def deliver_payloads(fact: seam.Input) -> list[seam.Effect]:
     """A machine that hands every payload to the application."""
     if isinstance(fact, seam.Received) and isinstance(fact.message, Payload):
-        return [seam.Deliver(fact.message.topic, fact.message.event, fact.message.hops)]
+        return [seam.Deliver(fact.message.topic, fact.message.run, fact.message.hops)]
     if isinstance(fact, seam.Subscribe):
         return [seam.Answer(fact.token, "joined")]
     if isinstance(fact, seam.Publish):
-        event = Event(PeerId(b"p" * 32), 1, 1, 0, fact.payload)
-        return [seam.Deliver(fact.topic, event, 0), seam.Answer(fact.token, "delivered")]
+        run = unsigned_run(PeerId(b"p" * 32), *fact.payloads)
+        return [seam.Deliver(fact.topic, run, 0), seam.Answer(fact.token, "delivered")]
     if isinstance(fact, seam.Unsubscribe):
         return [seam.Answer(fact.token, "left")]
     return []

@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from nameless import unsigned_run
 from net_kit import HELLO, Caller, Node, caller, node, quick, until
 from weft.ids import Contact, Topic, peer_short, split_address
 from weft.net import codec, tls
@@ -29,7 +30,7 @@ from weft.net.tls import make_context
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.recent import IHave
-from weft.protocol.wire import Event, Payload, Span
+from weft.protocol.wire import Payload, Span
 
 STRICT = quick(handshake_timeout_ms=400, frame_timeout_ms=400, dial_timeout_ms=400)
 
@@ -426,7 +427,7 @@ async def test_mutated_streams_do_no_harm(target: Node) -> None:
     frames = [
         Ping(1, 2),
         LinkList([Topic("/a"), Topic("/b")], True),
-        Payload(Topic("/t"), Event(target.me.peer, 1, 1, 1, b"x" * 50), 3),
+        Payload(Topic("/t"), unsigned_run(target.me.peer, b"x" * 50), 3),
         IHave(Topic("/t"), [Span(target.me.peer, 1, 1, 9)]),
     ]
     stream = b"".join(codec.encode(frame) for frame in frames)

@@ -9,7 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from nameless import unsigned_run
+from weft.documents.run import PAYLOAD_BYTES_MAX, RUN_MAX
 from weft.ids import PeerId, Topic
 from weft.net import codec
 from weft.net.codec import Encoder, FrameReader
@@ -18,7 +21,7 @@ from weft.protocol import messages as m
 from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.links import Unlink
-from weft.protocol.wire import LIST_MAX, PAYLOAD_BYTES_MAX, Event, Payload
+from weft.protocol.wire import LIST_MAX, Payload
 from wire_values import MESSAGES, any_goodbye, any_hello, any_message
 
 LIMIT = 1 << 20
@@ -97,14 +100,18 @@ def test_known_nasty_bodies(body: bytes) -> None:
 
 
 def test_bounds_of_the_messages_are_enforced() -> None:
-    event = Event(PeerId(b"p" * 32), 1, 1, 1, bytes(PAYLOAD_BYTES_MAX + 1))
+    peer = PeerId(b"p" * 32)
     over = [
-        Payload(Topic("/t"), event, 1),
+        Payload(Topic("/t"), unsigned_run(peer, bytes(PAYLOAD_BYTES_MAX + 1)), 1),
+        Payload(Topic("/t"), unsigned_run(peer), 1),
+        Payload(Topic("/t"), unsigned_run(peer, *[b""] * (RUN_MAX + 1)), 1),
+        Payload(Topic("/t"), replace(unsigned_run(peer, b""), prev=bytes(31)), 1),
+        Payload(Topic("/t"), replace(unsigned_run(peer, b""), signature=bytes(65)), 1),
         Ping(-1, 0),
         Ping(1 << 63, 0),
         Unlink(Topic("/" + "x" * 256)),
         LinkList([Topic("/t")] * (LIST_MAX + 1), True),
-        RouteEvent(Topic("/t"), Event(PeerId(b"short"), 1, 1, 1, b"")),
+        RouteEvent(Topic("/t"), unsigned_run(PeerId(b"short"), b"")),
     ]
     for message in over:
         with pytest.raises(FrameFault):

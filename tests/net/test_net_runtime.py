@@ -12,12 +12,12 @@ from contextlib import suppress
 
 import pytest
 
+from nameless import unsigned_run
 from net_kit import PATIENCE_S, TOPIC, Scripted, node, turn, until
-from weft.ids import Contact, split_address
+from weft.ids import Contact, Topic, split_address
 from weft.net.errors import ClosedError
 from weft.net.identity import Identity
 from weft.protocol import seam
-from weft.protocol.wire import Event
 
 
 async def test_timers_come_back_to_the_machine() -> None:
@@ -90,11 +90,13 @@ async def test_answers_find_their_publishers_in_any_order() -> None:
 
     async with node() as a:
         a.machine.react = react
-        publishes = [asyncio.create_task(a.runtime.publish(TOPIC, b"")) for _ in range(3)]
+        topics = [Topic(f"/{number}") for number in range(3)]
+        publishes = [asyncio.create_task(a.runtime.publish(topic, b"")) for topic in topics]
         await until(lambda: len(tokens) == 3)
         access = Contact(Identity.generate().peer, "/ip4/127.0.0.1/tcp/1")
         for token in reversed(tokens):
-            a.do(seam.Answer(token, "delivered", access, Event(a.me.peer, 1, token, 0, b"")))
+            run = unsigned_run(a.me.peer, b"", first=token)
+            a.do(seam.Answer(token, "delivered", access, run))
         receipts = await asyncio.gather(*publishes)
         assert [receipt.event.number for receipt in receipts] == tokens  # type: ignore[union-attr]
         assert all(receipt.access_point == access for receipt in receipts)

@@ -18,7 +18,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "wire.md"
 RECORDS = {
     "Contact": "contact",
     "Span": "span",
-    "Event": "event",
+    "Run": "run",
+    "Statement": "statement",
     "Descriptor": "descriptor",
     "OverlayNews": "news",
     "Advert": "advert",

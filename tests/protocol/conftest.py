@@ -1,2 +1,15 @@
-"""The fuzz tests of the rooms below play the scripts of `test_protocol_fuzz.py`: pytest puts the
-folder of a `conftest.py` on the path of imports."""
+"""Runs that tests sign go on from each other within one test, not from those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol_kit import forget_runs
+
+
+@pytest.fixture(autouse=True)
+def _own_runs() -> Iterator[None]:
+    forget_runs()
+    yield

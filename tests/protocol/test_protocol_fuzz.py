@@ -53,7 +53,13 @@ facts = st.one_of(
     st.builds(seam.PeerLost, st.sampled_from([peer.peer for peer in PEERS])),
     st.builds(seam.Subscribe, tokens, real_topics, st.sampled_from((None, "gossip", "flood"))),
     st.builds(seam.Unsubscribe, tokens, real_topics),
-    st.builds(seam.Publish, tokens, real_topics, st.binary(max_size=8), st.just(0)),
+    st.builds(
+        seam.Publish,
+        tokens,
+        real_topics,
+        st.lists(st.binary(max_size=8), min_size=1, max_size=4).map(tuple),
+        st.just(0),
+    ),
     st.builds(
         seam.PublishTogether,
         st.just((6, 7)),
@@ -146,7 +152,7 @@ def next_step(rig: Rig, rng: Random, said: list[m.AnyMessage]) -> list[seam.Effe
         both = (Topic("/a"), Topic("/c"))
         return rig.do(seam.PublishTogether((token, token + 9), both, rng.randbytes(3), 0))
     if choice < 87:
-        return rig.do(seam.Publish(token, topic, rng.randbytes(3), 0))
+        return rig.do(seam.Publish(token, topic, (rng.randbytes(3),), 0))
     return rig.wait(rng.choice((1, 50, 500, 5_000, 20_000)))
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol_kit import Rig, T, answers, contact, delivered, sent, told
+from protocol_kit import Rig, T, answers, delivered, run, sent, told
+from weft.documents.run import Part, Run
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config
@@ -14,7 +15,7 @@ from weft.protocol.multi_topic import Again
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
-from weft.protocol.wire import Event, Part, Payload
+from weft.protocol.wire import Payload
 
 A = Topic(f"{T}/a")
 B = Topic(f"{A}/b")
@@ -35,10 +36,10 @@ def climbing(*topics: Topic) -> seam.PublishTogether:
     return seam.PublishTogether(tuple(range(1, 1 + len(topics))), topics, b"goal", 0)
 
 
-def event(*topics: Topic, number: int = 1) -> Event:
-    """An event of peer 9 that is the first in each of these topics."""
+def event(*topics: Topic, number: int = 1, in_topic: Topic = T) -> Run:
+    """An event of peer 9 that is the first in each of these topics, as it is in one of them."""
     parts = tuple(Part(topic, 1) for topic in topics)
-    return Event(contact(9).peer, 1, number, 0, b"goal", parts)
+    return run(9, number, b"goal", topic=in_topic, parts=parts)
 
 
 def notes(effects: list[seam.Effect]) -> list[tuple[Topic, Topic | None]]:
@@ -76,7 +77,7 @@ def test_levels_above_are_handed_over_like_any_topic() -> None:
     rig.hear(6, Advertisement([Advert(T, 2, 1)]))
     effects = rig.do(climbing(*LEVELS))
     routed = [
-        (to, message.topic, message.event.payload) for to, message in sent(effects, RouteEvent)
+        (to, message.topic, message.run.payloads[0]) for to, message in sent(effects, RouteEvent)
     ]
     assert routed == [(5, B, b"goal"), (6, T, b"goal")]
     assert {message.topic for _, message in sent(effects, LookupWalk)} == {A}
@@ -158,15 +159,16 @@ def test_who_leaves_gives_up_what_waits() -> None:
 
 @pytest.mark.parametrize("topic", [A, T])
 def test_a_subscriber_above_learns_where_it_was_published(topic: Topic) -> None:
-    effects = member(topic).hear(2, Payload(topic, event(*LEVELS), 1))
+    effects = member(topic).hear(2, Payload(topic, event(*LEVELS, in_topic=topic), 1))
     assert notes(effects) == [(topic, B)]
     assert told(effects, Payload) == [3]
 
 
 def test_a_reference_tells_it_too() -> None:
     rig = member(B, T)
-    assert notes(rig.hear(2, Payload(B, event(*LEVELS), 1))) == [(B, None)]
-    again = Again(T, contact(9).peer, 1, 1, 1, Part(B, 1))
+    assert notes(rig.hear(2, Payload(B, event(*LEVELS, in_topic=B), 1))) == [(B, None)]
+    one = event(*LEVELS)
+    again = Again(T, one.publisher, 1, 1, 1, Part(B, 1), one.prev, one.signature)
     assert notes(rig.hear(2, again)) == [(T, B)]
 
 
@@ -181,7 +183,7 @@ def test_topics_elsewhere_are_no_origin() -> None:
 
 
 @pytest.mark.parametrize("forged", [event(B, A), event(B, A, T, number=2), event(B)])
-def test_an_event_that_does_not_count_in_a_topic_goes_no_further(forged: Event) -> None:
+def test_an_event_that_does_not_count_in_a_topic_goes_no_further(forged: Run) -> None:
     rig = member(T)
     effects = rig.hear(2, Payload(T, forged, 1))
     assert delivered(effects) == [] and told(effects, Payload) == []
@@ -201,7 +203,7 @@ PARTS = st.lists(st.builds(Part, NAMES, st.integers(1, 2)), max_size=5)
 @given(PARTS)
 def test_whatever_an_event_says_an_origin_is_one_of_its_sub_topics(parts: list[Part]) -> None:
     rig = member(T)
-    said = Event(contact(9).peer, 1, 1, 0, b"goal", tuple(parts))
+    said = run(9, 1, b"goal", parts=tuple(parts))
     found = notes(rig.hear(2, Payload(T, said, 1)))
     assert bool(found) == (not parts or Part(T, 1) in parts)
     for _, published_in in found:
@@ -233,7 +235,7 @@ def test_without_a_hierarchy_a_flood_carries_no_list_of_topics() -> None:
     rig = Rig(1, Config(routing="flood"))
     rig.meet(2)
     effects = rig.do(climbing(A, T))
-    assert [message.event.parts for _, message in sent(effects, Payload)] == [(), ()]
+    assert [message.run.parts for _, message in sent(effects, Payload)] == [(), ()]
 
 
 # --- settings -------------------------------------------------------------------------------------

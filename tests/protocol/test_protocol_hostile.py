@@ -18,6 +18,7 @@ from protocol_kit import (
     event,
     everything_sent,
     member,
+    proven_run,
     sent,
     span,
     told,
@@ -212,7 +213,7 @@ def test_a_newcomer_whose_welcome_was_lost_does_not_fetch_the_past() -> None:
     assert told(rig.subscribe(), JoinRequest) == [5]
     rig.hear(6, JoinGift(T, Descriptor(contact(6), 0)))
     assert sent(rig.hear(6, Offer(T, [span(9, 1, 3)], first=True)), Want) == []
-    rig.hear(5, JoinReply(T, True, NO_NEWS, [], [span(9, 1, 3)]))
+    rig.hear(5, JoinReply(T, True, NO_NEWS, [], [proven_run(9, 3).statement()]))
     assert sent(rig.hear(6, Offer(T, [span(9, 1, 4)], first=True)), Want) == [
         (6, Want(T, [span(9, 4, 4)]))
     ]

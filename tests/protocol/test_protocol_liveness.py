@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol_kit import Rig, T, contact, everything_sent, number_of, sent, told
+from protocol_kit import Rig, T, contact, event, everything_sent, number_of, sent, told
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -13,7 +13,7 @@ from weft.protocol.liveness import ANSWERS, LinkList, Ping, Pong
 from weft.protocol.membership import JoinRequest, LeaveNotice, ShuffleReply, ShuffleRequest
 from weft.protocol.tera.access_points import LookupMiss
 from weft.protocol.tera.links import LinkRequest, Unlink
-from weft.protocol.wire import LIST_MAX, Event, Payload
+from weft.protocol.wire import LIST_MAX, Payload
 
 U = Topic("/u")
 # Cycles so long that nothing but pings happens.
@@ -175,7 +175,7 @@ def test_a_linked_peer_that_an_event_went_to_is_noticed_dead_within_five_seconds
 
 def test_and_one_that_an_event_came_from() -> None:
     rig = member(2, 3)
-    rig.hear(2, Payload(T, Event(contact(2).peer, 1, 1, 0, b""), 1))
+    rig.hear(2, Payload(T, event(2, 1), 1))
     for _ in range(55):
         rig.wait(100)
         rig.hear(3, LookupMiss(77))
@@ -185,7 +185,7 @@ def test_and_one_that_an_event_came_from() -> None:
 def test_events_that_go_on_coming_are_signs_of_life() -> None:
     rig = member(2)
     for number in range(1, 20):
-        rig.hear(2, Payload(T, Event(contact(2).peer, 1, number, 0, b""), 1))
+        rig.hear(2, Payload(T, event(2, number), 1))
         assert told(rig.wait(1_000), Ping) == []
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from protocol_kit import Group, Rig, T, answers, contact, delivered, sent, told
+from protocol_kit import Group, Rig, T, answers, contact, delivered, run, sent, told
+from weft.documents.run import Part, Run
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.membership import LeaveNotice
-from weft.protocol.multi_topic import Again
+from weft.protocol.multi_topic import Again, without_payload
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.tree import Graft
-from weft.protocol.wire import Event, Part, Payload, Span
+from weft.protocol.wire import Payload, Span
 
 U = Topic("/u")
 V = Topic("/v")
@@ -27,12 +28,13 @@ def member(*topics: Topic) -> Rig:
     return rig
 
 
-def event(number: int = 1, payload: bytes = b"both", publisher: int = 9) -> Event:
-    return Event(contact(publisher).peer, 1, number, 0, payload, PARTS)
+def event(number: int = 1, payload: bytes = b"both", topic: Topic = T) -> Run:
+    return run(9, number, payload, topic=topic, parts=PARTS)
 
 
-def again(topic: Topic, publisher: int = 9, number: int = 1) -> Again:
-    return Again(topic, contact(publisher).peer, 1, number, 1, PARTS[0])
+def again(topic: Topic, number: int = 1, parts: tuple[Part, ...] = PARTS, size: int = 0) -> Again:
+    one = run(9, number, bytes(size) or b"both", topic=topic, parts=parts)
+    return Again(topic, one.publisher, 1, number, 1, parts[0], one.prev, one.signature)
 
 
 def together(*topics: Topic, payload: bytes = b"both") -> seam.PublishTogether:
@@ -55,14 +57,14 @@ def test_each_neighbour_gets_the_payload_once_and_a_reference_for_the_rest() -> 
 def test_a_single_topic_is_published_as_ever() -> None:
     rig = member(T)
     [(_, first), _] = sent(rig.do(together(T)), Payload)
-    assert first.event.parts == ()
+    assert first.run.parts == ()
 
 
 def test_each_topic_numbers_the_event_by_itself() -> None:
     rig = member(T, U)
     rig.publish(topic=T)
     [(_, message), _] = sent(rig.do(together(T, U)), Payload)
-    assert message.event.parts == (Part(T, 2), Part(U, 1))
+    assert message.run.parts == (Part(T, 2), Part(U, 1))
 
 
 def test_an_access_point_of_two_topics_gets_the_payload_once() -> None:
@@ -71,8 +73,8 @@ def test_an_access_point_of_two_topics_gets_the_payload_once() -> None:
     rig.hear(5, Advertisement([Advert(T, 1, 1), Advert(U, 2, 1)]))
     effects = rig.do(together(T, U))
     [(_, whole), (_, reference)] = sent(effects, RouteEvent)
-    assert (whole.event.payload, whole.again) == (b"both", False)
-    assert (reference.event.payload, reference.again, reference.topic) == (b"", True, U)
+    assert (whole.run.payloads, whole.again) == ((b"both",), False)
+    assert (reference.run.payloads, reference.again, reference.topic) == ((b"",), True, U)
 
 
 # --- receiving ----------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ def test_a_reference_delivers_in_its_topic_and_is_passed_on_as_one() -> None:
 def test_what_came_from_a_peer_goes_back_to_it_as_a_reference_only() -> None:
     rig = member(T, U)
     rig.hear(2, Payload(T, event(), 1))
-    effects = rig.hear(3, Payload(U, event(), 1))
+    effects = rig.hear(3, Payload(U, event(topic=U), 1))
     assert told(effects, Payload) == []
     assert told(effects, Again) == [2]
 
@@ -112,7 +114,7 @@ def test_a_reference_to_nothing_is_asked_for() -> None:
 
 def test_a_routed_reference_is_completed_or_refused() -> None:
     rig = member(T, U)
-    bare = RouteEvent(U, event(payload=b""), True)
+    bare = RouteEvent(U, without_payload(event(topic=U)), True)
     [(_, refused)] = sent(rig.hear(9, bare), RouteResult)
     assert not refused.accepted
     rig.hear(9, RouteEvent(T, event()))
@@ -120,7 +122,7 @@ def test_a_routed_reference_is_completed_or_refused() -> None:
     [(_, taken)] = sent(effects, RouteResult)
     assert taken.accepted
     [note] = [effect for effect in effects if isinstance(effect, seam.Deliver)]
-    assert (note.topic, note.event.payload) == (U, b"both")
+    assert (note.topic, note.run.payloads) == (U, (b"both",))
 
 
 # --- hostile ------------------------------------------------------------------------------------
@@ -154,12 +156,12 @@ def test_what_is_remembered_of_events_is_bounded_in_bytes() -> None:
     payload = bytes(1 << 20)
     for number in range(1, 12):
         parts = (Part(T, number), Part(U, number))
-        one = Event(contact(9).peer, 1, number, 0, payload, parts)
-        rig.hear(2, Payload(T, one, 1))
+        rig.hear(2, Payload(T, run(9, number, payload, parts=parts), 1))
     references = [
-        Again(U, contact(9).peer, 1, number, 1, Part(T, number)) for number in range(11, 0, -1)
+        again(U, number, (Part(T, number), Part(U, number)), len(payload))
+        for number in range(1, 12)
     ]
-    kept = [one for one in references if delivered(rig.hear(3, one))]
+    kept = [one for one in reversed(references) if delivered(rig.hear(3, one))]
     bound = rig.peer.config.dissemination.recent_bytes_max + len(payload)
     assert 0 < len(kept) * len(payload) <= bound
 
@@ -183,7 +185,7 @@ def test_every_subscription_gets_it_once_and_every_connection_carries_it_once() 
         notes = [
             effect.topic
             for effect in group.effects[number]
-            if isinstance(effect, seam.Deliver) and effect.event.payload == b"counted"
+            if isinstance(effect, seam.Deliver) and effect.run.payloads == (b"counted",)
         ]
         assert sorted(notes) == [T, U, V]
     crossed = [(sender, to) for sender, to, _ in group.since(start, Payload)]

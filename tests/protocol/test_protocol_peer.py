@@ -16,6 +16,7 @@ from protocol_kit import (
     everything_sent,
     number_of,
     sent,
+    signer,
     timers,
     told,
 )
@@ -33,7 +34,7 @@ from weft.protocol.wire import Payload
 
 
 def test_before_it_starts_a_peer_does_nothing() -> None:
-    peer = Peer(contact(1), 7)
+    peer = Peer(contact(1), 7, sign=signer(1))
     assert peer.handle(seam.Received(contact(2), JoinRequest(GENERAL)), 0) == []
     assert peer.handle(seam.Subscribe(1, T), 0) == []
 
@@ -84,13 +85,13 @@ def test_a_peer_that_left_is_forgotten_everywhere() -> None:
 def test_incarnations_keep_lives_apart() -> None:
     lives = []
     for incarnation in (1, 2):
-        peer = Peer(contact(1), 7)
+        peer = Peer(contact(1), 7, sign=signer(1))
         peer.handle(seam.Started(incarnation), 0)
         peer.handle(seam.Subscribe(1, T), 0)
         [note] = [
-            e for e in peer.handle(seam.Publish(2, T, b"", 5), 0) if isinstance(e, seam.Deliver)
+            e for e in peer.handle(seam.Publish(2, T, (b"",), 5), 0) if isinstance(e, seam.Deliver)
         ]
-        lives.append((note.event.incarnation, note.event.number))
+        lives.append((note.run.incarnation, note.run.first))
     assert lives == [(1, 1), (2, 1)]
 
 
@@ -105,8 +106,8 @@ def test_a_restarted_peer_gets_going_again() -> None:
     group.run(2_000)
     group.do(4, seam.Subscribe(1, T))
     group.run(60_000)
-    group.do(1, seam.Publish(5, T, b"", 0))
-    group.do(4, seam.Publish(5, T, b"", 0))
+    group.do(1, seam.Publish(5, T, (b"",), 0))
+    group.do(4, seam.Publish(5, T, (b"",), 0))
     group.run(5_000)
     for number in group.peers:
         assert sorted(set(group.delivered(number))) == [(1, 1), (4, 1)]
@@ -125,7 +126,7 @@ def test_a_network_that_fell_silent_comes_back() -> None:
     group.run(120_000)
     group.drop = lambda sender, to, message: False
     group.run(120_000)
-    group.do(2, seam.Publish(5, T, b"", 0))
+    group.do(2, seam.Publish(5, T, (b"",), 0))
     group.run(60_000)
     assert all((2, 1) in group.delivered(number) for number in group.peers)
 

@@ -91,7 +91,7 @@ def test_events_are_numbered_per_topic() -> None:
     rig.hear(5, Advertisement([Advert(other, 1, 1)]))
     routed = []
     for topic in (T, other, T):
-        routed += [r.event.number for _, r in sent(rig.publish(topic=topic), RouteEvent)]
+        routed += [r.run.first for _, r in sent(rig.publish(topic=topic), RouteEvent)]
     assert routed == [1, 1, 2]
 
 
@@ -316,7 +316,7 @@ def test_events_of_a_stranger_reach_all_subscribers() -> None:
         group.do(number, seam.Subscribe(1, T))
     group.run(60_000)
     for token in range(5):
-        group.do(1, seam.Publish(100 + token, T, b"", 0))
+        group.do(1, seam.Publish(100 + token, T, (b"",), 0))
         group.run(2_000)
     finals = [a for a in answers(group.effects[1]) if a[0] >= 100]
     assert finals == [(100 + token, "delivered") for token in range(5)]

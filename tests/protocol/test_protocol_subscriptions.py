@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol_kit import T, answers, contact, event
+from protocol_kit import T, answers, contact, proven_run
 from weft.ids import Topic
 from weft.protocol.config import Config
 from weft.protocol.context import Context
@@ -91,9 +91,10 @@ def test_postponed_parts_come_back_once_and_only_if_they_are_wanted() -> None:
 
 def test_what_was_seen_is_remembered_where_a_topic_is_given_up() -> None:
     _, topics = fresh()
-    seen = event(2, 1)
+    proven = proven_run(2, 1)
+    seen = proven.run
     part = topics.open(T)
-    part.recent.admit(seen, 1, 0)
+    part.recent.admit(proven, 1, 0, 0)
     topics.give_up(part)
     assert topics.get(T) is None
     again = topics.open(T)

@@ -6,9 +6,9 @@ from math import log2
 
 import pytest
 
+from nameless import contact_of
 from weft.protocol.config import Dht
 from weft.sim.kademlia import Report, Run
-from weft.sim.node import contact_of
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 

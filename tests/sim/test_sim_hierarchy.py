@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from nameless import contact_of
+from weft.documents.run import Event
 from weft.ids import Topic
 from weft.protocol.config import Routing
-from weft.protocol.wire import Event
 from weft.sim.checkers.deliveries import check_complete, check_levels, expected_levels
-from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Publication, Record
 from weft.sim.scenario import Scenario, ScenarioSettings, run
 from weft.sim.workload import HIERARCHY, Shape, draw_workload

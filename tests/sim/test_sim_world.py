@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from nameless import contact_of, unsigned_run
 from scripted import Stage, ping
 from weft.ids import Topic, peer_number
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 from weft.sim.network import Partition
-from weft.sim.node import Clock, contact_of
+from weft.sim.node import Clock
 
 TOPIC = Topic("/a")
 
@@ -191,19 +192,19 @@ def test_told_partition_breaks_held_connections_and_sends() -> None:
 
 
 def test_record_of_subscriptions_deliveries_and_answers() -> None:
-    event = Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
+    run = unsigned_run(contact_of(1, 0).peer, b"x", b"y")
 
     def rule(fact: seam.Input, now: int) -> list[seam.Effect]:
         if isinstance(fact, seam.Subscribe):
             return [seam.Answer(fact.token, "instantiated")]
         if isinstance(fact, seam.Publish):
-            return [seam.Deliver(fact.topic, event, 0), seam.Answer(fact.token, "delivered")]
+            return [seam.Deliver(fact.topic, run, 0), seam.Answer(fact.token, "delivered")]
         return []
 
     stage = Stage()
     a = stage.add(rule)
     stage.world.at(10, lambda: stage.world.subscribe(a, TOPIC))
-    stage.world.at(20, lambda: stage.world.publish(a, TOPIC, b"x"))
+    stage.world.at(20, lambda: stage.world.publish(a, TOPIC, b"x", b"y"))
     stage.world.at(30, lambda: stage.world.unsubscribe(a, TOPIC))
     stage.world.at(40, lambda: stage.world.subscribe(a, TOPIC))
     stage.world.at(50, lambda: stage.world.crash(a, silent=True))
@@ -214,20 +215,24 @@ def test_record_of_subscriptions_deliveries_and_answers() -> None:
         (40, 40, 50),
     ]
     assert [(d.at_ms, d.peer, d.topic, d.event) for d in record.deliveries] == [
-        (20, 0, TOPIC, event)
+        (20, 0, TOPIC, event) for event in run.events()
     ]
-    (publication,) = record.publications.values()
-    assert [(at_ms, answer.outcome) for at_ms, answer in publication.answers] == [(20, "delivered")]
+    assert [(one.place, one.payload) for one in record.publications.values()] == [
+        (0, b"x"),
+        (1, b"y"),
+    ]
+    for one in record.publications.values():
+        assert [(at_ms, answer.outcome) for at_ms, answer in one.answers] == [(20, "delivered")]
     assert record.alive_at_end() == []
 
 
 def test_parasites_are_noted_and_copies_counted() -> None:
-    event = Event(contact_of(1, 0).peer, 1, 1, 0, b"x")
+    run = unsigned_run(contact_of(1, 0).peer, b"x", b"y")
     stage = Stage()
     a, b = stage.add(), stage.add()
-    payload = seam.Send(b.contact, Payload(TOPIC, event, 1))
-    repair = seam.Send(b.contact, Repair(TOPIC, [event, event]))
-    route = seam.Send(b.contact, RouteEvent(TOPIC, event))
+    payload = seam.Send(b.contact, Payload(TOPIC, run, 1))
+    repair = seam.Send(b.contact, Repair(TOPIC, [run, run]))
+    route = seam.Send(b.contact, RouteEvent(TOPIC, run))
     stage.world.carry_out(a, [payload, route])
     stage.world.run_until(50)
     stage.world.subscribe(b, TOPIC)
@@ -235,4 +240,4 @@ def test_parasites_are_noted_and_copies_counted() -> None:
     stage.world.run_until(100)
     (parasite,) = stage.world.record.parasites
     assert (parasite.at_ms, parasite.sender, parasite.peer, parasite.kind) == (10, 0, 1, "Payload")
-    assert stage.world.copies == 4
+    assert stage.world.copies == 8

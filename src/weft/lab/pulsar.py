@@ -68,7 +68,7 @@ class Net(OneTopic):
         contacts: int = CONTACTS,
     ) -> None:
         """`contacts`: how many peers one knows when it comes up."""
-        super().__init__(seed, config, conditions, keys=True, observers=observers)
+        super().__init__(seed, config, conditions, observers=observers)
         self.contacts = contacts
         for _ in range(peers):
             self.come()

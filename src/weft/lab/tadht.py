@@ -59,7 +59,7 @@ class Copies(Observer):
     ) -> None:
         if not isinstance(message, m.PAYLOAD_KINDS):
             return
-        for event in m.events_in(message):
+        for event in (one for run in m.runs_in(message) for one in run.events()):
             self.all += 1
             which = event_key(message.topic, event)
             self.of[which] += 1

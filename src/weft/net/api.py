@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
 from weft import __version__
+from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.ids import (
     BadId,
     Contact,
@@ -44,7 +45,6 @@ from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Collect, Scheme
-from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
@@ -270,7 +270,9 @@ class Peer:
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
-                return await self._runtime.publish(name, data)
+                # A member spreads its events itself, so what becomes of them is no question.
+                prompt = self._machine.history is None and self._machine.routing.is_subscribed(name)
+                return await self._runtime.publish(name, data, prompt)
             return (await self._publish_together({name: levels}, data))[0]
         names = dict.fromkeys(self._known_topic(each) for each in topic)
         return await self._publish_together(

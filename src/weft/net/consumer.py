@@ -28,7 +28,8 @@ from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
 from weft.net.errors import ClosedError, UsageError
 from weft.net.subscription import Notification, Subscription
-from weft.protocol.history.stream import routed
+from weft.protocol.history.stream import handed_out
+from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import After, Cursor, PositionUnknown, Read
 from weft.store.durable import Durable
@@ -51,7 +52,7 @@ class Consumed(Notification):
         self, topic: Topic, event: SealedEvent, position: str, acknowledge: Acknowledge | None
     ) -> None:
         origin = claimed_origin(topic, event.metadata)
-        super().__init__(topic, routed(event, event.payload), 0, event, origin)
+        super().__init__(Deliver(topic, handed_out(event, event.payload), 0, event, origin), 0)
         self.position = position  # give it to `Peer.consume(after=…)`
         self._acknowledge = acknowledge
 

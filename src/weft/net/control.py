@@ -37,6 +37,7 @@ from msgspec import Meta, Struct
 
 from weft import private
 from weft.documents.merkle import Link
+from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.ids import cid_text
 from weft.net.api import Peer
@@ -44,7 +45,6 @@ from weft.net.errors import ControlError, WeftError
 from weft.net.listener import Acceptor
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
-from weft.protocol.wire import PARTS_MAX, PAYLOAD_BYTES_MAX
 
 Fields: TypeAlias = dict[str, Any]
 """What JSON says in one line."""

@@ -1,14 +1,51 @@
-"""What became of a publish."""
+"""What became of a publish.
+
+What an application publishes in one turn of its loop is sent as one run, with one answer. A receipt
+points there, so that a publish whose receipt is never looked at costs next to nothing; and looking
+at one that was not sent yet sends it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from weft.documents.run import Event
 from weft.ids import Contact, Topic, contact_text
 from weft.protocol.delivery import message_id
 from weft.protocol.seam import Answer, Outcome
-from weft.protocol.wire import Event
+
+_UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
+
+
+class Sent:
+    """What came of sending a run of events, for the receipts of all of them."""
+
+    __slots__ = ("_answer", "_dropped", "_peers")
+
+    def __init__(self, answer: Answer | None = None, peers: int = 0, dropped: int = 0) -> None:
+        self._answer = answer
+        self._peers = peers
+        self._dropped = dropped
+
+    def send(self) -> None:
+        """Have what was gathered sent now, so that its answer is known."""
+
+    @property
+    def answer(self) -> Answer:
+        if self._answer is None:
+            self.send()
+        return self._answer or _UNANSWERED
+
+    @property
+    def peers(self) -> int:
+        self.send()
+        return self._peers
+
+    @property
+    def dropped(self) -> int:
+        self.send()
+        return self._dropped
 
 
 class Receipt:
@@ -24,45 +61,55 @@ class Receipt:
     With a store, every other outcome means that the event is durable here.
     """
 
-    __slots__ = (
-        "_above",
-        "_event",
-        "_final",
-        "access_point",
-        "dropped",
-        "outcome",
-        "peers",
-        "reason",
-        "topic",
-    )
+    __slots__ = ("_above", "_final", "_place", "_sent", "topic")
 
     def __init__(
         self,
         topic: Topic,
-        answer: Answer,
-        peers: int,
-        dropped: int,
+        sent: Sent,
+        place: int = 0,
         final: asyncio.Future[Answer] | None = None,
         above: Sequence[Callable[[], Awaitable[Receipt]]] = (),
     ) -> None:
+        """`place`: of the event among those that were sent as one run."""
         self.topic = topic
-        self.outcome: Outcome = answer.outcome
-        self.access_point: Contact | None = answer.contact
-        self.peers = peers  # how many peers it was sent to at once
-        self.reason = answer.reason
-        self.dropped = dropped  # how many of these had no room for it
-        self._event = answer.event
+        self._sent = sent
+        self._place = place
         self._final = final
         self._above = above
 
     @property
+    def outcome(self) -> Outcome:
+        return self._sent.answer.outcome
+
+    @property
+    def access_point(self) -> Contact | None:
+        return self._sent.answer.contact
+
+    @property
+    def reason(self) -> str:
+        return self._sent.answer.reason
+
+    @property
+    def peers(self) -> int:
+        """How many peers it was sent to at once."""
+        return self._sent.peers
+
+    @property
+    def dropped(self) -> int:
+        """How many of these had no room for it."""
+        return self._sent.dropped
+
+    @property
     def event(self) -> Event | None:
-        return self._event
+        run = self._sent.answer.run
+        return run.event(self._place) if run is not None else None
 
     @property
     def event_id(self) -> str:
         """As in notifications and in the trace; empty if no event came to be."""
-        return message_id(self.topic, self._event) if self._event is not None else ""
+        event = self.event
+        return message_id(self.topic, event) if event is not None else ""
 
     @property
     def access_point_text(self) -> str:
@@ -73,7 +120,8 @@ class Receipt:
         if self._final is None:
             return self
         answer = await asyncio.shield(self._final)
-        return Receipt(self.topic, answer, self.peers, self.dropped, None, self._above)
+        sent = Sent(answer, self.peers, self.dropped)
+        return Receipt(self.topic, sent, self._place, None, self._above)
 
     async def above(self) -> list[Receipt]:
         """In a hierarchy: what became of the event in the topics above this one, the nearest

@@ -2,8 +2,13 @@
 
 Everything happens in the event loop's thread and a machine's step is never interrupted: effects
 are carried out after it, and none of them calls back into the machine (losses and timers come in
-a later turn). The hot path makes no task and no future per event: a publish whose answer comes
-with its effects returns at once, and only every so often gives the loop its turn.
+a later turn).
+
+What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
+the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
+was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
+asked of the machine. The hot path makes no task and no future per event: a member's publish returns
+at once, and only a full run gives the loop its turn.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
 loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
@@ -23,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from weft.documents.run import RUN_MAX
 from weft.ids import Contact, PeerId, Topic
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -32,7 +38,7 @@ from weft.net.errors import ClosedError, HandlerFault, UsageError
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
-from weft.net.receipt import Receipt
+from weft.net.receipt import Receipt, Sent
 from weft.net.subscription import Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
@@ -51,7 +57,7 @@ log = logging.getLogger("weft.net")
 
 T = TypeVar("T")
 
-BURST = 64  # guess: publishes before the loop gets its turn; also what coalesces into one write
+GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
 _BACKLOG = 512  # guess: callers that may wait until this process takes them in
@@ -88,12 +94,12 @@ class Runtime:
         self.subscriptions = Subscriptions(self.counters, tracer)
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
-        self._ahead: list[Congestion] = []  # met when stored events of our own went out
+        self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
+        self._gathered: dict[Topic, _Gathered] = {}
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
-        self._burst = 0
         self._closing = False
         self.closed = False
 
@@ -114,6 +120,7 @@ class Runtime:
     def feed(self, fact: seam.Input) -> None:
         """Give the machine a fact and carry out what it wants. A full queue is not waited for,
         as there is no caller that could."""
+        self._send_gathered()
         self._step(fact)
         self._obstacles.clear()
 
@@ -228,6 +235,8 @@ class Runtime:
             self.pool.release(effect.peer)
         elif isinstance(effect, seam.Disconnect):
             self.pool.disconnect(effect.peer, effect.reason)
+        elif isinstance(effect, seam.Warn):
+            log.warning("%s", effect.text)
         elif isinstance(effect, seam.Trace):
             if self._tracer is not None:
                 self._tracer.write(effect.kind, effect.fields)
@@ -261,8 +270,7 @@ class Runtime:
     def _on_stored(self, fact: seam.Stored) -> None:
         if not self.closed:
             self._step(fact)
-            # What this peer published goes out only now; the next publish waits for room.
-            self._ahead, self._obstacles = self._obstacles, []
+            self._hold_up_publishers()  # what this peer published goes out only now
 
     def _prune(self, effect: seam.Prune) -> None:
         assert self._durable is not None
@@ -297,34 +305,56 @@ class Runtime:
         if self.closed or self._closing:
             raise ClosedError("this peer is closed")
 
-    async def publish(self, topic: Topic, payload: bytes) -> Receipt:
-        """Publish an event; waits while the queues it goes into are full."""
+    async def publish(self, topic: Topic, payload: bytes, prompt: bool = False) -> Receipt:
+        """Publish an event; waits while the queues it goes into are full. `prompt`: the machine
+        answers at once, so there is no need to wait for that."""
         self._check_open()
-        if self._ahead:
-            await self._wait_for_those_ahead()
+        if self._full:
+            await self._wait_for_room()
+        gathered = self._gathered.get(topic)
+        if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
+            gathered = self._begin_gathering(topic)
+        place = gathered.add(payload)
+        if place + 1 >= RUN_MAX:
+            gathered.send()
+            await asyncio.sleep(0)
+        if prompt:
+            return Receipt(topic, gathered, place)
+        final = await gathered.wait()
+        await self._wait_for_room()
+        return Receipt(topic, gathered, place, final)
+
+    def _begin_gathering(self, topic: Topic) -> _Gathered:
+        """A new run begins; the one before it, if there is one, is as large as it may be."""
+        before = self._gathered.get(topic)
+        if before is not None:
+            before.send()
+        if not self._gathered:
+            self._loop.call_soon(self._send_gathered)
+        gathered = self._gathered[topic] = _Gathered(self, topic)
+        return gathered
+
+    def _send_gathered(self) -> None:
+        """Send what was gathered so far, in all topics."""
+        while self._gathered:
+            next(iter(self._gathered.values())).send()
+
+    def send_run(
+        self, topic: Topic, payloads: tuple[bytes, ...], then: Callable[[seam.Answer], None]
+    ) -> tuple[int, int]:
+        """Give what was gathered to the machine, and the answers to `then`. Returns to how many
+        peers the run was sent, and for how many there was no room."""
+        self._gathered.pop(topic, None)
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
-        command = seam.Publish(token, topic, payload, _wall_ms())
-        answer = self._command(token, command)
-        peers, dropped = self._sent, self.counters.events_dropped - dropped
-        if self._obstacles:
-            await self._wait_for_room()
-        if answer is not None and answer.outcome != "queued":
-            self._burst += 1
-            if self._burst >= BURST:
-                self._burst = 0
-                await asyncio.sleep(0)
-            return Receipt(topic, answer, peers, dropped)
-        final = self._answers.expect(token)
+        answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms()))
+        sent, dropped = self._sent, self.counters.events_dropped - dropped
+        self._hold_up_publishers()
         if answer is not None:
-            return Receipt(topic, answer, peers, dropped, final)
-        try:
-            answer = await final
-        finally:
-            self._answers.forget(token)
-        if answer.outcome == "queued":
-            return Receipt(topic, answer, peers, dropped, self._answers.expect(token))
-        return Receipt(topic, answer, max(peers, 1 if answer.contact else 0), dropped)
+            then(answer)
+        if answer is None or answer.outcome == "queued":
+            self._answers.tell(token, then)
+        return sent, dropped
 
     async def publish_together(
         self, named: Mapping[Topic, Sequence[Topic]], payload: bytes
@@ -332,8 +362,9 @@ class Runtime:
         """Publish one event in several topics; a receipt for each. `named` has for each topic the
         levels that the event climbs to, itself first; those above are not waited for."""
         self._check_open()
-        if self._ahead:
-            await self._wait_for_those_ahead()
+        if self._full:
+            await self._wait_for_room()
+        self._send_gathered()
         topics = climb(named, lambda topic: named[topic])
         tokens = [self._answers.next_token() for _ in topics]
         expected = [self._answers.expect_two(token) for token in tokens]
@@ -342,8 +373,8 @@ class Runtime:
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
         peers = self._step(command)
         dropped = self.counters.events_dropped - dropped
-        if self._obstacles:
-            await self._wait_for_room()
+        self._hold_up_publishers()
+        await self._wait_for_room()
         await asyncio.sleep(0)
         answers = dict(zip(topics, expected, strict=True))
         for token, topic in zip(tokens, topics, strict=True):
@@ -356,7 +387,7 @@ class Runtime:
             answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
-            return Receipt(topic, answer, peers, dropped, waits, levels)
+            return Receipt(topic, Sent(answer, peers, dropped), 0, waits, levels)
 
         return [await receipt(topic) for topic in named]
 
@@ -366,6 +397,7 @@ class Runtime:
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
         self._check_open()
+        self._send_gathered()
         token = self._answers.next_token()
         answer = self._command(token, make(token))
         self._obstacles.clear()
@@ -376,17 +408,20 @@ class Runtime:
         finally:
             self._answers.forget(token)
 
-    async def _wait_for_those_ahead(self) -> None:
-        self._obstacles, self._ahead = self._ahead, []
-        await self._wait_for_room()
+    def _hold_up_publishers(self) -> None:
+        """Queues that this peer's events went into are full: the next publish waits for room."""
+        self._full.update(dict.fromkeys(self._obstacles))
+        self._obstacles.clear()
 
     async def _wait_for_room(self) -> None:
-        obstacles, self._obstacles = self._obstacles, []
-        for obstacle in dict.fromkeys(obstacles):
-            if obstacle.blocks:
-                room: asyncio.Future[None] = self._loop.create_future()
-                obstacle.wait(partial(_give, room, None))
-                await room
+        while self._full:
+            obstacle = next(iter(self._full))
+            if not obstacle.blocks:
+                del self._full[obstacle]
+                continue
+            room: asyncio.Future[None] = self._loop.create_future()
+            obstacle.wait(partial(_give, room, None))
+            await room
 
     def subscribe(
         self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
@@ -423,6 +458,7 @@ class Runtime:
 
     async def _unsubscribe(self, subscription: Subscription) -> None:
         """The machine leaves the topic when the last subscription to it closes."""
+        self._send_gathered()
         last = self.subscriptions.remove(subscription)
         if self.closed or not last:
             return
@@ -455,6 +491,54 @@ class Runtime:
         self._answers.close()
         if self._tracer is not None:
             self._tracer.close()
+
+
+class _Gathered(Sent):
+    """What was published in one topic since the loop's latest turn: it goes out as one run."""
+
+    __slots__ = ("_answered", "_late", "_payloads", "_runtime", "size", "topic")
+
+    def __init__(self, runtime: Runtime, topic: Topic) -> None:
+        super().__init__()
+        self.topic = topic
+        self.size = 0  # in bytes
+        self._runtime: Runtime | None = runtime  # None: sent
+        self._payloads: list[bytes] = []
+        self._answered: asyncio.Future[None] | None = None  # made if it is waited for
+        self._late: asyncio.Future[seam.Answer] | None = None  # the answer that follows "queued"
+
+    def add(self, payload: bytes) -> int:
+        """One more event; returns its place in the run."""
+        self._payloads.append(payload)
+        self.size += len(payload)
+        return len(self._payloads) - 1
+
+    def send(self) -> None:
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            payloads, self._payloads = tuple(self._payloads), []
+            self._peers, self._dropped = runtime.send_run(self.topic, payloads, self._on_answer)
+
+    def _on_answer(self, answer: seam.Answer) -> None:
+        if self._answer is not None:
+            if self._late is not None:
+                _give(self._late, answer)
+            return
+        self._answer = answer
+        if answer.contact is not None:  # an answer that came at once says it exactly, see `send`
+            self._peers = max(self._peers, 1)
+        if answer.outcome == "queued":
+            self._late = asyncio.get_running_loop().create_future()
+        if self._answered is not None:
+            _give(self._answered, None)
+
+    async def wait(self) -> asyncio.Future[seam.Answer] | None:
+        """Until there is an answer; returns where one that follows it will come, if one does."""
+        if self._answer is None:
+            if self._answered is None:
+                self._answered = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._answered)
+        return self._late
 
 
 class _Answers:

@@ -4,8 +4,9 @@
     await sub                     # joined (or started) the topic's overlay
     async for note in sub: ...
 
-The driver hands every event of a topic to all subscriptions to it (`Subscriptions.deliver`). Each
-has a queue of its own, bounded in number and bytes. When it is full, the connection that brought
+The driver hands every run of a topic's events to all subscriptions to it (`Subscriptions.deliver`);
+a `Notification` is made of an event when the application takes it. Each subscription has a queue of
+its own, bounded in number and bytes. When it is full, the connection that brought
 the event is not read from (and a local publisher is suspended) until the application has taken
 half of what waits, but no longer than `subscription_patience_ms`; after that what does not fit is
 dropped: `dropped` says how many, the peer counts them, the trace has a REJECT_MESSAGE for each
@@ -38,8 +39,7 @@ from weft.net.timers import Timers
 from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
-from weft.protocol.history.stream import routed
-from weft.protocol.wire import Event
+from weft.protocol.history.stream import handed_out
 from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
@@ -56,35 +56,45 @@ _publisher_text = lru_cache(maxsize=4_096)(peer_text)
 class Notification:
     """One event, handed to a subscriber."""
 
-    __slots__ = ("_event", "descriptor", "hops", "published_in", "topic")
+    __slots__ = ("_deliver", "_place")
 
-    def __init__(
-        self,
-        topic: Topic,
-        event: Event,
-        hops: int,
-        descriptor: SealedEvent | None = None,
-        published_in: Topic | None = None,
-    ) -> None:
-        self.topic = topic  # of the subscription
-        self.published_in = published_in or topic  # in a hierarchy perhaps a sub-topic of it
-        self.hops = hops
-        self.descriptor = descriptor  # with history: the signed event as it is stored
-        self._event = event
+    def __init__(self, deliver: seam.Deliver, place: int) -> None:
+        """`place`: of the event in the run that was delivered."""
+        self._deliver = deliver
+        self._place = place
+
+    @property
+    def topic(self) -> Topic:
+        """Of the subscription."""
+        return self._deliver.topic
+
+    @property
+    def published_in(self) -> Topic:
+        """In a hierarchy perhaps a sub-topic of the subscription's."""
+        return self._deliver.published_in or self._deliver.topic
+
+    @property
+    def hops(self) -> int:
+        return self._deliver.hops
+
+    @property
+    def descriptor(self) -> SealedEvent | None:
+        """With history: the signed event as it is stored."""
+        return self._deliver.descriptor
 
     @property
     def payload(self) -> bytes:
-        return self._event.payload
+        return self._deliver.run.payloads[self._place]
 
     @property
     def publisher(self) -> str:
         """The publisher's peer id."""
-        return _publisher_text(PeerId(self._event.publisher))
+        return _publisher_text(PeerId(self._deliver.run.publisher))
 
     @property
     def event_id(self) -> str:
         """The same for this event everywhere, and in the trace."""
-        return message_id(self.topic, self._event)
+        return message_id(self.topic, self._deliver.run.event(self._place))
 
     @property
     def cid(self) -> str:
@@ -94,12 +104,12 @@ class Notification:
     @property
     def number(self) -> int:
         """The publisher numbers its events in a topic 1, 2, 3, …"""
-        return self._event.number
+        return self._deliver.run.first + self._place
 
     @property
     def published_at(self) -> float:
         """Seconds since 1970, by the publisher's clock."""
-        return self._event.published_ms / 1_000
+        return self._deliver.run.published_ms / 1_000
 
     def __repr__(self) -> str:
         size = len(self.payload)
@@ -123,7 +133,9 @@ class Subscription:
         self.outcome: seam.Outcome | None = None  # "joined" or "instantiated", once it is known
         self._settings = settings
         self._unsubscribe = unsubscribe
-        self._notes: deque[Notification] = deque()
+        self._runs: deque[seam.Deliver] = deque()
+        self._place = 0  # in the first of them: what the application takes next
+        self._waiting = 0  # events in all of them
         self._bytes = 0
         self._congestion = Congestion(timers, settings.subscription_patience_ms)
         self._reader: asyncio.Future[None] | None = None
@@ -133,7 +145,7 @@ class Subscription:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.outcome or "joining"
-        return f"Subscription({self.topic!r}, {state}, {len(self._notes)} waiting)"
+        return f"Subscription({self.topic!r}, {state}, {self._waiting} waiting)"
 
     # --- for the application --------------------------------------------------------------------
 
@@ -148,7 +160,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Notification:
-        while not self._notes:
+        while not self._runs:
             if self._closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
@@ -159,11 +171,11 @@ class Subscription:
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
-        return self._take() if self._notes else None
+        return self._take() if self._runs else None
 
     def __len__(self) -> int:
         """Notifications that wait to be read."""
-        return len(self._notes)
+        return self._waiting
 
     async def __aenter__(self) -> Subscription:
         return await self
@@ -182,32 +194,41 @@ class Subscription:
         return self._closed
 
     def _take(self) -> Notification:
-        note = self._notes.popleft()
-        self._bytes -= len(note.payload) + _NOTE_BYTES
+        deliver, place = self._runs[0], self._place
+        payloads = deliver.run.payloads
+        if place + 1 < len(payloads):
+            self._place = place + 1
+        else:
+            self._runs.popleft()
+            self._place = 0
+        self._waiting -= 1
+        self._bytes -= len(payloads[place]) + _NOTE_BYTES
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
             if self._past is not None:
                 self._past.go_on()
-        return note
+        return Notification(deliver, place)
 
     # --- for the driver -------------------------------------------------------------------------
 
-    def hold_back(self, cid: Cid, note: Notification) -> bool:
-        """Whether the past is still being read, and the notification waits for its end."""
+    def hold_back(self, cid: Cid, deliver: seam.Deliver) -> bool:
+        """Whether the past is still being read, and the event waits for its end."""
         if self._past is None:
             return False
-        self._past.hold(cid, note)
+        self._past.hold(cid, deliver)
         return True
 
     def go_live(self) -> None:
         """The past has been read."""
         self._past = None
 
-    def put(self, note: Notification) -> Congestion | None:
-        """Take a notification in; returns what to wait for if the queue is full now."""
-        self._notes.append(note)
-        self._bytes += len(note.payload) + _NOTE_BYTES
+    def put(self, deliver: seam.Deliver) -> Congestion | None:
+        """Take the events of a run in; returns what to wait for if the queue is full now."""
+        run = deliver.run
+        self._runs.append(deliver)
+        self._waiting += len(run.payloads)
+        self._bytes += run.size + _NOTE_BYTES * len(run.payloads)
         if self._reader is not None:
             self._wake()
         if not self._over(1):
@@ -223,7 +244,7 @@ class Subscription:
         """Whether the queue holds more than its bounds divided by `divisor`."""
         settings = self._settings
         return (
-            len(self._notes) * divisor > settings.subscription_events_max
+            self._waiting * divisor > settings.subscription_events_max
             or self._bytes * divisor > settings.subscription_bytes_max
         )
 
@@ -252,7 +273,7 @@ class _Past:
 
     def __init__(self, subscription: Subscription, store: Store, since: Since) -> None:
         self._subscription = subscription
-        self._held: BoundedDict[Cid, Notification] = BoundedDict(HELD_MAX)
+        self._held: BoundedDict[Cid, seam.Deliver] = BoundedDict(HELD_MAX)
         self._paused = False  # the subscription is full
         try:
             self._reader: Reader | None = Reader(store, subscription.topic, since)
@@ -260,16 +281,16 @@ class _Past:
             self._reader = None
         asyncio.get_running_loop().call_soon(self._read)
 
-    def hold(self, cid: Cid, note: Notification) -> None:
+    def hold(self, cid: Cid, deliver: seam.Deliver) -> None:
         """A live event came meanwhile."""
-        oldest = self._held.put(cid, note)
+        oldest = self._held.put(cid, deliver)
         if oldest is not None and not self._will_read(oldest):
             self._subscription.dropped += 1
 
-    def _will_read(self, note: Notification) -> bool:
+    def _will_read(self, deliver: seam.Deliver) -> bool:
         """Whether an event lies above what was read so far, and so comes from the store."""
-        assert note.descriptor is not None
-        return self._reader is not None and position(note.descriptor) > self._reader.after
+        assert deliver.descriptor is not None
+        return self._reader is not None and position(deliver.descriptor) > self._reader.after
 
     def go_on(self) -> None:
         """The application has read half of what waited."""
@@ -288,15 +309,13 @@ class _Past:
             for event in page:
                 self._held.pop(event.cid, None)
                 origin = claimed_origin(subscription.topic, event.metadata)
-                note = Notification(
-                    subscription.topic, routed(event, event.payload), 0, event, origin
-                )
-                full = subscription.put(note)
+                run = handed_out(event, event.payload)
+                full = subscription.put(seam.Deliver(subscription.topic, run, 0, event, origin))
             if full is not None:
                 self._paused = True
                 return
-        for note in self._held.values():
-            subscription.put(note)
+        for deliver in self._held.values():
+            subscription.put(deliver)
         self._held.clear()
         subscription.go_live()
 
@@ -322,27 +341,28 @@ class Subscriptions:
         return not others
 
     def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
-        """Hand an event to all subscriptions to its topic. A queue that has been waited for in vain
-        gets no more; one that is full now is added to `obstacles`."""
-        described = effect.descriptor
-        note = Notification(effect.topic, effect.event, effect.hops, described, effect.published_in)
+        """Hand the events of a run to all subscriptions to its topic. A queue that has been waited
+        for in vain gets no more; one that is full now is added to `obstacles`."""
+        described, count = effect.descriptor, len(effect.run.payloads)
         for subscription in self._by_topic.get(effect.topic, ()):
-            if described is not None and subscription.hold_back(described.cid, note):
+            if described is not None and subscription.hold_back(described.cid, effect):
                 continue
             if subscription.has_room():
-                self._counters.delivered += 1
-                full = subscription.put(note)
+                self._counters.delivered += count
+                full = subscription.put(effect)
                 if full is not None and full.blocks:
                     obstacles.append(full)
             else:
-                subscription.dropped += 1
-                self._counters.notifications_dropped += 1
+                subscription.dropped += count
+                self._counters.notifications_dropped += count
                 self._trace_rejected(effect)
 
     def _trace_rejected(self, effect: seam.Deliver) -> None:
-        if self._tracer is not None:
+        if self._tracer is None:
+            return
+        for event in effect.run.events():
             fields = {
-                "messageID": message_id(effect.topic, effect.event),
+                "messageID": message_id(effect.topic, event),
                 "topic": effect.topic,
                 "reason": "subscription queue full",
             }

@@ -1,8 +1,13 @@
-"""The events of one peer: numbered on their way out, taken in once, handed to the application.
+"""The events of one peer: numbered and signed on their way out, taken in once, handed to the
+application.
 
-Every routing brings events here and no routing delivers by itself. An event is taken in once per
-topic, and not at all if it is forged: this peer has not published it yet, or it claims a topic that
-it was not published in.
+Every routing brings runs of events here (`documents/run.py`) and no routing delivers by itself. A
+run is taken in once per topic, and only if its publisher has signed it: before that, nothing of it
+is noted, stored, passed on, or used to shape a tree.
+
+A publisher that signs two different things under one number, or a run that does not go on from the
+one before it, lies to somebody. What came first stays; both statements are kept as evidence, which
+anybody can check, and the user is told (`Warn`, `Peer.status`).
 
 There are two kinds of delivery. This module has the plain one, of a peer without a store: what
 comes is handed out at once and kept by nobody. `history/` has the other one, `History`, which
@@ -10,10 +15,11 @@ stores an event before it is routed, opens the signed block that routing brings,
 out in the order of their stream. Both kinds have the same methods, so no layer asks whether there
 is a store.
 
-Where its publisher keeps history, an event travels as a signed block. A peer without a store passes
-the block on as it is and hands its application the payload inside (`as_published`), so that peers
-of both kinds can be subscribed to a topic. (The other way round there is nothing to store: an event
-without a block is signed by nobody, and refused where history is kept.)
+Where its publisher keeps history, a run's payloads are signed blocks (`Run.sealed`). A peer without
+a store passes the blocks on as they are and hands its application the payloads inside (`opened`).
+The other way round, a peer with a store hands out and passes on what a publisher without one has
+signed, but does not store it: there is no block of it, and it has no place in the topic's stream.
+So peers of both kinds can be subscribed to a topic.
 
 Invariants: a peer numbers its events in a topic 1, 2, 3, … without a gap; no event is handed out
 twice in a life of this peer, as far as `recent.py` remembers.
@@ -22,15 +28,29 @@ twice in a life of this peer, as far as `recent.py` remembers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeAlias
 
-from weft.documents.descriptor import known_event, number_of, verify_event
+from msgspec.structs import replace
+
+from weft.bounded import BoundedDict
+from weft.documents.descriptor import known_event, number_of
 from weft.documents.refusal import Refused
+from weft.documents.run import (
+    NOTHING_BEFORE,
+    Event,
+    Part,
+    Proven,
+    Run,
+    Statement,
+    sign_run,
+    signed_bytes,
+)
+from weft.documents.signature import Signer
 from weft.ids import Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Context
-from weft.protocol.recent import Recent
-from weft.protocol.seam import Answer, Deliver, Publish, PublishTogether
-from weft.protocol.wire import Event, Part
+from weft.protocol.recent import Contradiction, Judged, Recent, Verdict
+from weft.protocol.seam import Answer, Deliver, Publish, PublishTogether, Warn
 from weft.rules import hierarchy
 from weft.store.reader import Since
 
@@ -50,11 +70,23 @@ PRUNE = "PRUNE"
 """The kinds of trace records, in the vocabulary of libp2p's pubsub tracer; `weft.trace` writes
 them."""
 
-_BLOCK = b"\xa7"
-"""An event's document is a map of seven fields (docs/descriptors.md)."""
+_EVIDENCE_MAX = 64
+"""guess: lives of publishers that were found to lie; the oldest gives way."""
 
-Route: TypeAlias = Callable[[int, Topic, Event, bool], None]
-"""Spread an own event and answer the command with this token; whether the event climbs."""
+Route: TypeAlias = Callable[[int, Topic, Proven, bool], None]
+"""Spread an own run and answer the command with this token; whether its event climbs."""
+
+
+class Taken(Enum):
+    """What became of a run that routing brought."""
+
+    NEW = "new"  # to be passed on
+    COPY = "copy"  # of a run that is held: its sender did pass on something true
+    OLD = "old"  # seen before, and not held any more: nothing is known of this copy
+    REFUSED = "refused"  # not to be believed in anything
+
+
+_KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.REFUSED}
 
 
 class Delivery:
@@ -63,10 +95,16 @@ class Delivery:
     stored = False
     """Whether an own event is stored, and delivered here, before it is routed."""
 
-    def __init__(self, ctx: Context, route: Route) -> None:
+    def __init__(self, ctx: Context, route: Route, sign: Signer | None) -> None:
+        """A peer without a key (`sign` None) publishes nothing."""
         self._ctx = ctx
         self._route = route
+        self._sign_with = sign
         self._published: dict[Topic, int] = {}  # number of the last own event, per topic
+        self._signed: dict[Topic, bytes] = {}  # digest of the last own statement, per topic
+        self._evidence: BoundedDict[tuple[Topic, PeerId, int], Contradiction] = BoundedDict(
+            _EVIDENCE_MAX
+        )
 
     def levels(self, topic: Topic) -> list[Topic]:
         """The topics that an event of `topic` counts in: itself, then those above it in its
@@ -78,19 +116,24 @@ class Delivery:
     def publish(
         self, fact: Publish, parts: tuple[Part, ...] = (), origin: Topic | None = None
     ) -> None:
-        """Number an event and have it spread. `parts`: all its topics, where it names them;
-        `origin`: the sub-topic that it climbs from."""
+        """Number events and have them spread as one run. `parts`: all topics of an event, where it
+        names them; `origin`: the sub-topic that it climbs from."""
         ctx, topic = self._ctx, fact.topic
+        if self._sign_with is None:
+            reason = "a peer without a key cannot publish"
+            ctx.out.append(Answer(fact.token, "refused", reason=reason))
+            return
         if self.refuses(fact, origin):
             return
-        number = self._next_number(topic)
-        self._published[topic] = number
-        me, when = ctx.me.peer, fact.published_ms
-        event = Event(me, ctx.incarnation, number, when, fact.payload, parts)
+        first = self._next_number(topic)
+        count = len(fact.payloads)
+        self._published[topic] = first + count - 1
         if ctx.tracing:
-            ctx.trace(PUBLISH_MESSAGE, {"messageID": message_id(topic, event), "topic": topic})
-        ctx.counters["published"] += 1
-        self._spread(fact, event, origin)
+            for number in range(first, first + count):
+                said = f"{peer_text(ctx.me.peer)}-{ctx.incarnation}-{number}@{topic}"
+                ctx.trace(PUBLISH_MESSAGE, {"messageID": said, "topic": topic})
+        ctx.counters["published"] += count
+        self._spread(fact, first, parts, origin)
 
     def publish_together(self, fact: PublishTogether, by_reference: bool) -> None:
         """One event in several topics. It names them where the routing sends references to it, or
@@ -100,7 +143,8 @@ class Delivery:
         climbed = [o if o != topic else None for o, topic in zip(origins, topics, strict=True)]
         parts = self._parts(topics) if by_reference or any(climbed) else ()
         for token, topic, origin in zip(fact.tokens, topics, climbed, strict=True):
-            self.publish(Publish(token, topic, fact.payload, fact.published_ms), parts, origin)
+            one = Publish(token, topic, (fact.payload,), fact.published_ms)
+            self.publish(one, parts, origin)
 
     def _parts(self, topics: tuple[Topic, ...]) -> tuple[Part, ...]:
         if len(topics) < 2:
@@ -120,81 +164,167 @@ class Delivery:
         self._ctx.out.append(Answer(fact.token, "refused", reason=f"{reason} needs a store"))
         return True
 
-    def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
-        self._route(fact.token, fact.topic, event, origin is not None)
+    def _spread(
+        self, fact: Publish, first: int, parts: tuple[Part, ...], origin: Topic | None
+    ) -> None:
+        proven = self.sign(fact.topic, first, fact.published_ms, fact.payloads, parts)
+        self._route(fact.token, fact.topic, proven, origin is not None)
+
+    def sign(
+        self,
+        topic: Topic,
+        first: int,
+        published_ms: int,
+        payloads: tuple[bytes, ...],
+        parts: tuple[Part, ...] = (),
+    ) -> Proven:
+        """The next run of this peer's own in a topic."""
+        ctx, sign = self._ctx, self._sign_with
+        assert sign is not None
+        me, prev = ctx.me.peer, self._signed.get(topic, NOTHING_BEFORE)
+        life = ctx.incarnation
+        sealed = self.stored
+        proven = sign_run(sign, topic, me, life, first, published_ms, payloads, prev, sealed, parts)
+        self._signed[topic] = proven.digest
+        return proven
 
     # --- events that routing brings ---------------------------------------------------------------
+
+    def judge(self, topic: Topic, recent: Recent, run: Run, source: PeerId | None) -> Judged:
+        """Whether a run is new and proven. Nothing is noted of it but evidence against it."""
+        ctx = self._ctx
+        judged = recent.judge(run, ctx.now)
+        if isinstance(judged, Proven):
+            if self._is_not_mine(topic, run):
+                judged = Verdict.FORGED
+        elif isinstance(judged, Contradiction):
+            self._keep_evidence(topic, judged)
+            trace_rejected(ctx, topic, run, source, "contradicts what its publisher signed")
+        if judged is Verdict.FORGED:
+            ctx.counters["forged"] += 1
+            trace_rejected(ctx, topic, run, source, "not signed by its publisher")
+        return judged
 
     def take_in(
         self,
         topic: Topic,
         recent: Recent,
-        event: Event,
+        run: Run,
         hops: int,
         source: PeerId | None,
         ask: Contact | None,
         subscribed: bool = True,
-    ) -> bool:
-        """Note an event that came from `source`, and deliver it to a subscriber; says whether it
+    ) -> Taken:
+        """Note a run that came from `source`, and deliver it to a subscriber; says whether it
         is to be passed on. With a store, `ask` is the member to ask for what came before it."""
-        if recent.has_seen(event) or self._is_forged(topic, event):
-            return False
-        if not self._admit(topic, recent, event, hops, source, ask, subscribed):
-            return False
+        judged = self.judge(topic, recent, run, source)
+        return self.take_judged(topic, recent, judged, hops, source, ask, subscribed)
+
+    def take_judged(
+        self,
+        topic: Topic,
+        recent: Recent,
+        judged: Judged,
+        hops: int,
+        source: PeerId | None,
+        ask: Contact | None,
+        subscribed: bool = True,
+    ) -> Taken:
+        """As `take_in`, of a run that was judged."""
+        if isinstance(judged, Contradiction):
+            return Taken.REFUSED
+        if isinstance(judged, Verdict):
+            return _KNOWN[judged]
+        if not self._admit(topic, recent, judged, hops, source, ask, subscribed):
+            return Taken.REFUSED
         if not subscribed and source is not None:
-            note_parasite(self._ctx, topic, event, source)
-        return True
+            note_parasite(self._ctx, topic, judged.run, source)
+        return Taken.NEW
 
     def _admit(
         self,
         topic: Topic,
         recent: Recent,
-        event: Event,
+        proven: Proven,
         hops: int,
         source: PeerId | None,
         ask: Contact | None,
         subscribed: bool,
     ) -> bool:
-        if not _may_be_named(topic, event):
+        if not _may_be_named(topic, proven.run):
             self._ctx.counters["refused_by_name"] += 1
             return False
-        recent.admit(event, hops, self._ctx.now)
+        recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         if subscribed:
-            self.deliver(topic, event, hops, source)
+            self.deliver(topic, proven.run, hops, source)
         return True
+
+    def admit_own(self, recent: Recent, proven: Proven) -> bool:
+        """Note a run of this peer's own; says whether it is to be spread."""
+        if recent.has_seen(proven.run):
+            return False
+        recent.admit(proven, 0, self._ctx.now, self._ctx.wall_ms)
+        return True
+
+    def skip_to(self, recent: Recent, seen: list[Statement]) -> None:
+        """A fresh subscriber does not want what was published before, as far as that is proven."""
+        forged = recent.skip_to(seen, self._ctx.now, self._ctx.wall_ms)
+        self._ctx.counters["forged"] += forged
 
     def source(self, sender: Contact) -> Contact | None:
         """The source to note for an event that `sender` handed over outside of the push: none,
         since without a store nobody is asked for what came before it."""
         return None
 
-    def deliver(self, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
-        """Hand an event to the application."""
+    def deliver(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
+        """Hand a run to the application."""
         ctx = self._ctx
-        origin = self._origin(topic, event.parts) if event.parts else None
-        ctx.out.append(Deliver(topic, as_published(topic, event), hops, None, origin))
+        origin = self._origin(topic, run.parts) if run.parts else None
+        handed = opened(topic, run) if run.sealed else run
+        ctx.out.append(Deliver(topic, handed, hops, None, origin))
         if ctx.tracing:
-            trace_event(ctx, DELIVER_MESSAGE, topic, event, source, hops)
+            trace_run(ctx, DELIVER_MESSAGE, topic, run, source, hops)
 
     def _origin(self, topic: Topic, parts: tuple[Part, ...]) -> Topic | None:
         """Where an event that counts in several topics was published, if not in this one."""
         found = hierarchy.origin(topic, (part.topic for part in parts), self.levels)
         return None if found == topic else found
 
-    def _is_forged(self, topic: Topic, event: Event) -> bool:
-        """Nobody else can have an event that this peer has not published yet, and an event of
-        several topics comes in no other, nor under another number."""
+    def _is_not_mine(self, topic: Topic, run: Run) -> bool:
+        """Nobody else can have an event of this life that this peer has not published yet, even if
+        its key signed it. (Another process with the same key has another incarnation.)"""
         ctx = self._ctx
-        if event.parts and Part(topic, event.number) not in event.parts:
-            ctx.counters["forged"] += 1
-            return True
-        if event.publisher != ctx.me.peer or event.incarnation < ctx.incarnation:
+        if run.publisher != ctx.me.peer or run.incarnation != ctx.incarnation:
             return False
-        last = self._published.get(topic, 0)
-        if event.incarnation == ctx.incarnation and event.number <= last:
-            return False
-        ctx.counters["forged"] += 1
-        return True
+        return run.last > self._published.get(topic, 0)
+
+    # --- evidence against publishers --------------------------------------------------------------
+
+    def _keep_evidence(self, topic: Topic, found: Contradiction) -> None:
+        ctx, said = self._ctx, found.said
+        ctx.counters["equivocations"] += 1
+        key = (topic, PeerId(said.publisher), said.incarnation)
+        if key not in self._evidence:
+            self._evidence[key] = found
+            ctx.out.append(
+                Warn(
+                    f"{peer_text(said.publisher)} has signed two different things in {topic}, about"
+                    f" its events from number {min(said.first, found.known.first)} on"
+                )
+            )
+
+    def evidence(self) -> list[dict[str, object]]:
+        """Of publishers that were found to lie, ready for JSON: what each has signed, such that
+        anybody can check it."""
+        return [
+            {
+                "peer": peer_text(publisher),
+                "topic": topic,
+                "incarnation": incarnation,
+                "statements": [_shown(topic, one) for one in (found.known, found.said)],
+            }
+            for (topic, publisher, incarnation), found in self._evidence.items()
+        ]
 
     # --- what the peer tells; without a store nothing follows from it -----------------------------
 
@@ -231,33 +361,48 @@ class Delivery:
         """All that followed from one fact is done."""
 
 
-def _may_be_named(topic: Topic, event: Event) -> bool:
-    """Whether an event can be in a topic whose name carries its owner's key: by that key, or under
-    a version, which only a peer with a store can judge."""
+def _may_be_named(topic: Topic, run: Run) -> bool:
+    """Whether a run can be in a topic whose name carries its owner's key: by that key, or under a
+    version, which only a peer with a store can judge."""
     owner = owner_in(topic)
-    if owner is None or event.publisher == owner:
+    if owner is None or run.publisher == owner:
         return True
-    if not event.payload.startswith(_BLOCK):
-        return False
+    return run.sealed and all(_is_linked(block) for block in run.payloads)
+
+
+def _is_linked(block: bytes) -> bool:
+    """Whether an event links to a version of its topic."""
     try:
-        return known_event(event.payload, cid_of(event.payload)).link is not None
+        return known_event(block, cid_of(block)).link is not None
     except Refused:
         return False
 
 
-def as_published(topic: Topic, event: Event) -> Event:
-    """The event as an application knows it. Only what its publisher signed for this topic under
-    this number is taken for a block."""
-    if not event.payload.startswith(_BLOCK):
-        return event
+def opened(topic: Topic, run: Run) -> Run:
+    """A run of blocks as an application knows it. Only what names its publisher, this topic and its
+    number is taken for a block; that the publisher says so is proven by the run."""
+    payloads = [_payload_in(topic, run.event(place)) for place in range(len(run.payloads))]
+    return replace(run, payloads=tuple(payloads))
+
+
+def _payload_in(topic: Topic, event: Event) -> bytes:
     try:
-        opened = verify_event(known_event(event.payload, cid_of(event.payload)))
+        block = known_event(event.payload, cid_of(event.payload))
     except Refused:
-        return event
+        return event.payload
     name = event.publisher, event.incarnation, event.number
-    if opened.topic != topic or number_of(opened) != name:
-        return event
-    return Event(*name, event.published_ms, opened.payload, event.parts)
+    if block.topic != topic or number_of(block) != name:
+        return event.payload
+    return block.payload
+
+
+def _shown(topic: Topic, statement: Statement) -> dict[str, object]:
+    return {
+        "first": statement.first,
+        "last": statement.last,
+        "signed": signed_bytes(topic, statement).hex(),
+        "signature": statement.signature.hex(),
+    }
 
 
 # --- the trace ------------------------------------------------------------------------------------
@@ -268,27 +413,49 @@ def message_id(topic: str, event: Event) -> str:
     return f"{peer_text(event.publisher)}-{event.incarnation}-{event.number}@{topic}"
 
 
-def note_parasite(ctx: Context, topic: Topic, event: Event, source: PeerId) -> None:
-    """An event came to a peer that has no use for it."""
-    ctx.counters["parasites"] += 1
-    if ctx.tracing:
-        fields = {
-            "messageID": message_id(topic, event),
-            "receivedFrom": ctx.name(source),
-            "reason": "not subscribed",
-            "topic": topic,
-        }
-        ctx.trace(REJECT_MESSAGE, fields)
+def note_parasite(ctx: Context, topic: Topic, run: Run, source: PeerId) -> None:
+    """A run came to a peer that has no use for it."""
+    ctx.counters["parasites"] += len(run.payloads)
+    trace_rejected(ctx, topic, run, source, "not subscribed")
 
 
-def trace_event(
-    ctx: Context, kind: str, topic: Topic, event: Event, source: PeerId | None, hops: int
+def trace_rejected(
+    ctx: Context, topic: Topic, run: Run, source: PeerId | None, reason: str
 ) -> None:
     if ctx.tracing:
-        fields = {
-            "messageID": message_id(topic, event),
-            "topic": topic,
-            "receivedFrom": ctx.name(source if source else ctx.me.peer),
-            "hops": hops,
-        }
-        ctx.trace(kind, fields)
+        for event in run.events():
+            fields = {
+                "messageID": message_id(topic, event),
+                "receivedFrom": ctx.name(source if source else ctx.me.peer),
+                "reason": reason,
+                "topic": topic,
+            }
+            ctx.trace(REJECT_MESSAGE, fields)
+
+
+def note_received(ctx: Context, counter: str, run: Run) -> None:
+    """A message brought a run: how many events that are, and that it was one message."""
+    ctx.counters[counter] += len(run.payloads)
+    ctx.counters["runs_received"] += 1
+
+
+def note_copy(ctx: Context, topic: Topic, run: Run, source: PeerId, hops: int) -> None:
+    """A run came that was seen before."""
+    ctx.counters["duplicates"] += len(run.payloads)
+    if ctx.tracing:
+        trace_run(ctx, DUPLICATE_MESSAGE, topic, run, source, hops)
+
+
+def trace_run(
+    ctx: Context, kind: str, topic: Topic, run: Run, source: PeerId | None, hops: int
+) -> None:
+    """One record for each of the run's events."""
+    if ctx.tracing:
+        for event in run.events():
+            fields = {
+                "messageID": message_id(topic, event),
+                "topic": topic,
+                "receivedFrom": ctx.name(source if source else ctx.me.peer),
+                "hops": hops,
+            }
+            ctx.trace(kind, fields)

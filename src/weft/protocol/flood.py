@@ -11,19 +11,16 @@ Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass 
 from __future__ import annotations
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, MemberMet
-from weft.protocol.delivery import (
-    DUPLICATE_MESSAGE,
-    Delivery,
-    trace_event,
-)
+from weft.protocol.delivery import Delivery, Taken, note_copy, note_received
 from weft.protocol.membership import Cyclon
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Due, Handlers, Routing
 from weft.protocol.seam import Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
-from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload
+from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload
 
 _TOPICS_MAX = 1_024
 """guess"""
@@ -64,7 +61,7 @@ class Flood(Routing):
         super().__init__(ctx, delivery)
         self._general = general
         self._topics = Subscriptions(ctx, lambda topic, recent, _: _Passing(topic, recent))
-        self._unsent: list[tuple[Topic, Event]] = []
+        self._unsent: list[tuple[Topic, Run]] = []
         # Subscribers that made themselves known lately: incarnation, tick, and the cycle it was
         # heard in.
         self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
@@ -92,12 +89,12 @@ class Flood(Routing):
     def unsubscribe(self, token: int, topic: Topic) -> None:
         self._topics.unsubscribe(token, topic)
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        part = self._open(topic)
-        if part.recent.admit(event, 0, self._ctx.now):
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        part, run = self._open(topic), proven.run
+        if self._delivery.admit_own(part.recent, proven):
             if part.subscribed and not delivered:
-                self._delivery.deliver(topic, event, 0, None)
-            self._push(topic, event, 0, None)
+                self._delivery.deliver(topic, run, 0, None)
+            self._push(topic, run, 0, None)
         return True
 
     def close(self) -> None:
@@ -128,27 +125,27 @@ class Flood(Routing):
                 ctx.send(contact, message)
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
-        ctx, topic, event = self._ctx, message.topic, message.event
-        ctx.counters["payloads_received"] += 1
+        ctx, topic, run = self._ctx, message.topic, message.run
+        note_received(ctx, "payloads_received", run)
         if topic == GENERAL:
             return
         part = self._open(topic)
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
         # A publisher from outside has what came before its event, too.
-        ask = sender if sender.peer == event.publisher else part.members.get(sender.peer)
+        ask = sender if sender.peer == run.publisher else part.members.get(sender.peer)
         source, subscribed = sender.peer, part.subscribed
-        if self._delivery.take_in(topic, part.recent, event, hops, source, ask, subscribed):
-            self._push(topic, event, hops, source)
-        else:
-            ctx.counters["duplicates"] += 1
-            trace_event(ctx, DUPLICATE_MESSAGE, topic, event, sender.peer, hops)
+        taken = self._delivery.take_in(topic, part.recent, run, hops, source, ask, subscribed)
+        if taken is Taken.NEW:
+            self._push(topic, run, hops, source)
+        elif taken is not Taken.REFUSED:
+            note_copy(ctx, topic, run, sender.peer, hops)
 
     def on_entered(self) -> None:
         if self._general.knows_nobody:
             return
         unsent, self._unsent = self._unsent, []
-        for topic, event in unsent:
-            self._push(topic, event, 0, None)
+        for topic, run in unsent:
+            self._push(topic, run, 0, None)
         for topic in self.subscribed:
             self._make_known(topic)
 
@@ -186,14 +183,14 @@ class Flood(Routing):
         for contact in self._general.contacts():
             self._ctx.send(contact, message)
 
-    def _push(self, topic: Topic, event: Event, hops: int, source: PeerId | None) -> None:
+    def _push(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
         contacts = self._general.contacts()
-        message = Payload(topic, event, hops + 1)
+        message = Payload(topic, run, hops + 1)
         for contact in contacts:
-            if contact.peer not in (source, event.publisher):
+            if contact.peer not in (source, run.publisher):
                 self._ctx.send(contact, message)
         if not contacts and len(self._unsent) < _UNSENT_MAX:
-            self._unsent.append((topic, event))
+            self._unsent.append((topic, run))
 
     # --- looking at it ----------------------------------------------------------------------------
 

@@ -45,10 +45,11 @@ from typing import Annotated, ClassVar, TypeAlias
 from msgspec import Meta, Struct
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Statement
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
 from weft.protocol.seam import Millis
-from weft.protocol.wire import Counter, Message, Span, Spans
+from weft.protocol.wire import Counter, Message, Statements
 from weft.rules import cyclon as rules
 from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
 
@@ -114,7 +115,7 @@ class JoinReply(Message, frozen=True, tag=4):
     member: bool  # False: the asked peer is not in this overlay
     news: OverlayNews = NO_NEWS
     descriptors: Descriptors = []
-    seen: Spans = []  # what was published before: the joiner starts after it
+    seen: Statements = []  # what was published before: the joiner starts after it
 
 
 class JoinWalk(Message, frozen=True, tag=5):
@@ -429,7 +430,7 @@ class Cyclon:
     def ask_to_join(self, contact: Contact) -> None:
         self._ctx.send(contact, JoinRequest(self.topic))
 
-    def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Span]) -> None:
+    def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Statement]) -> None:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
         self._heard_from(sender.peer)

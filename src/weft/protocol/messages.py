@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias, Union
 
+from weft.documents.run import Run
 from weft.protocol.flood import FloodMember
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
@@ -36,7 +37,7 @@ from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.tera import TeraMessage
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.topic_dht import TopicDhtMessage
-from weft.protocol.wire import Event, Message, Payload
+from weft.protocol.wire import Message, Payload
 
 AnyMessage: TypeAlias = Union[
     ShuffleRequest,
@@ -76,10 +77,10 @@ PAYLOAD_KINDS = (Payload, Cast, Repair, RouteEvent)
 """Messages that carry events; all others are control."""
 
 
-def events_in(message: Message) -> Sequence[Event]:
-    """The events that a message carries with their payload: each is one copy of the event."""
+def runs_in(message: Message) -> Sequence[Run]:
+    """The runs that a message carries with their payloads: each is one copy of its events."""
     if isinstance(message, Repair):
-        return message.events
+        return message.runs
     if isinstance(message, RouteEvent):
-        return () if message.again else (message.event,)
-    return (message.event,) if isinstance(message, Payload | Cast) else ()
+        return () if message.again else (message.run,)
+    return (message.run,) if isinstance(message, Payload | Cast) else ()

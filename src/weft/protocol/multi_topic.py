@@ -19,13 +19,14 @@ with at most `_PEERS_MAX` peers and `_WAITING_MAX` references.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Annotated, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
-from msgspec import Meta
+from msgspec.structs import replace
 
+from weft.documents.run import Digest, Number, Part, Run, Signature
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.wire import Counter, Event, Hops, Message, Part, Payload
+from weft.protocol.wire import Counter, Hops, Message, Payload
 
 
 class Again(Message, frozen=True, tag=34):
@@ -36,9 +37,11 @@ class Again(Message, frozen=True, tag=34):
     topic: WireTopic
     publisher: WirePeerId
     incarnation: Counter
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    number: Number
     hops: Hops
     first: Part  # of the event's topics
+    prev: Digest  # this and the signature are other ones in each of the topics
+    signature: Signature
 
 
 _GROUPS_MAX = 64
@@ -53,10 +56,10 @@ GroupKey: TypeAlias = tuple[PeerId, int, Topic, int]
 class _Group:
     """What is known of one event in several topics."""
 
-    __slots__ = ("crossed", "event", "waiting")
+    __slots__ = ("crossed", "run", "waiting")
 
     def __init__(self) -> None:
-        self.event: Event | None = None  # its part in any of the topics
+        self.run: Run | None = None  # its part in any of the topics
         self.crossed: dict[PeerId, None] = {}  # peers that have its payload
         self.waiting: list[tuple[Contact, Again]] = []
 
@@ -78,7 +81,7 @@ class MultiTopic:
 
     def push(self, to: Contact, message: Payload) -> None:
         """Send an event of several topics, by reference where its payload is already."""
-        if self.crosses(to, message.event):
+        if self.crosses(to, message.run):
             self._ctx.send(to, message)
         else:
             self._ctx.send(to, _reference(message))
@@ -93,54 +96,57 @@ class MultiTopic:
     def _comes_earlier(self, to: Contact, message: Payload) -> bool:
         """Whether the tree of an earlier topic brings the event to a peer."""
         links = self._linked_in(to.peer)
-        for part in message.event.parts:
+        for part in message.run.parts:
             if part.topic == message.topic:
                 return False
             if part.topic in links:
                 return True
         return False
 
-    def crosses(self, to: Contact, event: Event) -> bool:
+    def crosses(self, to: Contact, run: Run) -> bool:
         """Note that a payload goes to a peer; says whether it had not been there yet."""
-        group = self._group(_key_of(event))
+        group = self._group(_key_of(run))
         if to.peer in group.crossed:
             return False
-        self._hold(group, event)
+        self._hold(group, run)
         if len(group.crossed) < _PEERS_MAX:
             group.crossed[to.peer] = None
         return True
 
     # --- receiving ------------------------------------------------------------------------------
 
-    def arrived(self, event: Event, source: PeerId | None) -> list[tuple[Contact, Again]]:
-        """Note an event with its payload; returns the references that waited for it."""
-        group = self._group(_key_of(event))
-        self._hold(group, event)
+    def arrived(self, run: Run, source: PeerId | None) -> list[tuple[Contact, Again]]:
+        """Note an event with its payload, which is proven; returns the references that waited for
+        it."""
+        group = self._group(_key_of(run))
+        self._hold(group, run)
         if source is not None and len(group.crossed) < _PEERS_MAX:
             group.crossed[source] = None
         waiting, group.waiting = group.waiting, []
         return waiting
 
-    def resolve(self, sender: Contact, message: Again) -> Event | None:
-        """The event that a reference means, or None while it is not there."""
+    def resolve(self, sender: Contact, message: Again) -> Run | None:
+        """The run that a reference means, or None while it is not there."""
         first = message.first
         group = self._group((message.publisher, message.incarnation, first.topic, first.number))
         if len(group.crossed) < _PEERS_MAX:
             group.crossed[sender.peer] = None
-        if group.event is None:
+        if group.run is None:
             if len(group.waiting) < _WAITING_MAX:
                 group.waiting.append((sender, message))
             return None
-        return _part(group.event, message.topic, message.number)
+        return replace(
+            group.run, first=message.number, prev=message.prev, signature=message.signature
+        )
 
-    def resolve_routed(self, topic: Topic, event: Event) -> Event | None:
-        """The event that was routed without its payload."""
-        if not event.parts:
+    def resolve_routed(self, run: Run) -> Run | None:
+        """A run that was routed without its payload, with it."""
+        if not run.parts:
             return None
-        group = self._groups.get(_key_of(event))
-        if group is None or group.event is None:
+        group = self._groups.get(_key_of(run))
+        if group is None or group.run is None:
             return None
-        return _part(group.event, topic, event.number)
+        return replace(run, payloads=group.run.payloads)
 
     # --- remembering ----------------------------------------------------------------------------
 
@@ -155,41 +161,35 @@ class MultiTopic:
         return group
 
     def _forget(self, key: GroupKey) -> None:
-        event = self._groups.pop(key).event
-        if event is not None:
-            self._bytes -= len(event.payload)
+        run = self._groups.pop(key).run
+        if run is not None:
+            self._bytes -= run.size
 
-    def _hold(self, group: _Group, event: Event) -> None:
-        if group.event is None:
-            group.event = event
-            self._bytes += len(event.payload)
+    def _hold(self, group: _Group, run: Run) -> None:
+        if group.run is None:
+            group.run = run
+            self._bytes += run.size
 
 
-def _key_of(event: Event) -> GroupKey:
-    first = event.parts[0]
-    return event.publisher, event.incarnation, first.topic, first.number
+def _key_of(run: Run) -> GroupKey:
+    first = run.parts[0]
+    return run.publisher, run.incarnation, first.topic, first.number
 
 
 def _reference(message: Payload) -> Again:
-    event = message.event
+    run = message.run
     return Again(
         message.topic,
-        event.publisher,
-        event.incarnation,
-        event.number,
+        run.publisher,
+        run.incarnation,
+        run.first,
         message.hops,
-        event.parts[0],
+        run.parts[0],
+        run.prev,
+        run.signature,
     )
 
 
-def _part(event: Event, topic: Topic, number: int) -> Event | None:
-    """The event as it is in another of its topics, if it is in that one."""
-    if Part(topic, number) in event.parts:
-        return with_payload(event, number, event.payload)
-    return None
-
-
-def with_payload(event: Event, number: int, payload: bytes) -> Event:
-    return Event(
-        event.publisher, event.incarnation, number, event.published_ms, payload, event.parts
-    )
+def without_payload(run: Run) -> Run:
+    """For a peer that has the payload already."""
+    return replace(run, payloads=(b"",))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
 from weft.protocol import flood, liveness, membership, publication
@@ -82,7 +83,6 @@ from weft.protocol.seam import (
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
-from weft.protocol.wire import Event
 from weft.rules.draw import below, stream_of
 from weft.store.interface import Store
 
@@ -107,7 +107,8 @@ class Peer:
         library: Store | None = None,
         sign: Signer | None = None,
     ) -> None:
-        """With history in the config, `library` reads the peer's store and `sign` its key."""
+        """`sign` signs with the peer's key, without which it publishes nothing; with history in the
+        config, `library` reads its store."""
         self._ctx = ctx = Context(me, seed, config or Config())
         self.config = ctx.config
         self.me = me
@@ -124,7 +125,7 @@ class Peer:
             self.history = History(
                 ctx, library, sign, self.members, self._find, self._route, self.dht
             )
-        self._delivery: Delivery = self.history or Delivery(ctx, self._route)
+        self._delivery: Delivery = self.history or Delivery(ctx, self._route, sign)
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)
         self.routing = self._make_routing(multi_topic)
         self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
@@ -282,6 +283,7 @@ class Peer:
             "access_points": 0,
             "topics_active_estimate": 0,
             "publishes_waiting": self.publishing.waiting,
+            "equivocations": self._delivery.evidence(),
             "topics": {},
             **self.routing.status(),
             **({"dht": self.dht.status()} if self.dht is not None else {}),
@@ -467,12 +469,12 @@ class Peer:
     def _on_publish_together(self, fact: PublishTogether) -> None:
         self._delivery.publish_together(fact, self.routing.shares_events)
 
-    def _route(self, token: int, topic: Topic, event: Event, climbs: bool) -> None:
-        """Spread an event of this peer's own: in the topic, or through a peer that is in it."""
-        if self.routing.publish(topic, event, self._delivery.stored):
-            self._ctx.out.append(Answer(token, "delivered", self.me, event))
+    def _route(self, token: int, topic: Topic, proven: Proven, climbs: bool) -> None:
+        """Spread a run of this peer's own: in the topic, or through a peer that is in it."""
+        if self.routing.publish(topic, proven, self._delivery.stored):
+            self._ctx.out.append(Answer(token, "delivered", self.me, proven.run))
         else:
-            self.publishing.publish(token, topic, event, self.isolated, climbs)
+            self.publishing.publish(token, topic, proven.run, self.isolated, climbs)
 
     def _find(self, topic: Topic) -> int:
         """Look for members of a topic from outside; `LookupDone` follows."""

@@ -23,29 +23,32 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LookupDone
-from weft.protocol.multi_topic import MultiTopic, with_payload
+from weft.protocol.multi_topic import MultiTopic, without_payload
 from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.wire import Counter, Event, Message
+from weft.protocol.wire import Counter, Message
 
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
 
 
 class RouteEvent(Message, frozen=True, tag=14):
+    """Hands a run of the sender's own to a member of its topic."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
-    event: Event
+    run: Run
     again: bool = False  # the payload is left out: it came in another of the event's topics
 
 
 class RouteResult(Message, frozen=True, tag=15):
     topic: WireTopic
     incarnation: Counter
-    number: Counter
+    number: Counter  # of the run's first event
     accepted: bool  # False: not subscribed (any more), choose another access point
 
 
@@ -81,29 +84,27 @@ class Limits(Protocol):
 
 
 class _Pending:
-    """An event on its way to an access point."""
+    """A run on its way to an access point."""
 
     __slots__ = (
         "attempts",
         "climbs",
         "contact",
         "deadline",
-        "event",
         "lookup",
         "queued",
         "refused",
         "rest_ms",
+        "run",
         "sent",
         "token",
         "topic",
     )
 
-    def __init__(
-        self, token: int, topic: Topic, event: Event, deadline: Millis, climbs: bool
-    ) -> None:
+    def __init__(self, token: int, topic: Topic, run: Run, deadline: Millis, climbs: bool) -> None:
         self.token = token
         self.topic = topic
-        self.event = event
+        self.run = run
         self.deadline = deadline
         self.climbs = climbs
         self.attempts = 0
@@ -142,20 +143,20 @@ class Publishing:
         return len(self._pending)
 
     def publish(
-        self, token: int, topic: Topic, event: Event, isolated: bool, climbs: bool = False
+        self, token: int, topic: Topic, run: Run, isolated: bool, climbs: bool = False
     ) -> None:
-        """Hand an event to an access point. `climbs`: the event was published in a sub-topic, and
+        """Hand a run to an access point. `climbs`: the event was published in a sub-topic, and
         the caller does not wait for its outcome in this one."""
         ctx = self._ctx
         if len(self._pending) >= self._limits.pending_max:
             ctx.counters["publishes_refused"] += 1
-            ctx.out.append(Answer(token, "dropped", None, event))
+            ctx.out.append(Answer(token, "dropped", None, run))
             return
         deadline = ctx.now + self._limits.pending_ms_max
-        pending = _Pending(token, topic, event, deadline, climbs)
-        self._pending[(topic, event.number)] = pending
+        pending = _Pending(token, topic, run, deadline, climbs)
+        self._pending[(topic, run.first)] = pending
         if isolated:
-            self._isolated[(topic, event.number)] = None
+            self._isolated[(topic, run.first)] = None
             self._tell_queued(pending)
         else:
             self._route(pending)
@@ -191,7 +192,7 @@ class Publishing:
         if contact is not None:
             self._send(pending, contact)
             return
-        key = (pending.topic, pending.event.number)
+        key = (pending.topic, pending.run.first)
         running = self._lookup_of.get(pending.topic)
         if running is not None and (running not in self._gathering or pending.climbs):
             self._by_lookup[running].append(key)  # one lookup serves all that wait for this topic
@@ -252,16 +253,16 @@ class Publishing:
         anew = pending.attempts > 1 or not self._routing.shares_events
         ctx.send(contact, self._route_event(contact, pending, anew))
         timer = pending.sent
-        self._awaiting[timer] = (pending.topic, pending.event.number)
+        self._awaiting[timer] = (pending.topic, pending.run.first)
         ctx.set_timer(self._limits.route_timeout_ms, TIMER, pending.topic, timer)
 
     def _route_event(self, to: Contact, pending: _Pending, anew: bool) -> RouteEvent:
         """An event of several topics goes to an access point with its payload once; `anew`: what
         was sent before may be lost."""
-        event = pending.event
-        if not event.parts or self._multi_topic.crosses(to, event) or anew:
-            return RouteEvent(pending.topic, event)
-        return RouteEvent(pending.topic, with_payload(event, event.number, b""), True)
+        run = pending.run
+        if not run.parts or self._multi_topic.crosses(to, run) or anew:
+            return RouteEvent(pending.topic, run)
+        return RouteEvent(pending.topic, without_payload(run), True)
 
     # --- what became of it -----------------------------------------------------------------------
 
@@ -334,16 +335,16 @@ class Publishing:
             return
         self._tell_queued(pending)
         serial = ctx.next_serial()
-        self._resting[serial] = (pending.topic, pending.event.number)
+        self._resting[serial] = (pending.topic, pending.run.first)
         ctx.set_timer(min(pending.rest_ms, left_ms), TIMER, pending.topic, serial)
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
 
     def _tell_queued(self, pending: _Pending) -> None:
         if not pending.queued:
             pending.queued = True
-            self._ctx.out.append(Answer(pending.token, "queued", None, pending.event))
+            self._ctx.out.append(Answer(pending.token, "queued", None, pending.run))
 
     def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
-        del self._pending[(pending.topic, pending.event.number)]
+        del self._pending[(pending.topic, pending.run.first)]
         self._awaiting.pop(pending.sent, None)
-        self._ctx.out.append(Answer(pending.token, outcome, contact, pending.event))
+        self._ctx.out.append(Answer(pending.token, outcome, contact, pending.run))

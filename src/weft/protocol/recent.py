@@ -1,15 +1,29 @@
 """Recent events: what a member of a topic has seen and still holds, and how losses are repaired.
 
 Per life of a publisher (its incarnation) a member knows a floor, up to which it has seen all, and
-the numbers it has seen above. That makes "have I seen this?" cheap and bounded. Events themselves
-are held for a while, so that a member that missed one can ask any other for it.
+the numbers it has seen above. That makes "have I seen this?" cheap and bounded. Runs of events are
+held as they came for a while, so that a member that missed one can ask any other for it.
+
+Nothing is noted that its publisher has not signed (`documents/run.py`): no life, no number, no
+floor. So a number that was seen can only have been claimed by its publisher, and knowing an event
+by its number is knowing it by its content. A copy that differs from the held run of its number is
+looked at again (`judge`): either it is forged, or its publisher has signed two different things,
+and both signatures are the proof of it.
+
+A run comes and goes as a whole, so what was seen is a union of whole runs.
 
 Two members compare by a fingerprint over all they have seen. If it differs, one offers what it
 holds; the other asks for what it lacks and offers what it holds itself. Whatever lost events on the
 way, both end with the same. An event that came only just now may be on its way to the other as
 well, so it is offered after `settle_ms` only.
 
-All routings whose members keep links repair in this way; each does its own with a repaired event.
+All routings whose members keep links repair in this way; each does its own with a repaired run.
+
+Publishers cost nothing to make up, so a member can be made to forget the one it heard of longest
+ago. What that publisher had signed could then be sent again and look new. So a member that had to
+forget a life takes no run of an unknown one that was published before then, for as long as it would
+have remembered (Liskov, Shrira, Wroclawski, "Efficient at-most-once messages based on synchronized
+clocks", 1991). Then, and only then, a publisher's clock matters.
 
 Invariants: at most `streams_max` lives of publishers, `gaps_max` numbers above a floor, and
 `recent_events_max` events of `recent_bytes_max` bytes in all; nothing older than `recent_ms`. A run
@@ -21,15 +35,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol
+from enum import Enum
+from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from msgspec import Meta
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Proven, Run, Statement, verify_run, verify_statement
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require, require_positive
 from weft.protocol.seam import SCHEMES, Millis, Scheme
-from weft.protocol.wire import LIST_MAX, Counter, Event, Message, OfTopic, Span, Spans
+from weft.protocol.wire import LIST_MAX, Counter, Message, OfTopic, Span, Spans
 from weft.rules.draw import MASK64, absorb
 
 
@@ -64,10 +80,10 @@ class Asked(OfTopic, Protocol):
 
 
 class Repair(Message, frozen=True, tag=28):
-    """Events sent on request, outside the push."""
+    """Runs sent on request, outside the push."""
 
     topic: WireTopic
-    events: Annotated[list[Event], Meta(max_length=LIST_MAX)]
+    runs: Annotated[list[Run], Meta(max_length=LIST_MAX)]
 
 
 @dataclass(frozen=True)
@@ -86,8 +102,8 @@ class Config:
     recent_bytes_max: int = 4 << 20  # guess: per topic
     streams_max: int = 4_096  # guess: publishers remembered per topic
     gaps_max: int = 1_024  # guess: events seen out of order, per publisher
-    repair_batch: int = 64  # guess: events in one repair message
-    repair_bytes_max: int = 256 << 10  # guess: payload bytes in one repair message
+    repair_batch: int = 64  # guess: events in one repair message, or one run
+    repair_bytes_max: int = 256 << 10  # guess: of payloads in one repair message, or one run
 
     def __post_init__(self) -> None:
         require(self.scheme in SCHEMES, f"scheme: one of {', '.join(SCHEMES)}")
@@ -103,176 +119,333 @@ LIFE_FACTOR = 4
 """guess: a publisher is remembered this many times longer than events are held, so that no
 event still held somewhere can look new."""
 _LACKING_MAX = 512
-OUTLIER = 1 << 20
-"""guess: no publisher is this many events ahead of what was last seen of it."""
+_SEEN_MAX = 256
+"""guess: publishers whose statements a newcomer is told; it verifies each, which takes 60 µs."""
 _PAST_MAX = 256
 """guess: topics given up whose events are remembered."""
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """An event held for repair."""
+    """A run held for repair."""
 
-    event: Event
+    proven: Proven
+    run: Run
     hops: int
     since: Millis
+
+
+class Verdict(Enum):
+    """What a run is that is not to be taken in."""
+
+    COPY = "copy"  # the same as is held
+    OLD = "old"  # seen, or passed over, and not held any more
+    FORGED = "forged"  # not what its publisher signed
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Two statements of one publisher that cannot both be honest."""
+
+    known: Statement
+    said: Statement
+
+
+Judged: TypeAlias = Proven | Verdict | Contradiction
+"""Of a run: what proves it if it is new."""
+
+
+def is_proven(judged: Judged) -> bool:
+    """Whether a run is its publisher's, new or not. Of an old one nothing is known."""
+    return isinstance(judged, Proven) or judged is Verdict.COPY
 
 
 class Life:
     """What is known of one incarnation of a publisher."""
 
-    __slots__ = ("above", "floor", "gap_since", "held", "passed", "tag", "touched")
+    __slots__ = (
+        "above",
+        "floor",
+        "gap_since",
+        "held",
+        "mark",
+        "newest",
+        "newest_digest",
+        "passed",
+        "published_ms",
+        "tag",
+        "touched",
+    )
 
-    def __init__(self, tag: int, now: Millis) -> None:
+    def __init__(self, tag: int, now: Millis, newest: Proven | Statement, digest: bytes) -> None:
         self.tag = tag
         self.floor = 0
         self.passed = 0  # up to there some may count as seen that never came
         self.above: set[int] = set()
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, Held] = {}  # by each number of their events
+        self.newest = newest  # of all that the publisher is known to have signed
+        self.newest_digest = digest
+        self.published_ms = 0  # when that was, by its clock; never after it was here
         self.touched = now
         self.gap_since = now
+        self.mark: int | None = None  # its part of the fingerprint
 
     def has_seen(self, number: int) -> bool:
         return number <= self.floor or number in self.above
+
+    @property
+    def top(self) -> int:
+        """The last number that the publisher is known to have used."""
+        newest = self.newest
+        return newest.run.last if isinstance(newest, Proven) else newest.last
+
+    def statement(self) -> Statement:
+        newest = self.newest
+        return newest.statement() if isinstance(newest, Proven) else newest
+
+    def note(self, newest: Proven | Statement, digest: bytes, published_ms: int) -> None:
+        """The publisher has signed something later than all that was known."""
+        self.newest = newest
+        self.newest_digest = digest
+        self.published_ms = max(self.published_ms, published_ms)
+
+    def forget_payloads(self, proven: Proven) -> None:
+        """A run is not held any more: of the newest, what its publisher signed is enough."""
+        if self.newest is proven:
+            self.newest = proven.statement()
+
+    def fingerprint(self) -> int:
+        if self.mark is None:
+            total = absorb(self.tag, self.floor) if self.floor or self.above else 0
+            other = ~self.tag & MASK64
+            for number in self.above:  # in any order: it does not change the result
+                total ^= absorb(other, number)
+            self.mark = total
+        return self.mark
 
 
 class Recent:
     """Seen and held events of one topic."""
 
-    __slots__ = ("_bytes", "_config", "_count", "_fingerprint", "_order", "evicted", "lives")
+    __slots__ = (
+        "_bytes",
+        "_config",
+        "_count",
+        "_fingerprint",
+        "_forgotten_ms",
+        "_forgotten_until",
+        "_order",
+        "_topic",
+        "evicted",
+        "lives",
+    )
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, topic: Topic, config: Config) -> None:
+        self._topic = topic
         self._config = config
-        self.lives: dict[tuple[PeerId, int], Life] = {}
-        # Held events, oldest first. A plain dict slows down when its front is taken repeatedly.
-        self._order: OrderedDict[tuple[Life, int], None] = OrderedDict()
+        # The one that was heard of last at the end.
+        self.lives: OrderedDict[tuple[PeerId, int], Life] = OrderedDict()
+        # Held runs, oldest first. A plain dict slows down when its front is taken repeatedly.
+        self._order: OrderedDict[Held, Life] = OrderedDict()
         self._count = 0
         self._bytes = 0
         self._fingerprint: int | None = 0
-        self.evicted = 0  # events given up before their time because of a bound
+        self._forgotten_ms = 0  # nothing of an unknown life is taken that was published by then …
+        self._forgotten_until: Millis = 0  # … until this time of this peer's
+        self.evicted = 0  # events and lives given up before their time because of a bound
 
     def __len__(self) -> int:
         return self._count
 
     # --- seeing ----------------------------------------------------------------------------------
 
-    def has_seen(self, event: Event) -> bool:
-        life = self.lives.get((event.publisher, event.incarnation))
-        return life is not None and life.has_seen(event.number)
+    def has_seen(self, run: Run) -> bool:
+        life = self.lives.get((run.publisher, run.incarnation))
+        return life is not None and life.has_seen(run.first)
 
-    def has_taken(self, event: Event) -> bool:
-        """Whether an event came here, so that its publisher need not look for another member. What
+    def has_taken(self, run: Run) -> bool:
+        """Whether a run came here, so that its publisher need not look for another member. What
         only counts as seen, since this member joined after it or gave it up, may have come to
         nobody."""
-        life = self.lives.get((event.publisher, event.incarnation))
-        if life is None or not life.has_seen(event.number):
+        life = self.lives.get((run.publisher, run.incarnation))
+        if life is None or not life.has_seen(run.first):
             return False
-        return event.number > life.passed or event.number in life.held
+        return run.first > life.passed or run.first in life.held
 
-    def admit(self, event: Event, hops: int, now: Millis) -> bool:
-        """Note an event; True if it is new to this member."""
-        key = (event.publisher, event.incarnation)
+    def judge(self, run: Run, now: Millis) -> Judged:
+        """Whether a run is new, and proven. Nothing is noted yet. A copy of what is held costs a
+        comparison, what is not held any more nothing, all else one verification."""
+        life = self.lives.get((run.publisher, run.incarnation))
+        if life is None:
+            if now < self._forgotten_until and run.published_ms <= self._forgotten_ms:
+                return Verdict.OLD
+            return verify_run(self._topic, run) or Verdict.FORGED
+        held = life.held.get(run.first)
+        if held is not None and held.run == run:
+            return Verdict.COPY
+        last = run.last
+        if held is None and life.has_seen(run.first) and life.has_seen(last):
+            return Verdict.OLD
+        proven = verify_run(self._topic, run)
+        if proven is None:
+            return Verdict.FORGED
+        if held is not None and held.proven.digest == proven.digest:
+            return Verdict.COPY  # signed twice, which changes nothing
+        known = self._contradicted(life, proven)
+        if known is not None:
+            return Contradiction(known, proven.statement())
+        if life.has_seen(run.first) or life.has_seen(last) or held is not None:
+            return Verdict.OLD  # it overlaps with what is not at hand any more
+        if life.above and not life.above.isdisjoint(range(run.first, last + 1)):
+            return Verdict.OLD
+        return proven
+
+    def _contradicted(self, life: Life, proven: Proven) -> Statement | None:
+        """What the publisher of a run has signed and could not have, if this one is honest: a run
+        with some of its numbers, or one right before or after it that it does not go on from."""
+        run = proven.run
+        first, last = run.first, run.last
+        for number in range(first, last + 1) if life.held else ():
+            held = life.held.get(number)
+            if held is not None:
+                return held.proven.statement()
+        before = life.held.get(first - 1)
+        if before is not None and before.proven.digest != run.prev:
+            return before.proven.statement()
+        if before is None and life.top == first - 1 and life.newest_digest != run.prev:
+            return life.statement()
+        after = life.held.get(last + 1)
+        if after is not None and after.run.prev != proven.digest:
+            return after.proven.statement()
+        return None
+
+    def admit(self, proven: Proven, hops: int, now: Millis, wall_ms: int) -> None:
+        """Note a run that `judge` found new."""
+        run = proven.run
+        key = (run.publisher, run.incarnation)
         life = self.lives.get(key)
         if life is None:
-            life = self._new_life(key, now)
-        number = event.number
-        if number <= life.floor or number in life.above:
-            return False
-        if number == life.floor + 1:
-            life.floor = number
+            life = self._new_life(key, now, proven, proven.digest)
+        else:
+            self.lives.move_to_end(key)
+        first, last = run.first, run.last
+        if first == life.floor + 1:
+            life.floor = last
             if life.above:
-                life.floor = raised_floor(number, life.above)
+                life.floor = raised_floor(last, life.above)
                 life.gap_since = now  # what is missing now is another gap
         else:
             if not life.above:
                 life.gap_since = now
-            life.above.add(number)
-            if len(life.above) > self._config.gaps_max:
+            life.above.update(range(first, last + 1))
+            while len(life.above) > self._config.gaps_max:
                 self._close_lowest_gap(life)
+        if last >= life.top:
+            life.note(proven, proven.digest, min(run.published_ms, wall_ms))
         life.touched = now
-        self._fingerprint = None
-        self._hold(life, number, Held(event, hops, now))
-        return True
+        life.mark = self._fingerprint = None
+        self._hold(life, Held(proven, run, hops, now))
 
-    def _new_life(self, key: tuple[PeerId, int], now: Millis) -> Life:
+    def _new_life(
+        self, key: tuple[PeerId, int], now: Millis, newest: Proven | Statement, digest: bytes
+    ) -> Life:
         if len(self.lives) >= self._config.streams_max:
-            self._drop_life(min(self.lives, key=lambda k: self.lives[k].touched))
+            oldest, life = next(iter(self.lives.items()))
+            self._forgotten_ms = max(self._forgotten_ms, life.published_ms)
+            self._forgotten_until = now + LIFE_FACTOR * self._config.recent_ms
+            self._drop_life(oldest)
             self.evicted += 1
         tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
-        life = self.lives[key] = Life(tag, now)
+        life = self.lives[key] = Life(tag, now, newest, digest)
         return life
 
     def _drop_life(self, key: tuple[PeerId, int]) -> None:
         life = self.lives.pop(key)
-        for number in list(life.held):
-            self._release(life, number)
+        for held in dict.fromkeys(life.held.values()):
+            self._release(life, held)
         self._fingerprint = None
 
     def _close_lowest_gap(self, life: Life) -> None:
-        """Give up what is missing below the lowest number seen above the floor."""
+        """Give up what is missing below the lowest number seen above the floor. Its publisher has
+        signed that number, so nobody else can make its events be passed over."""
         lowest = min(life.above)
-        if is_outlier(life.floor, lowest):
-            life.above.clear()  # else one forged event would silence its publisher for good
-        else:
-            life.passed = lowest - 1
-            life.floor = raised_floor(lowest - 1, life.above)
-        self._fingerprint = None
+        life.passed = lowest - 1
+        life.floor = raised_floor(lowest - 1, life.above)
+        life.mark = self._fingerprint = None
 
-    def skip_to(self, seen: Iterable[Span], now: Millis) -> None:
-        """Treat as seen what was published before this member joined."""
-        for span in seen:
-            key = (span.publisher, span.incarnation)
+    def skip_to(self, seen: Iterable[Statement], now: Millis, wall_ms: int) -> int:
+        """Treat as seen what was published before this member joined, as far as its publisher has
+        signed that it published so much. Returns how many statements were forged."""
+        forged = 0
+        for statement in seen:
+            key = (statement.publisher, statement.incarnation)
             life = self.lives.get(key)
+            if life is None and len(self.lives) >= self._config.streams_max:
+                continue
+            if life is not None and life.floor >= statement.last:
+                continue
+            digest = verify_statement(self._topic, statement)
+            if digest is None:
+                forged += 1
+                continue
             if life is None:
-                if len(self.lives) >= self._config.streams_max:
-                    continue
-                life = self._new_life(key, now)
-            if life.floor < span.last:
-                life.passed = span.last
-                life.above = {number for number in life.above if number > span.last}
-                life.floor = raised_floor(span.last, life.above)
-                self._fingerprint = None
+                life = self._new_life(key, now, statement, digest)
+            last = life.passed = statement.last
+            life.above = {number for number in life.above if number > last}
+            life.floor = raised_floor(last, life.above)
+            if last >= life.top:
+                life.note(statement, digest, min(statement.published_ms, wall_ms))
+            life.mark = self._fingerprint = None
+        return forged
 
     def let_go(self) -> None:
         """Hold no events any more, but remember what was seen."""
-        for life, number in list(self._order):
-            self._release(life, number)
+        for held, life in list(self._order.items()):
+            self._release(life, held)
 
     # --- holding ---------------------------------------------------------------------------------
 
-    def _hold(self, life: Life, number: int, held: Held) -> None:
-        life.held[number] = held
-        self._order[(life, number)] = None
-        self._count += 1
-        self._bytes += len(held.event.payload)
+    def _hold(self, life: Life, held: Held) -> None:
+        run = held.run
+        count = len(run.payloads)
+        if count == 1:
+            life.held[run.first] = held
+        else:
+            life.held.update(dict.fromkeys(range(run.first, run.first + count), held))
+        self._order[held] = life
+        self._count += count
+        self._bytes += run.size
         config = self._config
         while self._count > config.recent_events_max or self._bytes > config.recent_bytes_max:
-            oldest, oldest_number = next(iter(self._order))
-            self._release(oldest, oldest_number)
-            self.evicted += 1
+            oldest, of = next(iter(self._order.items()))
+            self._release(of, oldest)
+            self.evicted += len(oldest.run.payloads)
 
-    def _release(self, life: Life, number: int) -> None:
-        held = life.held.pop(number)
-        del self._order[(life, number)]
-        self._count -= 1
-        self._bytes -= len(held.event.payload)
+    def _release(self, life: Life, held: Held) -> None:
+        run = held.run
+        for number in range(run.first, run.last + 1):
+            del life.held[number]
+        life.forget_payloads(held.proven)
+        del self._order[held]
+        self._count -= len(run.payloads)
+        self._bytes -= run.size
 
-    def before(self, event: Event) -> Event | None:
-        """The event that its publisher published just before, if it is held."""
-        life = self.lives.get((event.publisher, event.incarnation))
-        held = life.held.get(event.number - 1) if life is not None else None
-        return held.event if held is not None else None
+    def before(self, run: Run) -> Run | None:
+        """The run that its publisher published just before, if it is held."""
+        life = self.lives.get((run.publisher, run.incarnation))
+        held = life.held.get(run.first - 1) if life is not None else None
+        return held.run if held is not None else None
 
     def purge(self, now: Millis) -> None:
         """Let go of what is too old: held events, gaps nobody can fill, silent publishers."""
         limit = now - self._config.recent_ms
         old = []
-        for life, number in self._order:
-            if life.held[number].since > limit:
+        for held, life in self._order.items():
+            if held.since > limit:
                 break
-            old.append((life, number))
-        for life, number in old:
-            self._release(life, number)
+            old.append((life, held))
+        for life, held in old:
+            self._release(life, held)
         forgotten = now - LIFE_FACTOR * self._config.recent_ms
         for key, life in list(self.lives.items()):
             if life.above and life.gap_since <= limit:
@@ -288,23 +461,19 @@ class Recent:
         if self._fingerprint is None:
             total = 0
             for life in self.lives.values():
-                if life.floor or life.above:
-                    total ^= absorb(life.tag, life.floor)
-                for number in life.above:  # in any order: it does not change the result
-                    total ^= absorb(~life.tag & MASK64, number)
+                total ^= life.fingerprint()
             self._fingerprint = total >> 1
         return self._fingerprint
 
-    def seen(self) -> list[Span]:
+    def seen(self) -> list[Statement]:
         """What was published so far, newest publishers first, for a member that joins now."""
-        newest = sorted(self.lives.items(), key=lambda item: -item[1].touched)[:LIST_MAX]
-        tops = [(key, max(life.above, default=life.floor)) for key, life in newest]
-        return [Span(*key, 1, top) for key, top in tops if top]
+        newest = list(self.lives.values())[-_SEEN_MAX:]
+        return [life.statement() for life in reversed(newest)]
 
     def offer(self, until: Millis) -> list[Span]:
         """Runs of events held since `until` or longer, newest publishers first."""
         result: list[Span] = []
-        for key, life in sorted(self.lives.items(), key=lambda item: -item[1].touched):
+        for key, life in reversed(self.lives.items()):
             numbers = sorted(n for n, held in life.held.items() if held.since <= until)
             for first, last in runs(numbers):
                 result.append(Span(*key, first, last))
@@ -328,8 +497,9 @@ class Recent:
         return result[:LIST_MAX]
 
     def fetch(self, spans: Iterable[Span], most: int) -> list[Held]:
-        """The held events among these, at most so many."""
+        """The held runs that these events are in, as many as it takes for so many events."""
         result: dict[Held, None] = {}  # each once, however often it is asked for
+        count = 0
         for span in spans:
             life = self.lives.get((span.publisher, span.incarnation))
             if life is None:
@@ -340,9 +510,10 @@ class Recent:
                 numbers = [n for n in sorted(life.held) if span.first <= n <= span.last]
             for number in numbers:
                 held = life.held.get(number)
-                if held is not None:
+                if held is not None and held not in result:
                     result[held] = None
-                    if len(result) >= most:
+                    count += len(held.run.payloads)
+                    if count >= most:
                         return list(result)
         return list(result)
 
@@ -360,7 +531,7 @@ class Past:
     def recall(self, topic: Topic) -> Recent:
         """What was seen of a topic, for a subscription to begin with."""
         known = self._recent.pop(topic, None)
-        return known if known is not None else Recent(self._config)
+        return known if known is not None else Recent(topic, self._config)
 
     def remember(self, topic: Topic, recent: Recent, now: Millis) -> None:
         """A subscription ends: its events are not held any more, but not forgotten either."""
@@ -410,16 +581,17 @@ def on_want(ctx: Context, recent: Recent, sender: Contact, message: Asked) -> No
     """Send what is asked for, in bounded messages."""
     batch = ctx.config.dissemination.repair_batch
     bytes_max = ctx.config.dissemination.repair_bytes_max
-    events: list[Event] = []
-    size = 0
+    gathered: list[Run] = []
+    count = size = 0
     for held in recent.fetch(message.spans, LIST_MAX):
-        if events and (len(events) >= batch or size + len(held.event.payload) > bytes_max):
-            ctx.send(sender, Repair(message.topic, events))
-            events, size = [], 0
-        events.append(held.event)
-        size += len(held.event.payload)
-    if events:
-        ctx.send(sender, Repair(message.topic, events))
+        more, larger = len(held.run.payloads), held.run.size
+        if gathered and (count + more > batch or size + larger > bytes_max):
+            ctx.send(sender, Repair(message.topic, gathered))
+            gathered, count, size = [], 0, 0
+        gathered.append(held.run)
+        count, size = count + more, size + larger
+    if gathered:
+        ctx.send(sender, Repair(message.topic, gathered))
 
 
 # --- runs of numbers ------------------------------------------------------------------------------
@@ -446,11 +618,6 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             result.append((number, number))
     return result
-
-
-def is_outlier(floor: int, number: int) -> bool:
-    """Whether a number is too far above what was seen to be believed."""
-    return floor > 0 and number - floor > OUTLIER
 
 
 def raised_floor(floor: int, above: set[int]) -> int:

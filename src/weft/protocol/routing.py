@@ -15,11 +15,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
 from weft.protocol.seam import Scheme, Timer
-from weft.protocol.wire import Event
 
 Handlers: TypeAlias = dict[type, Callable[[Contact, Any], object]]
 """By kind of message: what to do with its sender and it."""
@@ -79,9 +79,9 @@ class Routing(ABC):
     def unsubscribe(self, token: int, topic: Topic) -> None: ...
 
     @abstractmethod
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event, deliver it here unless that is done; False if it must be handed to a
-        peer that can (`publication.py`)."""
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        """Spread a run of this peer's own, deliver it here unless that is done; False if it must be
+        handed to a peer that can (`publication.py`)."""
 
     def collect(self) -> None:
         """Look for better links now."""

@@ -16,8 +16,9 @@ from typing import Literal, Protocol, TypeAlias, Union, get_args
 from msgspec import Struct
 
 from weft.documents.descriptor import SealedEvent, TopicVersion
+from weft.documents.run import Run
 from weft.ids import Cid, Contact, PeerId, Topic
-from weft.protocol.wire import Event, Message
+from weft.protocol.wire import Message
 from weft.store.interface import Retention
 from weft.store.reader import Since
 
@@ -150,11 +151,12 @@ class Unsubscribe(Struct, frozen=True, gc=False):
 
 
 class Publish(Struct, frozen=True, gc=False):
-    """In this topic alone; for a topic in a hierarchy see `Peer.levels`."""
+    """In this topic alone; for a topic in a hierarchy see `Peer.levels`. All that a user publishes
+    in one turn of a driver's loop is one command: its events become one run, with one answer."""
 
     token: int
     topic: Topic
-    payload: bytes
+    payloads: tuple[bytes, ...]  # at most RUN_MAX of them, and RUN_BYTES_MAX bytes
     published_ms: int  # wall clock of the publisher, for the reader's information only
 
 
@@ -261,12 +263,12 @@ class SetTimer(Struct, frozen=True, gc=False):
 
 
 class Deliver(Struct, frozen=True, gc=False):
-    """Hand an event to the application that subscribed to its topic."""
+    """Hand the events of a run to the application that subscribed to their topic."""
 
     topic: Topic
-    event: Event
+    run: Run  # with the payloads as they were published; its signature is not theirs any more
     hops: int
-    descriptor: SealedEvent | None = None  # with history: the signed event
+    descriptor: SealedEvent | None = None  # with history: the signed event, the run's only one
     published_in: Topic | None = None  # where, if it climbed from a sub-topic
 
 
@@ -330,11 +332,17 @@ class Answer(Struct, frozen=True, gc=False):
     token: int
     outcome: Outcome
     contact: Contact | None = None  # the access point, where there is one
-    event: Event | None = None
+    run: Run | None = None  # Publish, PublishTogether: the events, once they are numbered
     value: bytes | None = None  # DhtGet; ChangeTopic, FollowTopic: the CID of the version
     contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest
     count: int = 0  # DhtPut, DhtProvide
     reason: str = ""  # why it failed
+
+
+class Warn(Struct, frozen=True, gc=False):
+    """Tell the user of something that no honest peer does; once for each publisher's life."""
+
+    text: str
 
 
 class Trace(Struct, frozen=True, gc=False):
@@ -345,7 +353,7 @@ class Trace(Struct, frozen=True, gc=False):
 
 
 Effect: TypeAlias = Union[
-    Send, SetTimer, Deliver, Store, Prune, Hold, Release, Disconnect, Answer, Trace
+    Send, SetTimer, Deliver, Store, Prune, Hold, Release, Disconnect, Answer, Warn, Trace
 ]
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from weft.documents.descriptor import SealedEvent
+from weft.documents.run import RUN_MAX
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, Topic
 from weft.protocol import seam
@@ -26,7 +27,7 @@ from weft.protocol.peer import Peer
 from weft.rules.hierarchy import above
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Network
-from weft.sim.node import TRUE_CLOCK, Clock, Node, contact_of, keyed
+from weft.sim.node import TRUE_CLOCK, Clock, Node, keyed
 from weft.sim.record import Delivery
 from weft.sim.workload import Publication
 from weft.sim.world import Observer, World
@@ -46,18 +47,14 @@ class SimNet:
         conditions: Conditions | None = None,
         *,
         distance_ms_max: int = 0,
-        keys: bool | None = None,
         writer: Writer | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`keys`: whether peers have true key pairs; by default they do where history needs them.
-        Without, an id is a hash, and signs nothing."""
         self.seed = seed
         self.config = config
         self.dice = Dice(seed)
         network = Network(seed, conditions or Conditions(), distance_ms_max)
         self.world = World(network, writer, observers)
-        self._keys = config.history.enabled if keys is None else keys
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -65,16 +62,13 @@ class SimNet:
         """One more peer, which is down; with settings of its own, if it differs from the others."""
         config = config or self.config
         number = len(self.nodes)
-        contact, sign = keyed(self.seed, number) if self._keys else self._nameless(number)
+        contact, sign = keyed(self.seed, number)
         store = MemoryStore() if config.history.enabled else None
         make = partial(self.make_machine, contact, config, store, sign)
         return self.world.add(contact, make, clock, store)
 
-    def _nameless(self, number: int) -> tuple[Contact, None]:
-        return contact_of(self.seed, number), None
-
     def make_machine(
-        self, contact: Contact, config: Config, store: Store | None, sign: Signer | None
+        self, contact: Contact, config: Config, store: Store | None, sign: Signer
     ) -> seam.Machine:
         """A peer's machine, anew at each of its starts."""
         return Peer(contact, self.seed, config, store, sign)
@@ -135,19 +129,24 @@ class SimNet:
 
     # --- users ------------------------------------------------------------------------------------
 
-    def publish_in(self, number: int, topic: Topic, payload: bytes) -> None:
+    def publish_in(self, number: int, topic: Topic, *payloads: bytes) -> None:
         """In the topic, and in a hierarchy in those above it."""
         levels = above(topic, self.config.hierarchies)
         if len(levels) == 1:
-            self.world.publish(self.nodes[number], topic, payload)
-        else:
+            self.world.publish(self.nodes[number], topic, *payloads)
+            return
+        for payload in payloads:
             self.world.publish_together(self.nodes[number], levels, payload)
 
     def schedule(self, publications: Iterable[Publication], from_ms: int) -> None:
         """Let users publish as a workload has it, from a moment on."""
+        together: dict[tuple[int, int, Topic], list[bytes]] = {}
         for one in publications:
-            publish = partial(self.publish_in, one.peer, one.topic, one.payload)
-            self.world.at(from_ms + one.at_ms, publish)
+            together.setdefault((one.at_ms, one.peer, one.topic), []).append(one.payload)
+        for (at_ms, peer, topic), payloads in together.items():
+            for start in range(0, len(payloads), RUN_MAX):
+                some = payloads[start : start + RUN_MAX]
+                self.world.at(from_ms + at_ms, partial(self.publish_in, peer, topic, *some))
 
     def deliveries(self, number: int) -> list[Delivery]:
         return [one for one in self.world.record.deliveries if one.peer == number]

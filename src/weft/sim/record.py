@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weft.documents.descriptor import SealedEvent
+from weft.documents.run import Event
 from weft.ids import PeerId, Topic, peer_number
 from weft.protocol.seam import Answer
-from weft.protocol.wire import Event
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
 """Topic, publisher, incarnation, number: what makes an event the same event."""
@@ -70,7 +70,7 @@ class Delivery:
 
 @dataclass
 class Publication:
-    """One publish command and the answers to it."""
+    """One published event and the answers to its command."""
 
     token: int
     at_ms: int
@@ -78,7 +78,12 @@ class Publication:
     life: int
     topic: Topic
     payload: bytes
+    place: int = 0  # among the events of its command, which become one run
     answers: list[tuple[int, Answer]] = field(default_factory=list)
+
+    def event(self, answer: Answer) -> Event | None:
+        """The event, once an answer names it."""
+        return answer.run.event(self.place) if answer.run is not None else None
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class Record:
     deliveries: list[Delivery] = field(default_factory=list)
     parasites: list[Parasite] = field(default_factory=list)
     disconnects: list[tuple[int, int, int, str]] = field(default_factory=list)
+    warnings: list[tuple[int, int, str]] = field(default_factory=list)  # when, which peer, what
     answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
     peers: dict[PeerId, int] = field(default_factory=dict)  # which peer has which id
     end_ms: int = 0

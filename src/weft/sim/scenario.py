@@ -50,6 +50,8 @@ PARASITE_GRACE_MS = 5_000
 """guess: well over the slowest way there and back in a healed run."""
 _START_CYCLES = 2
 _PUBLISH_FROM_CYCLES = 4
+_BURST_PERCENT = 25
+"""guess: events that are published together with the one before, as one run."""
 _SETTLE_CYCLES = 10
 _SAMPLE_CYCLES = 4
 
@@ -344,6 +346,7 @@ class Scenario:
         return [  # what explains the rest comes first
             *self._judge_routing(states),
             *self._judge_history(states),
+            *deliveries.check_believed(record, self.net.counted("forged")),
             *deliveries.check_only_subscribers(record),
             *deliveries.check_once(record),
             *self._judge_hierarchy(),
@@ -400,7 +403,7 @@ def make_workload(
 ) -> Workload:
     from_ms = _PUBLISH_FROM_CYCLES * cycle_ms
     duration_ms = timeline.quiet_ms - from_ms
-    shape = Shape(nested=settings.hierarchy)
+    shape = Shape(burst_percent=_BURST_PERCENT, nested=settings.hierarchy)
     drawn = draw_workload(
         settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
     )

@@ -33,6 +33,7 @@ class Shape:
     near_share: int = 4  # guess: "close" is one so-manieth of the circle of interests
     outsider_percent: int = 30  # guess: events published by peers that are not subscribed
     payload_bytes: int = 200  # the size that benchmarks measure with
+    burst_percent: int = 0  # guess: events published together with the one before, as one run
     nested: bool = False  # topics lie above one another, in two trees
 
     def __post_init__(self) -> None:
@@ -40,11 +41,14 @@ class Shape:
             raise ValueError("topics_per_peer_max and near_share start at 1, payload_bytes at 16")
         if not (0 <= self.near_percent <= 100 and 0 <= self.outsider_percent <= 100):
             raise ValueError("near_percent and outsider_percent must be 0 to 100")
+        if not 0 <= self.burst_percent < 100:
+            raise ValueError("burst_percent must be 0 to 99")
 
 
 @dataclass(frozen=True)
 class Publication:
-    """One event to be: `payload` is unique in the workload."""
+    """One event to be: `payload` is unique in the workload. Those of one peer in one topic at one
+    time are published together."""
 
     at_ms: int
     peer: int
@@ -160,12 +164,14 @@ def _publication(
     members: Sequence[Sequence[int]],
     peers: int,
 ) -> Publication:
+    text = f"event {event} ".encode()
+    while event and dice.percent("workload.burst", shape.burst_percent, event):
+        event -= 1  # where and when the first of a burst is
     topic = dice.weighted("workload.event", [len(group) for group in members], event)
     inside = members[topic]
     outside = sorted(set(range(peers)) - set(inside))
     outsider = bool(outside) and dice.percent("workload.outsider", shape.outsider_percent, event)
     publisher = dice.pick("workload.publisher", outside if outsider else inside, event)
-    text = f"event {event} ".encode()
     return Publication(
         at_ms=dice.below("workload.when", duration_ms, event),
         peer=publisher,

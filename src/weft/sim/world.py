@@ -212,9 +212,13 @@ class World:
     def unsubscribe(self, node: Node, topic: Topic) -> None:
         self._command(node, seam.Unsubscribe(self._next_token(), topic))
 
-    def publish(self, node: Node, topic: Topic, payload: bytes) -> None:
+    def publish(self, node: Node, topic: Topic, *payloads: bytes) -> None:
+        """Some events at once, as a user publishes them in one turn of its loop."""
         published_ms = max(0, node.clock.local_ms(self.now_ms))
-        self._command(node, seam.Publish(self._next_token(), topic, payload, published_ms))
+        token = self._next_token()
+        for _ in payloads[1:]:
+            self._next_token()  # each event has one of its own in the record
+        self._command(node, seam.Publish(token, topic, payloads, published_ms))
 
     def publish_together(self, node: Node, topics: Sequence[Topic], payload: bytes) -> None:
         """One event in several topics."""
@@ -250,14 +254,17 @@ class World:
             if stay is not None:
                 stay.end(self.now_ms)
         elif isinstance(command, seam.Publish):
-            self._note_publication(node, command.token, command.topic, command.payload)
+            for place, payload in enumerate(command.payloads):
+                self._note_publication(node, command.token, command.topic, payload, place)
         elif isinstance(command, seam.PublishTogether):
             for token, topic in zip(command.tokens, command.topics, strict=True):
                 self._note_publication(node, token, topic, command.payload)
 
-    def _note_publication(self, node: Node, token: int, topic: Topic, payload: bytes) -> None:
-        self.record.publications[token] = Publication(
-            token, self.now_ms, node.index, node.life, topic, payload
+    def _note_publication(
+        self, node: Node, token: int, topic: Topic, payload: bytes, place: int = 0
+    ) -> None:
+        self.record.publications[token + place] = Publication(
+            token, self.now_ms, node.index, node.life, topic, payload, place
         )
 
     # --- time ---------------------------------------------------------------------------------
@@ -343,7 +350,7 @@ class World:
         self.handled += 1
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
-            self.copies += len(m.events_in(message))
+            self.copies += sum(len(run.payloads) for run in m.runs_in(message))
             routed = isinstance(message, RouteEvent)  # a stale access point refuses these
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index
@@ -371,17 +378,10 @@ class World:
 
     def _carry_out_rarer(self, node: Node, effect: seam.Effect) -> None:
         if isinstance(effect, seam.Deliver):
-            delivery = Delivery(
-                self.now_ms,
-                node.index,
-                node.life,
-                effect.topic,
-                effect.event,
-                effect.hops,
-                effect.descriptor,
-                effect.published_in,
-            )
-            self.record.deliveries.append(delivery)
+            where = self.now_ms, node.index, node.life, effect.topic
+            about = effect.hops, effect.descriptor, effect.published_in
+            for event in effect.run.events():
+                self.record.deliveries.append(Delivery(*where, event, *about))
         elif isinstance(effect, seam.Answer):
             self._on_answer(node, effect)
         elif isinstance(effect, seam.Store):
@@ -399,6 +399,8 @@ class World:
             self._release(node, effect.peer)
         elif isinstance(effect, seam.Disconnect):
             self._on_disconnect(node, effect)
+        elif isinstance(effect, seam.Warn):
+            self.record.warnings.append((self.now_ms, node.index, effect.text))
         elif isinstance(effect, seam.Trace) and self._writer is not None:
             self._trace(node, effect.kind, effect.fields)
 
@@ -411,9 +413,11 @@ class World:
         node.store.commit([batch])
 
     def _on_answer(self, node: Node, answer: seam.Answer) -> None:
-        publication = self.record.publications.get(answer.token)
-        if publication is not None:
-            publication.answers.append((self.now_ms, answer))
+        token, publications = answer.token, self.record.publications
+        if token in publications:
+            while token in publications and publications[token].token == answer.token:
+                publications[token].answers.append((self.now_ms, answer))
+                token += 1
             return
         if answer.token in self.record.answers:
             self.record.answers[answer.token] = self.now_ms, answer

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from arbitrary import random_message
+from history_kit import routed
 from weft.documents import record
 from weft.documents.dag import Stream
 from weft.documents.descriptor import SealedEvent, TopicVersion, seal_event, seal_topic
@@ -27,7 +28,7 @@ from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Head, Heads
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.peer import Peer
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 from weft.store.interface import Batch
 from weft.store.memory import MemoryStore
@@ -93,6 +94,8 @@ class Lone:
         self.rng = Random(seed)
         self.made = versions()
         self.events = stream_of_blocks(self.rng, self.made)
+        for event in self.events:
+            routed(event, seed=3)  # signed in the order of their numbers
         self.blocks = [event.block for event in self.events] + [v.block for v in self.made]
         (anna, sign) = OTHERS[0]
         self.records = [
@@ -226,11 +229,7 @@ class Lone:
         if choice == 4:
             return TopicNews(T, rng.choice((b"junk", *self.records)))
         if choice <= 6:
-            event = rng.choice(self.events)
-            number = event.metadata["number"]
-            assert isinstance(number, int)
-            told = Event(event.publisher, 1, number, 0, event.block)
-            return Payload(T, told, 1)
+            return Payload(T, routed(rng.choice(self.events), seed=3), 1)
         return random_message(rng.choice(KINDS), rng, T)
 
 
@@ -254,7 +253,7 @@ def test_no_conversation_about_history_hurts(seed: int) -> None:
         elif choice < 86:
             lone.do(seam.Unsubscribe(1, T))
         elif choice < 89:
-            lone.do(seam.Publish(2, rng.choice((T, Topic("/b"))), b"mine", 0))
+            lone.do(seam.Publish(2, rng.choice((T, Topic("/b"))), (b"mine",), 0))
         elif choice < 91 and step < OPEN:
             continue
         elif choice < 90:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from history_kit import T, Town, change, follow, hear, history, id_of
+from history_kit import T, Town, change, follow, hear, history, id_of, routed
 from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import seal_event
 from weft.ids import Topic
-from weft.protocol.history.stream import routed
 from weft.protocol.seam import FollowTopic
 from weft.protocol.wire import Payload
 from weft.rules.hierarchy import ORIGIN, ROOT
@@ -87,7 +86,7 @@ def forge(town: Town, number: int, claim: Scalar, topic: Topic = T) -> Payload:
         created_ms=0,
         metadata={"incarnation": 1, "number": 1, ORIGIN: claim},
     )
-    return Payload(topic, routed(event, event.block), 1)
+    return Payload(topic, routed(event), 1)
 
 
 @pytest.mark.parametrize("claim", [T, "/", "/other/a", f"{T}x", f"{T}//a", "", 7, True])

@@ -6,10 +6,10 @@ from __future__ import annotations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from history_kit import T, Town, hear
+from history_kit import T, Town, hear, routed
 from weft.documents.dag import Stream
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
-from weft.protocol.history.stream import Head, Heads, routed
+from weft.protocol.history.stream import Head, Heads
 from weft.protocol.wire import Payload
 from weft.sim.checkers import deliveries
 from weft.sim.checkers import history as judges
@@ -44,6 +44,7 @@ class Publishers:
             parents=self._known[number].parents(),
             metadata={INCARNATION: 1, NUMBER: self._numbers[number]},
         )
+        routed(event)  # signed in the order of its numbers
         self.events.append(event)
         self._learn(number, event)
         return event
@@ -114,7 +115,7 @@ class Story:
 
     def bring(self, event: SealedEvent, to: int) -> None:
         if to == MEMBER or self.stays:
-            hear(self.town, to, STRANGER, Payload(T, routed(event, event.block), 1))
+            hear(self.town, to, STRANGER, Payload(T, routed(event), 1))
 
     def end(self) -> None:
         """All heals; the member gets everything, and once the subject has joined, more comes."""

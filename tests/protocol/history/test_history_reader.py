@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from history_kit import T, Town, hear, history
+from history_kit import T, Town, hear, history, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.ids import Cid, cid_of
 from weft.protocol.history import reader
-from weft.protocol.history.stream import routed
 from weft.protocol.publication import RouteEvent
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
@@ -126,7 +125,7 @@ def test_what_there_is_no_room_for_is_passed_on_and_not_brought_again() -> None:
     set_room(town, 0, 1)
     for number in (1, 2):
         event = orphan(number)
-        message = Payload(T, routed(event, event.block), 1)
+        message = Payload(T, routed(event), 1)
         sent = [effect for effect in hear(town, 0, 1, message) if isinstance(effect, Send)]
         told = [effect.to for effect in sent if isinstance(effect.message, Payload)]
         assert town.nodes[2].contact in told
@@ -141,7 +140,7 @@ def test_what_there_is_no_room_for_is_passed_on_and_not_brought_again() -> None:
 
 def from_outside(*parents: SealedEvent, number: int, by: int = 9) -> SealedEvent:
     contact, sign = keyed(1, by)
-    return seal_event(
+    event = seal_event(
         sign,
         publisher=contact.peer,
         topic=T,
@@ -150,6 +149,8 @@ def from_outside(*parents: SealedEvent, number: int, by: int = 9) -> SealedEvent
         parents={event.cid: event.height for event in parents},
         metadata={INCARNATION: 1, NUMBER: number},
     )
+    routed(event)  # signed in the order of its numbers
+    return event
 
 
 def hold(town: Town, number: int, *events: SealedEvent) -> None:
@@ -161,7 +162,7 @@ def hold(town: Town, number: int, *events: SealedEvent) -> None:
 
 def bring(town: Town, event: SealedEvent) -> None:
     """Peer 0, which is not subscribed, brings peer 1 an event."""
-    hear(town, 1, 0, RouteEvent(T, routed(event, event.block)))
+    hear(town, 1, 0, RouteEvent(T, routed(event)))
 
 
 def handed(town: Town) -> list[Cid]:
@@ -193,7 +194,7 @@ def test_a_gap_is_asked_of_each_peer_that_brings_an_event_above_it() -> None:
     one = from_outside(number=1)
     two = from_outside(one, number=2)
     three = from_outside(two, number=3)
-    hear(town, 1, 2, RouteEvent(T, routed(two, two.block)))
+    hear(town, 1, 2, RouteEvent(T, routed(two)))
     town.run(2_000)
     hold(town, 0, one)
     bring(town, three)
@@ -234,7 +235,7 @@ def test_a_gap_that_shows_after_a_search_in_vain_is_closed() -> None:
     town.run(10_000)
     assert not reads.reading
     hold(town, 2, *other)
-    hear(town, 1, 2, RouteEvent(T, routed(other[-1], other[-1].block)))
+    hear(town, 1, 2, RouteEvent(T, routed(other[-1])))
     town.run(5_000)
     assert handed(town) == [event.cid for event in other]
 
@@ -244,7 +245,7 @@ def test_a_gap_that_shows_during_a_search_is_closed_after_it() -> None:
     town, branch, other = searching()
     reads = history(town, 1).readers[T]
     hold(town, 2, *other)
-    hear(town, 1, 2, RouteEvent(T, routed(other[-1], other[-1].block)))
+    hear(town, 1, 2, RouteEvent(T, routed(other[-1])))
     assert reads.reading
     town.run(10_000)
     assert sorted(handed(town)) == sorted(event.cid for event in (*branch, *other))

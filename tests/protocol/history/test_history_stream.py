@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import history_kit
-from history_kit import T, Town, history
+from history_kit import T, Town, history, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.ids import Cid, PeerId, cid_of
-from weft.protocol.history.stream import Had, Head, Heads, Seen, routed
+from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.node import keyed
@@ -17,7 +17,7 @@ def sealed(
 ) -> SealedEvent:
     """An event of somebody outside."""
     contact, sign = keyed(1, by)
-    return seal_event(
+    event = seal_event(
         sign,
         publisher=contact.peer,
         topic=T,
@@ -26,6 +26,8 @@ def sealed(
         parents={event.cid: event.height for event in parents},
         metadata={INCARNATION: 1, NUMBER: number},
     )
+    routed(event)  # signed in the order of its numbers
+    return event
 
 
 def waiting() -> Town:
@@ -39,7 +41,7 @@ def waiting() -> Town:
 def hear(town: Town, *events: SealedEvent) -> None:
     """Peer 1 gets events from peer 0."""
     for event in events:
-        history_kit.hear(town, 1, 0, Payload(T, routed(event, event.block), 1))
+        history_kit.hear(town, 1, 0, Payload(T, routed(event), 1))
 
 
 def handed(town: Town) -> list[Cid]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol_kit import Rig, T, answers, contact, delivered, event, sent, told
+from protocol_kit import Rig, T, answers, contact, delivered, event, proven_run, sent, told
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
@@ -171,16 +171,17 @@ def test_an_orphan_asks_the_levels_above() -> None:
     [(to, offer)] = sent(rig.hear(6, TreeJoinReply(T, True, True)), Offer)
     assert to == 6 and offer.first and len(offer.spans) == 1
     [(_, repair)] = sent(rig.hear(6, Want(T, offer.spans)), Repair)
-    assert [one.payload for one in repair.events] == [b"meanwhile"]
+    assert [one.payloads for one in repair.runs] == [(b"meanwhile",)]
 
 
 def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
     rig = child_of(9, 8)
     rig.hear(2, TreeJoin(T, True))
     rig.lose(9)
-    missed = event(5, 1, b"missed")
-    known = Recent(CONFIG.dissemination)
-    known.admit(missed, 0, 0)
+    proven = proven_run(5, 1, b"missed")
+    missed = proven.run
+    known = Recent(T, CONFIG.dissemination)
+    known.admit(proven, 0, 0, 0)
     back = rig.hear(8, TreeJoinReply(T, True, True, [], known.fingerprint()))
     assert [to for to, _ in sent(back, Offer)] == [8]
     answer = rig.hear(8, Offer(T, known.offer(0), False))
@@ -188,16 +189,16 @@ def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
     assert to == 8 and want.spans == known.offer(0)
     effects = rig.hear(8, Repair(T, [missed]))
     assert delivered(effects) == [(5, 1)]
-    assert [(to, one.event) for to, one in sent(effects, Payload)] == [(2, missed)]
+    assert [(to, one.run) for to, one in sent(effects, Payload)] == [(2, missed)]
     assert rig.peer.counters["repaired"] == 1
 
 
 def test_ends_of_a_link_that_have_seen_the_same_offer_nothing() -> None:
     rig = child_of(9)
-    known = Recent(CONFIG.dissemination)
+    known = Recent(T, CONFIG.dissemination)
     for number in (1, 2):
         rig.hear(9, Payload(T, event(5, number), 1))
-        known.admit(event(5, number), 0, 0)
+        known.admit(proven_run(5, number), 0, 0, 0)
     same = TreeFamily(T, 2, 0, True, [], [], [], known.fingerprint())
     assert told(rig.hear(9, same), Offer) == []
     other = TreeFamily(T, 3, 0, True, [], [], [], known.fingerprint() ^ 1)
@@ -210,7 +211,7 @@ def test_who_subscribes_now_does_not_get_what_came_before() -> None:
     request = sent(rig.subscribe(), FindRequest)[0][1]
     rig.hear(9, FindReply(request.request, True, providers=[contact(9)]))
     before = Span(contact(5).peer, 1, 1, 3)
-    rig.hear(9, TreeJoinReply(T, True, True, [], 7, [before]))
+    rig.hear(9, TreeJoinReply(T, True, True, [], 7, [proven_run(5, 3).statement()]))
     assert told(rig.hear(9, Offer(T, [before], True)), Want) == []
     assert not delivered(rig.hear(9, Payload(T, event(5, 3), 1)))
     assert delivered(rig.hear(9, Payload(T, event(5, 4), 1))) == [(5, 4)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol_kit import Rig, T, contact, number_of, sent, told
+from protocol_kit import Rig, T, contact, event, number_of, sent, told
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import seam
@@ -16,7 +16,6 @@ from weft.protocol.membership import JoinRequest, ShuffleReply, ShuffleRequest
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRequest
-from weft.protocol.wire import Event
 
 TERA = c.Tera(advertise_every_cycles=3, advertise_to=2, advert_page=4, advert_pages_per_cycle=2)
 
@@ -171,6 +170,5 @@ def test_and_a_message_to_it_touches_one_topic(collector: Rig) -> None:
     topic = Topic("/all/77777")
     effects = collector.hear(9, JoinRequest(topic))
     assert {number_of(e.to) for e in effects if isinstance(e, seam.Send)} == {9}
-    event = Event(contact(9).peer, 1, 1, 0, b"")
-    effects = collector.hear(9, RouteEvent(topic, event))
+    effects = collector.hear(9, RouteEvent(topic, event(9, 1, topic=topic)))
     assert len(effects) <= 4

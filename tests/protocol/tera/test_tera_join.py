@@ -14,6 +14,7 @@ from protocol_kit import (
     event,
     everything_sent,
     number_of,
+    proven_run,
     sent,
     span,
     told,
@@ -81,7 +82,7 @@ def test_a_member_lets_others_in() -> None:
     assert reply.member
     assert reply.news.overlay == rig.peer.tera.topics[T].overlay
     assert reply.descriptors == [Descriptor(contact(1), 0)]
-    assert reply.seen == [span(1, 1, 2)]
+    assert [(number_of(one.publisher), one.last) for one in reply.seen] == [(1, 2)]
     assert rig.peer.tera.topics[T].view.peers == [contact(5).peer]
 
 
@@ -251,7 +252,7 @@ def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
 
 def test_a_newcomer_does_not_get_what_was_published_before() -> None:
     rig = joining()
-    rig.hear(5, welcome(seen=[span(9, 1, 3)]))
+    rig.hear(5, welcome(seen=[proven_run(9, 3).statement()]))
     assert sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want) == []
     [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 4)], first=False)), Want)
     assert want.spans == [span(9, 4, 4)]
@@ -263,7 +264,7 @@ def test_a_member_that_was_alone_gets_what_it_missed_when_it_finds_the_others() 
     rig.subscribe()
     [(_, walk)] = sent(rig.hear(2, JoinRequest(GENERAL)), LookupWalk)
     rig.hear(2, LookupHit(walk.lookup, contact(5)))
-    rig.hear(5, welcome(seen=[span(9, 1, 3)]))
+    rig.hear(5, welcome(seen=[proven_run(9, 3).statement()]))
     [(_, want)] = sent(rig.hear(5, Offer(T, [span(9, 2, 3)], first=False)), Want)
     assert want.spans == [span(9, 2, 3)]
 

@@ -9,6 +9,7 @@ from protocol_kit import (
     Rig,
     T,
     contact,
+    event,
     everything_sent,
     number_of,
     sent,
@@ -19,7 +20,7 @@ from weft.protocol import seam
 from weft.protocol.membership import Descriptor, ShuffleRequest
 from weft.protocol.recent import Repair
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 
 FEW = c.Config(links=c.Links(wanted=2, most=3))
 
@@ -145,13 +146,13 @@ def test_a_late_answer_is_welcome_while_there_is_room() -> None:
 
 def test_a_payload_over_an_unknown_link_makes_it_known() -> None:
     rig = member(2)
-    rig.hear(3, Payload(T, Event(contact(3).peer, 1, 1, 0, b""), 1))
+    rig.hear(3, Payload(T, event(3, 1), 1))
     assert linked(rig) == [2, 3]
 
 
 def test_or_is_answered_with_unlink_when_there_is_no_room() -> None:
     rig = member(2, 3, 4)
-    effects = rig.hear(5, Payload(T, Event(contact(5).peer, 1, 1, 0, b""), 1))
+    effects = rig.hear(5, Payload(T, event(5, 1), 1))
     assert sent(effects, Unlink) == [(5, Unlink(T))]
     assert linked(rig) == [2, 3, 4]
 
@@ -174,7 +175,7 @@ def test_a_lost_peer_is_replaced_too() -> None:
 def test_repaired_by_a_stranger_one_asks_it_for_a_link() -> None:
     """That joins parts of the link graph that lost each other."""
     rig = member(2, 3)
-    repair = Repair(T, [Event(contact(8).peer, 1, 1, 0, b"")])
+    repair = Repair(T, [event(8, 1)])
     assert told(rig.hear(7, repair), LinkRequest) == [7]
     assert told(rig.hear(7, repair), LinkRequest) == []  # nothing new in it
 
@@ -183,7 +184,7 @@ def test_repairs_by_very_many_strangers_do_not_make_very_many_requests() -> None
     rig = member(2, 3)
     asked = []
     for number in range(10, 60):
-        repair = Repair(T, [Event(contact(number).peer, 1, 1, 0, b"")])
+        repair = Repair(T, [event(number, 1)])
         asked += told(rig.hear(number, repair), LinkRequest)
     assert len(asked) <= FEW.links.most
 

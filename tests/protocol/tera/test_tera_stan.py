@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from protocol_kit import Group, Rig, T, contact, number_of, sent, told
+from protocol_kit import Group, Rig, T, contact, event, number_of, sent, told
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
@@ -17,7 +17,7 @@ from weft.protocol.seam import Collect
 from weft.protocol.tera.access_points import Advert, Advertisement
 from weft.protocol.tera.links import LinkRelease, LinkRequest, Unlink
 from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 from weft.rules import stan as rules
 
 PLAIN = c.Config(
@@ -306,7 +306,7 @@ def test_a_link_that_carries_events_is_not_given_up() -> None:
     config = replace(PLAIN, links=c.Links(wanted=1, most=4))
     rig = member(2, 3, 4, config=config)
     rig.link(2, 3, 4)
-    rig.hear(2, Payload(T, Event(contact(9).peer, 1, 1, 0, b"x"), 1))
+    rig.hear(2, Payload(T, event(9, 1, b"x"), 1))
     tree = rig.peer.tera.topics[T].tree
     assert tree is not None
     for number in list(tree.eager):

@@ -77,8 +77,8 @@ def test_parts_that_never_met_merge() -> None:
     group.subscribe_all()
     group.run(60_000)
     assert len({peer.tera.topics[T].overlay for peer in group.peers.values()}) == 2
-    group.do(1, seam.Publish(5, T, b"", 0))
-    group.do(4, seam.Publish(5, T, b"", 0))
+    group.do(1, seam.Publish(5, T, (b"",), 0))
+    group.do(4, seam.Publish(5, T, (b"",), 0))
     group.run(5_000)
     assert (4, 1) not in group.delivered(1)
     group.drop = lambda sender, to, message: False
@@ -128,7 +128,7 @@ def test_what_is_wanted_is_sent_in_bounded_messages() -> None:
     for _ in range(2):
         rig.publish(bytes(70))
     effects = rig.hear(3, Want(T, [span(1, 2, 99), span(8, 1, 1)]))
-    batches = [[e.number for e in repair.events] for _, repair in sent(effects, Repair)]
+    batches = [[one.first for one in repair.runs] for _, repair in sent(effects, Repair)]
     assert batches == [[2, 3, 4], [5, 6, 7], [8], [9]]
 
 
@@ -136,7 +136,7 @@ def test_wanting_one_event_very_often_brings_it_once() -> None:
     rig = member()
     rig.publish(bytes(1_000))
     effects = rig.hear(3, Want(T, [span(1, 1, 1)] * LIST_MAX))
-    assert sum(len(repair.events) for _, repair in sent(effects, Repair)) == 1
+    assert sum(len(repair.runs) for _, repair in sent(effects, Repair)) == 1
 
 
 def test_a_repair_delivers_what_is_new() -> None:
@@ -166,7 +166,7 @@ def test_whatever_the_scheme_lost_is_repaired(scheme: seam.Scheme) -> None:
     carriers = (Payload, IHave, Graft)
     group.drop = lambda sender, to, message: to in (4, 5) and isinstance(message, carriers)
     for _ in range(3):
-        group.do(1, seam.Publish(5, T, b"", 0))
+        group.do(1, seam.Publish(5, T, (b"",), 0))
     group.run(300)
     assert group.delivered(4) == group.delivered(5) == []
     group.run(100_000)

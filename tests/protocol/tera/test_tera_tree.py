@@ -305,7 +305,7 @@ def grown() -> Group:
     group.subscribe_all()
     group.run(60_000)
     for number in (1, 5, 9, 12, 3, 7):
-        group.do(number, seam.Publish(1, T, b"", 0))
+        group.do(number, seam.Publish(1, T, (b"",), 0))
         group.run(3_000)
     return group
 
@@ -313,7 +313,7 @@ def grown() -> Group:
 def test_in_steady_state_everybody_gets_one_copy(grown: Group) -> None:
     start = grown.now
     for number in range(1, 13):
-        grown.do(number, seam.Publish(1, T, b"", 0))
+        grown.do(number, seam.Publish(1, T, (b"",), 0))
         grown.run(1_000)
     copies = len(list(grown.since(start, Payload)))
     assert copies <= 1.05 * 12 * 11
@@ -335,7 +335,7 @@ def test_the_tree_heals_when_a_member_dies(grown: Group) -> None:
     most_needed = max(grown.peers, key=lambda n: len(grown.peers[n].tera.topics[T].tree.eager))  # type: ignore[union-attr]
     grown.kill(most_needed)
     publisher = min(grown.peers)
-    grown.do(publisher, seam.Publish(1, T, b"", 0))
+    grown.do(publisher, seam.Publish(1, T, (b"",), 0))
     grown.run(5_000)
     last = grown.delivered(publisher)[-1]
     assert all(last in grown.delivered(number) for number in grown.peers)
@@ -344,7 +344,7 @@ def test_the_tree_heals_when_a_member_dies(grown: Group) -> None:
 def test_a_lost_payload_is_fetched_from_an_announcer(grown: Group) -> None:
     victim = 6
     grown.drop = lambda sender, to, message: isinstance(message, Payload) and to == victim
-    grown.do(1, seam.Publish(1, T, b"", 0))
+    grown.do(1, seam.Publish(1, T, (b"",), 0))
     grown.run(400)
     last = grown.delivered(1)[-1]
     assert last not in grown.delivered(victim)

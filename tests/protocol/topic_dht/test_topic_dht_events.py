@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol_kit import Rig, T, answers, contact, delivered, event, sent, span, told
+from protocol_kit import Rig, T, answers, contact, delivered, event, proven_run, sent, span, told
 from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, routing
 from weft.ids import Topic
 from weft.protocol import messages as m
@@ -148,9 +148,10 @@ def test_peers_that_route_otherwise_say_so() -> None:
 
 def test_a_newcomer_is_told_what_there_has_been() -> None:
     rig = forwarder()
-    rig.hear(2, Cast(T, event(7, 3), 1, 0))
+    said = proven_run(7, 3)
+    rig.hear(2, Cast(T, said.run, 1, 0))
     asked = rig.hear(9, SeenRequest(4, T))
-    assert sent(asked, SeenReply) == [(9, SeenReply(4, True, [span(7, 1, 3)]))]
+    assert sent(asked, SeenReply) == [(9, SeenReply(4, True, [said.statement()]))]
     other = rig.hear(9, SeenRequest(5, Topic("/other")))
     assert sent(other, SeenReply) == [(9, SeenReply(5, False))]
 

@@ -7,6 +7,8 @@ from typing import get_args
 import msgspec
 import pytest
 
+from nameless import contact_of
+from protocol_kit import proven_run
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
@@ -27,13 +29,11 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.topic_dht.topic_dht import TopicDhtMessage
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent
-from weft.protocol.wire import Event, Span
 from weft.rules.treecast import ROOTS_MAX
-from weft.sim.node import contact_of
 
 A = Topic("/a")
 ONE, TWO = contact_of(1, 1), contact_of(1, 2)
-EVENT = Event(ONE.peer, 1, 4, 0, b"x")
+SIGNED = proven_run(1, 4, b"x")
 SAID: list[TopicDhtMessage] = [
     RoleRequest(7, A, SPLIT, 2, 9),
     RoleRequest(8, A, SEAT, seat=3),
@@ -48,10 +48,10 @@ SAID: list[TopicDhtMessage] = [
     RouteParent(A),
     IsParent(A, ONE),
     IsChild(A, [TWO]),
-    Cast(A, EVENT, 3, 17),
-    Cast(A, EVENT, 3, 0, 2, [ONE.peer, TWO.peer]),
+    Cast(A, SIGNED.run, 3, 17),
+    Cast(A, SIGNED.run, 3, 0, 2, [ONE.peer, TWO.peer]),
     SeenRequest(11, A),
-    SeenReply(11, True, [Span(ONE.peer, 1, 1, 4)]),
+    SeenReply(11, True, [SIGNED.statement()]),
     Beat(A, 12345, True),
 ]
 decode = msgspec.msgpack.Decoder(TopicDhtMessage).decode
@@ -78,9 +78,9 @@ def test_they_are_among_all_messages() -> None:
         IsChild(A, [ONE] * (CONTACTS_MAX + 1)),
         RoleRequest(1, A, 6),
         RoleReply(1, 4),
-        Cast(A, EVENT, 1, 257),
-        Cast(A, EVENT, 1, 0, ROOTS_MAX),
-        Cast(A, EVENT, 1, 0, 0, [ONE.peer] * (ROOTS_MAX + 1)),
+        Cast(A, SIGNED.run, 1, 257),
+        Cast(A, SIGNED.run, 1, 0, ROOTS_MAX),
+        Cast(A, SIGNED.run, 1, 0, 0, [ONE.peer] * (ROOTS_MAX + 1)),
     ],
 )
 def test_what_is_out_of_bounds_is_refused(message: TopicDhtMessage) -> None:

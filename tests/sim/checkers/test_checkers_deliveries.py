@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nameless import contact_of, unsigned_run
 from weft.ids import Topic
 from weft.protocol.seam import Answer, Outcome
-from weft.protocol.wire import Event
 from weft.sim.checkers.deliveries import (
     check_answers,
     check_complete,
@@ -12,11 +12,11 @@ from weft.sim.checkers.deliveries import (
     check_only_subscribers,
     check_parasites,
 )
-from weft.sim.node import contact_of
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
 
 TOPIC = Topic("/a")
-EVENT = Event(contact_of(1, 0).peer, 1, 1, 0, b"hello")
+RUN = unsigned_run(contact_of(1, 0).peer, b"hello")
+EVENT = RUN.event(0)
 
 
 def _delivery(peer: int, at_ms: int = 150, life: int = 1) -> Delivery:
@@ -31,7 +31,7 @@ def _sound() -> Record:
         record.stays.append(Stay(peer, 1, TOPIC, start_ms=10, joined_ms=20))
         record.deliveries.append(_delivery(peer))
     publication = Publication(1, 100, 0, 1, TOPIC, b"hello")
-    publication.answers.append((100, Answer(1, "delivered", contact_of(1, 0), EVENT)))
+    publication.answers.append((100, Answer(1, "delivered", contact_of(1, 0), RUN)))
     record.publications[1] = publication
     return record
 
@@ -99,7 +99,7 @@ def test_holder_that_unsubscribed_and_came_back_holds_nothing() -> None:
 def test_access_point_that_accepted_must_not_lose() -> None:
     record = _sound()
     record.deliveries = []
-    record.publications[1].answers[:] = [(120, Answer(1, "delivered", contact_of(1, 2), EVENT))]
+    record.publications[1].answers[:] = [(120, Answer(1, "delivered", contact_of(1, 2), RUN))]
     texts = check_complete(record)
     assert len(texts) == 3
     assert "though access point 2 had accepted it by 120 ms and holds it" in texts[0]

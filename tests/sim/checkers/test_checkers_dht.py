@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from nameless import contact_of
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import location
 from weft.sim.checkers.dht import Seat, Truth, check_order, check_topic, judge
-from weft.sim.node import contact_of
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 

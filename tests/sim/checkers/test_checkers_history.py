@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from signed_kit import NOW_MS, SPORTS, event
 from weft.documents.descriptor import SealedEvent
-from weft.protocol.history.stream import routed
+from weft.protocol.history.stream import handed_out
 from weft.sim.checkers.history import check_complete_streams, check_order
 from weft.sim.checkers.state import PeerState, StreamState
 from weft.sim.record import Delivery, Record
@@ -21,7 +21,7 @@ def record_of(*handed: tuple[int, int, SealedEvent]) -> Record:
     """What was handed out: peer, life, event."""
     record = Record()
     for at_ms, (peer, life, one) in enumerate(handed):
-        told = Delivery(at_ms, peer, life, one.topic, routed(one, one.payload), 1, one)
+        told = Delivery(at_ms, peer, life, one.topic, handed_out(one, one.payload).event(0), 1, one)
         record.deliveries.append(told)
     return record
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from weft import trace
+from weft.documents.run import Event
 from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.jit import compiled
 from weft.engine.data.workload import Memberships, membership_of, topic_name
@@ -27,7 +28,7 @@ from weft.engine.tera.world import World
 from weft.ids import PEER_ID_BYTES, PeerId, Topic, peer_text
 from weft.protocol import delivery
 from weft.protocol.publication import RouteEvent
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 from weft.rules.tera import steps_of_each
 
 

@@ -55,7 +55,7 @@ class Crossings(Observer):
     def handled(self, now_ms: int, receiver: Node, sender: Contact, message: Message) -> None:
         ends = frozenset((receiver.contact.peer, sender.peer))
         self.references += isinstance(message, Again)
-        for event in m.events_in(message):
+        for event in (one for run in m.runs_in(message) for one in run.events()):
             self.counts[event.payload, ends] += 1
 
 

@@ -5,7 +5,7 @@ them what the peer hears, its timers and its user's commands.
 Publishing: the event names the stream's heads as parents and is signed; it is stored first and
 routed once it is durable, so what other peers have seen is never lost with its publisher.
 
-Receiving: a block that routing brings is opened and checked (`open_event`) before it is passed on,
+Receiving: a block that routing brings is opened and checked (`open_run`) before it is passed on,
 and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
 known is a gap, and is got. Members tell each other their heads over new links and at intervals, so
 that a peer that missed the end of a stream finds out too. A peer that has stored events of a topic
@@ -33,6 +33,7 @@ from msgspec.structs import replace
 
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
+from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text, peer_text
 from weft.protocol.context import Arrived, Context, require
@@ -42,7 +43,7 @@ from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Provi
 from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
 from weft.protocol.history.storage import Keep, Storage
-from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, routed
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -59,7 +60,7 @@ from weft.protocol.seam import (
     Stored,
     Timer,
 )
-from weft.protocol.wire import Event, Message, Part
+from weft.protocol.wire import Message
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -156,7 +157,7 @@ class History(Delivery):
     ) -> None:
         """`members` names members of a topic, those to ask first; `find` looks for some from
         outside of it; `route` spreads an event."""
-        super().__init__(ctx, route)
+        super().__init__(ctx, route, sign)
         self._library = library
         self._sign = sign
         self._members = members
@@ -302,20 +303,27 @@ class History(Delivery):
         self,
         topic: Topic,
         recent: Recent,
-        event: Event,
+        proven: Proven,
         hops: int,
         source: PeerId | None,
         ask: Contact | None,
         subscribed: bool,
     ) -> bool:
-        opened = self.open_event(topic, event, source)
+        run = proven.run
+        if not run.sealed:
+            if self.versions.refuses(topic, PeerId(run.publisher)):
+                self.streams.refuse(topic, Reason.NOT_ALLOWED, source, run)
+                return False
+            self._ctx.counters["history_plain"] += len(run.payloads)
+            return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
+        opened = self.open_run(topic, run, source)
         if opened is None:
             return False
-        if subscribed:
-            self._ctx.tell(Arrived(opened, ask, hops))
-        if self.streams.is_undecided(opened):
+        for event in opened if subscribed else ():
+            self._ctx.tell(Arrived(event, ask, hops))
+        if any(self.streams.is_undecided(event) for event in opened):
             return False
-        recent.admit(event, hops, self._ctx.now)
+        recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         return True
 
     def source(self, sender: Contact) -> Contact | None:
@@ -339,7 +347,7 @@ class History(Delivery):
         elif refused:
             self.streams.refuse(fact.topic, Reason.NOT_ALLOWED)
             reason = f"the owners of {fact.topic} do not let this peer publish in it"
-        elif self._is_full(fact.topic, fact.payload):
+        elif self._is_full(fact.topic, fact.payloads):
             self.streams.refuse(fact.topic, Reason.OVER_QUOTA)
             reason = (
                 f"this peer has published as much in {fact.topic} as one peer may have stored "
@@ -350,46 +358,58 @@ class History(Delivery):
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
-    def _is_full(self, topic: Topic, payload: bytes) -> bool:
+    def _is_full(self, topic: Topic, payloads: tuple[bytes, ...]) -> bool:
         quota = self.storage.quota(topic)
         used = self.storage.used(topic, self._ctx.me.peer)
-        return bool(quota) and used + len(payload) + _DESCRIBED_BYTES > quota
+        return bool(quota) and used + sum(len(p) + _DESCRIBED_BYTES for p in payloads) > quota
 
-    def _spread(self, fact: Publish, event: Event, origin: Topic | None) -> None:
-        """Seal an event and have it stored; it is routed once it is durable. `origin`: see
-        `refuses`."""
+    def _spread(
+        self, fact: Publish, first: int, parts: tuple[Part, ...], origin: Topic | None
+    ) -> None:
+        """Seal events, each with the one before it as its parent, and have them stored together;
+        they are routed as one run once they are durable. `origin`: see `refuses`."""
         topic, ctx = fact.topic, self._ctx
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
-        sealed = seal_event(
-            self._sign,
-            publisher=ctx.me.peer,
-            topic=topic,
-            payload=fact.payload,
-            created_ms=fact.published_ms,
-            parents=self.streams.parents(topic),
-            link=self.versions.link(topic),
-            metadata={INCARNATION: ctx.incarnation, NUMBER: event.number, **climbed},
+        events = []
+        for number, payload in enumerate(fact.payloads, first):
+            sealed = seal_event(
+                self._sign,
+                publisher=ctx.me.peer,
+                topic=topic,
+                payload=payload,
+                created_ms=fact.published_ms,
+                parents=self.streams.parents(topic),
+                link=self.versions.link(topic),
+                metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+            )
+            self.streams.append(sealed)
+            events.append(sealed)
+        self.storage.publish(
+            tuple(events), lambda error: self._on_published(fact, first, events, error)
         )
-        self.streams.append(sealed)
-        self.storage.publish(sealed, lambda error: self._on_published(fact.token, sealed, error))
 
-    def _on_published(self, token: int, event: SealedEvent, error: str) -> None:
-        self.streams.settle(event, error)
+    def _on_published(
+        self, fact: Publish, first: int, events: list[SealedEvent], error: str
+    ) -> None:
+        for event in events:
+            self.streams.settle(event, error)
         if error:
-            self._ctx.out.append(Answer(token, "failed", reason=error))
+            self._ctx.out.append(Answer(fact.token, "failed", reason=error))
             return
-        self._providers.own(event)
-        climbs = ORIGIN in event.metadata
-        self._route(token, event.topic, routed(event, event.block), climbs)
+        for event in events:
+            self._providers.own(event)
+        blocks = tuple(event.block for event in events)
+        proven = self.sign(fact.topic, first, fact.published_ms, blocks)
+        self._route(fact.token, fact.topic, proven, ORIGIN in events[0].metadata)
 
     # --- what routing brings ----------------------------------------------------------------------
 
-    def open_event(self, topic: Topic, event: Event, sender: PeerId | None) -> SealedEvent | None:
-        """The event in a block that routing brought; None if it must not be passed on."""
-        return self.streams.open(topic, event, sender)
+    def open_run(self, topic: Topic, run: Run, sender: PeerId | None) -> list[SealedEvent] | None:
+        """The events in a run of blocks that routing brought; None if it must not be passed on."""
+        return self.streams.open(topic, run, sender)
 
     def on_arrived(self, signal: Arrived) -> None:
-        """An event that routing brought and `open_event` let through."""
+        """An event that routing brought and `open_run` let through."""
         event, source, hops = signal.event, signal.source, signal.hops
         found = self.readers.get(event.topic)
         if found is not None:

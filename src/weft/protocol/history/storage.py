@@ -184,10 +184,11 @@ class Storage:
         """What a later life must know of where a subscription began."""
         self._beginnings.append((topic, told))
 
-    def publish(self, event: SealedEvent, then: Then) -> None:
-        """An event of this peer's own."""
-        self._count(event)
-        self._send((event,), then)
+    def publish(self, events: tuple[SealedEvent, ...], then: Then) -> None:
+        """Events of this peer's own."""
+        for event in events:
+            self._count(event)
+        self._send(events, then)
 
     def publish_topic(
         self, versions: list[TopicVersion], records: list[Record], then: Then

@@ -57,14 +57,16 @@ from weft.bounded import BoundedDict
 from weft.documents.dag import Added, Position, Stream, position
 from weft.documents.descriptor import SealedEvent, known_event, number_of, verify_event
 from weft.documents.refusal import Reason, Refused
+from weft.documents.run import NOTHING_BEFORE, Event, Run
+from weft.documents.signature import SIGNATURE_BYTES
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
 from weft.protocol.context import Context
-from weft.protocol.delivery import DELIVER_MESSAGE, REJECT_MESSAGE, message_id
+from weft.protocol.delivery import DELIVER_MESSAGE, trace_rejected, trace_run
 from weft.protocol.history.fetch import Fetch, Providers
 from weft.protocol.history.storage import Storage
 from weft.protocol.history.versions import Versions, Waiting
 from weft.protocol.seam import Deliver
-from weft.protocol.wire import Counter, Event, Message
+from weft.protocol.wire import Counter, Message
 from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import Store
 from weft.store.reader import Since, stream_of
@@ -445,10 +447,11 @@ class Streams:
 
     # --- checking ---------------------------------------------------------------------------------
 
-    def open(self, topic: Topic, event: Event, source: PeerId | None) -> SealedEvent | None:
-        """The event in what routing brought; None, and counted, if it is not what it says or its
-        publisher may not, so that it goes no further. What is known already is not verified
-        again.
+    def open(self, topic: Topic, run: Run, source: PeerId | None) -> list[SealedEvent] | None:
+        """The events in a run that routing brought; None, and counted, if one is not what it says
+        or its publisher may not, so that the run goes no further. What is known already is not
+        verified again. (That its publisher signed the run does not make a block of each payload:
+        blocks are stored and sent on one by one.)
 
         What there is no room for here is passed on all the same: else routing would not know it,
         and bring it again and again, and a peer that is behind would keep others from what they
@@ -456,16 +459,19 @@ class Streams:
         """
         state = self.topics.get(topic)
         try:
-            opened = _read(topic, event.payload, cid_of(event.payload))
-            if not _same_event(event, opened):
-                raise Refused(Reason.BAD_SHAPE, "routed under another number or publisher")
-            if state is None or not state.dag.knows(opened.cid, opened.height):
-                verify_event(opened)
-                self._check_publisher(state, opened)
-            return opened
+            return [self._open(topic, state, event) for event in run.events()]
         except Refused as refused:
-            self.refuse(topic, refused.reason, source, event)
+            self.refuse(topic, refused.reason, source, run)
             return None
+
+    def _open(self, topic: Topic, state: TopicStream | None, event: Event) -> SealedEvent:
+        opened = _read(topic, event.payload, cid_of(event.payload))
+        if not _same_event(event, opened):
+            raise Refused(Reason.BAD_SHAPE, "routed under another number or publisher")
+        if state is None or not state.dag.knows(opened.cid, opened.height):
+            verify_event(opened)
+            self._check_publisher(state, opened)
+        return opened
 
     def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
         """By the newest version that is known, and by the one that the event links to as far as
@@ -503,21 +509,12 @@ class Streams:
         topic: Topic,
         reason: Reason,
         source: PeerId | None = None,
-        event: Event | None = None,
+        run: Run | None = None,
     ) -> None:
         """Count what is not taken, and trace it where it has a name in traces."""
-        ctx = self._ctx
-        ctx.counters[f"history_refused_{reason}"] += 1
-        if ctx.tracing and event is not None:
-            ctx.trace(
-                REJECT_MESSAGE,
-                {
-                    "messageID": message_id(topic, event),
-                    "topic": topic,
-                    "receivedFrom": ctx.name(source if source else ctx.me.peer),
-                    "reason": str(reason),
-                },
-            )
+        self._ctx.counters[f"history_refused_{reason}"] += 1
+        if run is not None:
+            trace_rejected(self._ctx, topic, run, source, str(reason))
 
     # --- into the stream --------------------------------------------------------------------------
 
@@ -548,7 +545,7 @@ class Streams:
             reason = Reason.OVER_QUOTA
         if reason is not None:
             self._fetch.forget(event.cid)
-            self.refuse(event.topic, reason, None, routed(event, b""))
+            self.refuse(event.topic, reason, None, handed_out(event, b""))
             if reason is Reason.OVER_QUOTA and vouched:
                 self.give_up(state, (event.cid,))  # no event of others waits for it any longer
             return Taken(False)
@@ -581,7 +578,7 @@ class Streams:
         reason = self._versions.judge_unlinked(event, state.dag.awaits(event.cid))
         if reason is not None and reason is not Reason.UNKNOWN_TOPIC:
             self._fetch.forget(event.cid)
-            self.refuse(event.topic, reason, None, routed(event, b""))
+            self.refuse(event.topic, reason, None, handed_out(event, b""))
             return Taken(False)
         self._versions.hold(needed, event, source, hops)
         self._fetch.want(state.topic, [needed], source, hearsay=reason is not None)
@@ -637,26 +634,21 @@ class Streams:
             del self._told[event.cid]
             return
         ctx, topic = self._ctx, event.topic
-        note = routed(event, event.payload)
+        note = handed_out(event, event.payload)
         origin = claimed_origin(topic, event.metadata)
         climbed = origin if origin != topic else None
         ctx.out.append(Deliver(topic, note, hops, event, climbed))
-        if ctx.tracing:
-            ctx.trace(
-                DELIVER_MESSAGE,
-                {
-                    "messageID": message_id(topic, note),
-                    "topic": topic,
-                    "receivedFrom": ctx.name(ctx.me.peer),
-                    "hops": hops,
-                },
-            )
+        trace_run(ctx, DELIVER_MESSAGE, topic, note, None, hops)
 
 
-def routed(event: SealedEvent, payload: bytes) -> Event:
-    """How routing, traces and applications know an event; routing carries its block as payload."""
+def handed_out(event: SealedEvent, payload: bytes) -> Run:
+    """How traces and applications know a sealed event: alone, under its number. It is proven by its
+    own signature, not by a run's."""
     _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
-    return Event(event.publisher, incarnation, number, event.created_ms, payload)
+    return Run(
+        *(event.publisher, incarnation, number, event.created_ms, (payload,)),
+        *(NOTHING_BEFORE, bytes(SIGNATURE_BYTES)),
+    )
 
 
 def _read(topic: Topic, block: bytes, cid: Cid) -> SealedEvent:

@@ -263,8 +263,14 @@ class Versions:
 
     def refuses_me(self, topic: Topic) -> bool:
         """Whether this peer may not publish in a topic, as far as it knows."""
-        holders, me = self.holders(topic), self._ctx.me.peer
-        return holders is not None and me not in holders and not self._newest_lets(me, topic)
+        return self.refuses(topic, self._ctx.me.peer)
+
+    def refuses(self, topic: Topic, publisher: PeerId) -> bool:
+        """The same of any publisher."""
+        holders = self.holders(topic)
+        if holders is None or publisher in holders:
+            return False
+        return not self._newest_lets(publisher, topic)
 
     def _newest_lets(self, publisher: PeerId, topic: Topic) -> bool:
         newest = self._newest.get(topic)

@@ -48,7 +48,7 @@ from weft.protocol.pulsar.branch import (
 )
 from weft.protocol.recent import Offer
 from weft.protocol.seam import Timer
-from weft.protocol.wire import Counter, Message, Spans
+from weft.protocol.wire import Counter, Message, Statements
 from weft.rules.draw import stream_of
 from weft.rules.multicast import (
     has_room,
@@ -98,7 +98,7 @@ class TreeJoinReply(Message, frozen=True, tag=71):
     subscribed: bool = False  # whether the new parent is
     instead: Contacts = []  # not accepted for want of room: try these children of mine
     recent: Counter = 0  # fingerprint of what the new parent has seen
-    seen: Spans = []  # to a new subscriber: what was published before
+    seen: Statements = []  # to a new subscriber: what was published before
 
 
 # --- timers ---------------------------------------------------------------------------------------
@@ -584,7 +584,8 @@ class Attachment:
 
     def _attached(self, branch: Branch, parent: Contact, reply: TreeJoinReply) -> None:
         """A join has ended well: there is a (new) parent."""
-        branch.take_parent(parent, reply.subscribed, reply.seen)
+        branch.take_parent(parent, reply.subscribed)
+        self._events.skip_to(branch, reply.seen)
         self._events.compare(branch, parent, reply.recent, settle_ms=0)
         self._trees.answer(branch, "joined", parent)
         branch.tell_children()

@@ -29,15 +29,16 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
+from weft.documents.run import Proven, Run, Statement
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
-from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, note_parasite, trace_event
+from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
-from weft.protocol.wire import HOPS_MAX, Counter, Event, Message, Payload, Spans
+from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload
 from weft.rules.draw import stream_of
 from weft.rules.multicast import is_cut_off, onward, push_down, tree_key, tree_location
 
@@ -237,8 +238,8 @@ class Branch(TopicPart):
         """A new subscriber does not want what was published before."""
         self.fresh = True
 
-    def take_parent(self, parent: Contact, subscribed: bool, seen: Spans) -> None:
-        """There is a (new) parent; `seen` is what a fresh subscriber passes over."""
+    def take_parent(self, parent: Contact, subscribed: bool) -> None:
+        """There is a (new) parent."""
         if self.parent is not None and self.parent.peer != parent.peer:
             self._ctx.send(self.parent, TreeLeave(self.topic))
         self.forget(parent.peer)  # first, so that a former fellow is not left
@@ -249,9 +250,11 @@ class Branch(TopicPart):
         self.heard_cycle = self._trees.cycle
         self.family_heard = False
         self.settle()
-        if self.fresh:
-            self.fresh = False
-            self.recent.skip_to(seen, self._ctx.now)
+
+    def end_fresh(self) -> bool:
+        """What was published before is known now; says whether it was not."""
+        fresh, self.fresh = self.fresh, False
+        return fresh
 
     def take_child(self, contact: Contact, subscribed: bool) -> None:
         self.forget(contact.peer)
@@ -473,42 +476,46 @@ class Events:
         self._delivery = delivery
         self._trees = trees
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event of this peer's own, if it is in the tree or about to be."""
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        """Spread a run of this peer's own, if it is in the tree or about to be."""
         branch = self._trees.get(topic)
         if branch is None:
             return False
-        if branch.recent.admit(event, 0, self._ctx.now):
+        if self._delivery.admit_own(branch.recent, proven):
             if branch.subscribed and not delivered:
-                self._delivery.deliver(topic, event, 0, None)
-            self._push(branch, event, 0, None)
+                self._delivery.deliver(topic, proven.run, 0, None)
+            self._push(branch, proven.run, 0, None)
         return True
+
+    def skip_to(self, branch: Branch, seen: list[Statement]) -> None:
+        """A fresh subscriber passes over what was published before."""
+        if branch.end_fresh():
+            self._delivery.skip_to(branch.recent, seen)
 
     # --- handlers ---------------------------------------------------------------------------------
 
     def on_payload(self, sender: Contact, message: Payload) -> None:
-        ctx, event = self._ctx, message.event
-        ctx.counters["payloads_received"] += 1
+        ctx, run = self._ctx, message.run
+        note_received(ctx, "payloads_received", run)
         branch = self._trees.get(message.topic)
         if branch is None:
             ctx.counters["not_subscribed"] += 1
-            note_parasite(ctx, message.topic, event, sender.peer)
+            note_parasite(ctx, message.topic, run, sender.peer)
             return
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
-        if not self._accept(branch, event, hops, sender):
-            ctx.counters["duplicates"] += 1
-            trace_event(ctx, DUPLICATE_MESSAGE, message.topic, event, sender.peer, hops)
+        if self._accept(branch, run, hops, sender) in (Taken.COPY, Taken.OLD):
+            note_copy(ctx, message.topic, run, sender.peer, hops)
 
     def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        """A peer outside of the tree hands an event to it."""
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
+        """A peer outside of the tree hands a run to it."""
+        run = message.run
+        note_received(self._ctx, "routed_received", run)
         branch = self._trees.get(message.topic)
         taken = False
         if branch is not None and not branch.fresh and not message.again:
-            self._accept(branch, event, 1, sender)
-            taken = branch.recent.has_taken(event)
-        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+            self._accept(branch, run, 1, sender)
+            taken = branch.recent.has_taken(run)
+        result = RouteResult(message.topic, run.incarnation, run.first, taken)
         self._ctx.send(sender, result)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
@@ -525,9 +532,10 @@ class Events:
         branch = self._trees.get(message.topic)
         if branch is None:
             return
-        new = sum(self._accept(branch, event, 0, sender) for event in message.events)
-        self._ctx.counters["repaired"] += new
-        self._ctx.counters["repairs_duplicate"] += len(message.events) - new
+        for run in message.runs:
+            taken = self._accept(branch, run, 0, sender)
+            counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
+            self._ctx.counters[counted] += len(run.payloads)
 
     # --- comparing over links ---------------------------------------------------------------------
 
@@ -560,19 +568,19 @@ class Events:
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _accept(self, branch: Branch, event: Event, hops: int, sender: Contact) -> bool:
+    def _accept(self, branch: Branch, run: Run, hops: int, sender: Contact) -> Taken:
         delivery, source = self._delivery, sender.peer
         ask = branch.subscribers().get(source) if delivery.stored else None
         taken = delivery.take_in(
-            branch.topic, branch.recent, event, hops, source, ask, branch.subscribed
+            branch.topic, branch.recent, run, hops, source, ask, branch.subscribed
         )
-        if taken:
-            self._push(branch, event, hops, sender.peer)
+        if taken is Taken.NEW:
+            self._push(branch, run, hops, sender.peer)
         return taken
 
-    def _push(self, branch: Branch, event: Event, hops: int, source: PeerId | None) -> None:
+    def _push(self, branch: Branch, run: Run, hops: int, source: PeerId | None) -> None:
         fellow = branch.fellows.get(source) if source is not None else None
         told = fellow.joined_to if fellow is not None else ()
-        message = Payload(branch.topic, event, hops + 1)
+        message = Payload(branch.topic, run, hops + 1)
         for contact in onward(branch.links(), source, told):
             self._ctx.send(contact, message)

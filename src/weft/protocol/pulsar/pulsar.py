@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
+from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LookupDone, require
 from weft.protocol.delivery import Delivery
@@ -31,7 +32,7 @@ from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFami
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Millis, Scheme
-from weft.protocol.wire import LIST_MAX, Event, Payload
+from weft.protocol.wire import LIST_MAX, Payload
 from weft.rules.multicast import is_cut_off, is_overdue
 
 PulsarMessage: TypeAlias = Union[TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync]
@@ -116,8 +117,8 @@ class Pulsar(Routing):
         if branch is not None and not branch.rendezvous:
             self._attachment.leave(branch)
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        return self._events.publish(topic, event, delivered)
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        return self._events.publish(topic, proven, delivered)
 
     def close(self) -> None:
         """This peer leaves; those it is linked to are told by its goodbye."""

@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, Union
 
+from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp
-from weft.protocol.delivery import Delivery, note_parasite
+from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
     NO_NEWS,
@@ -35,7 +36,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.multi_topic import Again, MultiTopic
 from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.recent import IHave, Judged, Offer, Repair, Want, is_proven
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera.access_points import (
@@ -56,7 +57,7 @@ from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
 from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
-from weft.protocol.wire import LIST_MAX, Event, OfTopic, Payload, Span
+from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span
 
 AccessPointMessage: TypeAlias = Union[
     Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss
@@ -199,11 +200,11 @@ class Tera(Routing):
     def unsubscribe(self, token: int, topic: Topic) -> None:
         self._joins.leave(token, topic)
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
         state = self.topics.get(topic)
         if state is None:
             return False
-        state.publish(event, delivered)
+        state.publish(proven, delivered)
         return True
 
     def collect(self) -> None:
@@ -244,31 +245,37 @@ class Tera(Routing):
     # --- events -----------------------------------------------------------------------------------
 
     def _on_payload(self, state: TopicState, sender: Contact, message: Payload) -> None:
-        if sender.peer not in state.links.linked:
-            state.adopt_link(sender)
-        waiting = self._waiting_for(sender, message.event)
-        state.on_payload(sender, message)
+        run = message.run
+        note_received(self._ctx, "payloads_received", run)
+        judged = state.judge(run, sender)
+        waiting = self._waiting_for(sender, run, judged)
+        state.on_pushed(sender, run, judged, message.hops)
         self._go_on_with(waiting)
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        """A publisher outside of the topic hands an event to this member."""
+        """A publisher outside of the topic hands a run to this member."""
         state = self.topics.get(message.topic)
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
-        found: Event | None = event
+        run = message.run
+        note_received(self._ctx, "routed_received", run)
+        found: Run | None = run
         if message.again:
-            found = self._multi_topic.resolve_routed(message.topic, event)
+            found = self._multi_topic.resolve_routed(run)
         taken = False
         if state is not None and found is not None:
-            waiting = [] if message.again else self._waiting_for(sender, found)
-            taken = state.on_route_event(sender, found)
+            judged = state.judge(found, sender)
+            waiting = [] if message.again else self._waiting_for(sender, found, judged)
+            taken = state.on_route_event(sender, found, judged)
             self._go_on_with(waiting)
-        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+        result = RouteResult(message.topic, run.incarnation, run.first, taken)
         self._ctx.send(sender, result)
 
-    def _waiting_for(self, sender: Contact, event: Event) -> list[tuple[Contact, Again]]:
+    def _waiting_for(
+        self, sender: Contact, run: Run, judged: Judged
+    ) -> list[tuple[Contact, Again]]:
         """What waited for the payload of an event of several topics, which came now."""
-        return self._multi_topic.arrived(event, sender.peer) if event.parts else []
+        if run.parts and is_proven(judged):
+            return self._multi_topic.arrived(run, sender.peer)
+        return []
 
     def _go_on_with(self, waiting: list[tuple[Contact, Again]]) -> None:
         for sender, again in waiting:
@@ -281,11 +288,9 @@ class Tera(Routing):
     def _on_again(self, state: TopicState, sender: Contact, message: Again) -> None:
         """An event that came in another of its topics is pushed in this one, too."""
         self._ctx.counters["agains_received"] += 1
-        if sender.peer not in state.links.linked:
-            state.adopt_link(sender)
-        event = self._multi_topic.resolve(sender, message)
-        if event is not None:
-            state.on_pushed(sender, event, message.hops)
+        run = self._multi_topic.resolve(sender, message)
+        if run is not None:
+            state.on_pushed(sender, run, state.judge(run, sender), message.hops)
         else:
             span = Span(message.publisher, message.incarnation, message.number, message.number)
             state.on_ihave(sender, IHave(message.topic, [span]))
@@ -497,7 +502,7 @@ class Refusals:
         ctx = self._ctx
         ctx.counters["not_subscribed"] += 1
         if isinstance(message, Payload):
-            note_parasite(ctx, message.topic, message.event, sender.peer)
+            note_parasite(ctx, message.topic, message.run, sender.peer)
         if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
             ctx.send(sender, LeaveNotice(message.topic))
 
@@ -514,9 +519,9 @@ class Refusals:
             self._ctx.send(message.origin, LookupMiss(message.lookup))
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        self._ctx.counters["routed_received"] += 1
-        event = message.event
-        self._ctx.send(sender, RouteResult(message.topic, event.incarnation, event.number, False))
+        run = message.run
+        note_received(self._ctx, "routed_received", run)
+        self._ctx.send(sender, RouteResult(message.topic, run.incarnation, run.first, False))
 
     def _on_link_list(self, sender: Contact, message: LinkList) -> None:
         for topic in message.topics:

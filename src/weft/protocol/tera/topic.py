@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, trace_event
+from weft.protocol.delivery import Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
@@ -31,7 +32,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
+from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import TopicPart
 from weft.protocol.tera.access_points import Hint
@@ -39,7 +40,7 @@ from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
 from weft.protocol.tera.tree import Graft, Prune, Spread, Tree
-from weft.protocol.wire import HOPS_MAX, Event, Payload
+from weft.protocol.wire import HOPS_MAX
 from weft.rules import tera
 
 
@@ -116,51 +117,48 @@ class TopicState(TopicPart):
 
     # --- events ---------------------------------------------------------------------------------
 
-    def publish(self, event: Event, delivered: bool) -> None:
-        """Deliver (unless that is done) and spread an event of this peer's own."""
+    def publish(self, proven: Proven, delivered: bool) -> None:
+        """Deliver (unless that is done) and spread a run of this peer's own."""
         self._quiet = False
-        if self.recent.admit(event, 0, self._ctx.now):
+        if self._delivery.admit_own(self.recent, proven):
             if not delivered:
-                self._delivery.deliver(self.topic, event, 0, None)
-            self._scheme.push(event, 0, None)
+                self._delivery.deliver(self.topic, proven.run, 0, None)
+            self._scheme.push(proven.run, 0, None)
 
-    def accept(self, event: Event, hops: int, source: Contact | None) -> bool:
-        """Take an event in: deliver and pass it on if it is new. Says whether it was."""
-        if not self._take_in(event, hops, source):
-            return False
-        self._scheme.push(event, hops, source.peer if source is not None else None)
-        return True
+    def judge(self, run: Run, sender: Contact) -> Judged:
+        """Whether a run that this member was sent is new and proven; nothing is noted of it."""
+        return self._delivery.judge(self.topic, self.recent, run, sender.peer)
 
-    def _take_in(self, event: Event, hops: int, source: Contact | None) -> bool:
+    def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
+        """Take a run in: deliver and pass it on if it is new. Says what became of it."""
+        taken = self._take_in(judged, hops, source)
+        if taken is Taken.NEW:
+            self._scheme.push(run, hops, source.peer if source is not None else None)
+        return taken
+
+    def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
         sender = source.peer if source is not None else None
-        if not self._delivery.take_in(self.topic, self.recent, event, hops, sender, source):
-            return False
-        self._quiet = False
-        return True
+        taken = self._delivery.take_judged(self.topic, self.recent, judged, hops, sender, source)
+        if taken is Taken.NEW:
+            self._quiet = False
+        return taken
 
-    def on_route_event(self, sender: Contact, event: Event) -> bool:
-        """A publisher outside of the topic hands an event to this member. Says whether it is taken:
+    def on_route_event(self, sender: Contact, run: Run, judged: Judged) -> bool:
+        """A publisher outside of the topic hands a run to this member. Says whether it is taken:
         where history is kept, it may be refused."""
-        self.accept(event, 1, self._delivery.source(sender))
-        return self.recent.has_taken(event)
+        self._accept(run, judged, 1, self._delivery.source(sender))
+        return self.recent.has_taken(run)
 
-    def adopt_link(self, sender: Contact) -> None:
-        """An event came from this member, which believes in a link over which the tree goes."""
-        if self.tree is not None:
+    def on_pushed(self, sender: Contact, run: Run, judged: Judged, hops: int) -> None:
+        """A run came over a link, or a reference to one that is here already. Its sender believes
+        in a link over which the tree goes."""
+        if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
-
-    def on_payload(self, sender: Contact, message: Payload) -> None:
-        self._ctx.counters["payloads_received"] += 1
-        self.on_pushed(sender, message.event, message.hops)
-
-    def on_pushed(self, sender: Contact, event: Event, hops: int) -> None:
-        """An event came over a link, or a reference to one that is here already."""
-        if self.accept(event, min(hops, HOPS_MAX - 1), sender):  # room for one more hop
-            return
-        self._ctx.counters["duplicates"] += 1
-        trace_event(self._ctx, DUPLICATE_MESSAGE, self.topic, event, sender.peer, hops)
-        if self.tree is not None:
-            self.tree.on_duplicate(sender, event)
+        taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
+        if taken in (Taken.COPY, Taken.OLD):
+            note_copy(self._ctx, self.topic, run, sender.peer, hops)
+        if taken is Taken.COPY and self.tree is not None:
+            self.tree.on_duplicate(sender, run)
 
     # --- repair ---------------------------------------------------------------------------------
 
@@ -181,12 +179,13 @@ class TopicState(TopicPart):
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
         source = self._delivery.source(sender)
-        for event in message.events:
-            if self._take_in(event, 0, source):
+        for run in message.runs:
+            taken = self._take_in(self.judge(run, sender), 0, source)
+            if taken is Taken.NEW:
                 new += 1
-                self._scheme.push_repaired(event, sender.peer)
-        self._ctx.counters["repaired"] += new
-        self._ctx.counters["repairs_duplicate"] += len(message.events) - new
+                self._scheme.push_repaired(run, sender.peer)
+            counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
+            self._ctx.counters[counted] += len(run.payloads)
         if new and self.tree is not None and sender.peer not in self.links.linked:
             self.links.ask(sender, self.recent.fingerprint(), urgent=not self.links.linked)
 
@@ -328,7 +327,7 @@ class TopicState(TopicPart):
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
         """Entered the overlay; a fresh subscriber does not want what was published before."""
         if fresh:
-            self.recent.skip_to(message.seen, self._ctx.now)
+            self._delivery.skip_to(self.recent, message.seen)
         self.view.on_join_reply(message)
         self.view.welcome(sender)
         self.meet(message.news)

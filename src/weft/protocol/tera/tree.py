@@ -33,13 +33,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent
 from weft.protocol.seam import Millis
-from weft.protocol.wire import LIST_MAX, Event, Message, Payload, Span, Spans
+from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
 
@@ -135,35 +136,37 @@ class Tree:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
-        """Pass on an event that is new to this member."""
-        self._note_shaper(event.publisher)
-        if event.publisher == self._shaper:
-            self._note_wave(event, source)
+    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+        """Pass on a run that is new to this member."""
+        self._note_shaper(run.publisher)
+        if run.publisher == self._shaper:
+            self._note_wave(run, source)
         if source is not None and source in self.lazy:
             self._take_back(source)
         if self._missing:
-            self._note_arrival(event, source)
+            self._note_arrival(run, source)
         eager = self.eager
         if eager:
-            message = Payload(self._topic, event, hops + 1)
-            send = self._multi_topic.push_over_tree if event.parts else self._ctx.send
+            message = Payload(self._topic, run, hops + 1)
+            send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
             for peer, contact in eager.items():
                 if peer != source:
                     send(contact, message)
         if self.lazy:
-            self._announce_later(event, self._announce)
+            self._announce_later(run, self._announce)
 
-    def push_repaired(self, event: Event, repairer: PeerId) -> None:
-        """Most members have a repaired event already, and a push would tear the tree: announce
+    def push_repaired(self, run: Run, repairer: PeerId) -> None:
+        """Most members have a repaired run already, and a push would tear the tree: announce
         it on all links instead."""
-        self._missing.pop(_key(event), None)
+        if self._missing:
+            for key in _keys(run):
+                self._missing.pop(key, None)
         if self.eager or self.lazy:
-            self._announce_later(event, self._announce_all)
+            self._announce_later(run, self._announce_all)
 
-    def on_duplicate(self, sender: Contact, event: Event) -> None:
+    def on_duplicate(self, sender: Contact, run: Run) -> None:
         """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
-        if self._orphan and _key(event) == self._wave and self._is_linked(sender.peer):
+        if self._orphan and _key(run) == self._wave and self._is_linked(sender.peer):
             self._adopt(sender.peer)
             return
         if sender.peer not in self.eager:
@@ -171,7 +174,7 @@ class Tree:
                 self._ctx.send(sender, Prune(self._topic))
             return
         fed = self._parent in self.eager
-        if _key(event) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
+        if _key(run) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
             return
         self._make_lazy(sender.peer)
         self._ctx.send(sender, Prune(self._topic))
@@ -191,7 +194,7 @@ class Tree:
         """Send what is asked for, and push over this link from now on."""
         self._make_eager(sender.peer)
         for held in self._recent.fetch(message.spans, LIST_MAX):
-            self._ctx.send(sender, Payload(self._topic, held.event, held.hops + 1))
+            self._ctx.send(sender, Payload(self._topic, held.run, held.hops + 1))
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """Wait for what was announced and has not come."""
@@ -319,18 +322,18 @@ class Tree:
             self._shaper = publisher
             self._shaper_heard = now
 
-    def _note_wave(self, event: Event, source: PeerId | None) -> None:
-        """If this event shapes the tree, the link that brought it is in the tree."""
-        before = self._recent.before(event)
+    def _note_wave(self, run: Run, source: PeerId | None) -> None:
+        """If this run shapes the tree, the link that brought it is in the tree."""
+        before = self._recent.before(run)
         before_ms = before.published_ms if before is not None else None
         every_ms = self._ctx.config.dissemination.shaper_quiet_ms
-        if rules.is_wave(event.number, event.published_ms, before_ms, every_ms):
-            self._wave, self._parent = _key(event), None
+        if rules.is_wave(run.first, run.published_ms, before_ms, every_ms):
+            self._wave, self._parent = _key(run), None
             if source is not None and self._is_linked(source):
                 self._adopt(source)
             # A link that only the other end believed in is none: the next copy's has to do. But
             # a member that begins a wave in this topic is fed over no link.
-            self._orphan = self._parent is None and source not in (None, event.publisher)
+            self._orphan = self._parent is None and source not in (None, run.publisher)
 
     def _adopt(self, parent: PeerId) -> None:
         """The wave came over this link: it is in the tree."""
@@ -341,12 +344,12 @@ class Tree:
 
     # --- announcements ----------------------------------------------------------------------------
 
-    def _announce_later(self, event: Event, where: _Runs) -> None:
-        runs = where.setdefault((event.publisher, event.incarnation), [])
-        if runs and runs[-1][1] + 1 == event.number:
-            runs[-1][1] = event.number
+    def _announce_later(self, run: Run, where: _Runs) -> None:
+        runs = where.setdefault((run.publisher, run.incarnation), [])
+        if runs and runs[-1][1] + 1 == run.first:
+            runs[-1][1] = run.last
         else:
-            runs.append([event.number, event.number])
+            runs.append([run.first, run.last])
         if not self._lazy_armed:
             self._lazy_armed = True
             delay = self._ctx.config.dissemination.lazy_delay_ms
@@ -359,14 +362,16 @@ class Tree:
             for contact in contacts:
                 self._ctx.send(contact, message)
 
-    def _note_arrival(self, event: Event, source: PeerId | None) -> None:
-        """An event came that may have been announced, and perhaps asked for."""
-        missing = self._missing.pop(_key(event), None)
-        if missing is None or not missing.asked:
-            return
-        false_alarm = all(contact.peer != source for contact in missing.announcers[: missing.asked])
+    def _note_arrival(self, run: Run, source: PeerId | None) -> None:
+        """A run came whose events may have been announced, and perhaps asked for."""
         usual_ms = self._ctx.config.dissemination.graft_timeout_ms
-        self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
+        for key in _keys(run):
+            missing = self._missing.pop(key, None)
+            if missing is None or not missing.asked:
+                continue
+            asked = missing.announcers[: missing.asked]
+            false_alarm = all(contact.peer != source for contact in asked)
+            self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
 
     def _arm_missing(self, after_ms: Millis) -> None:
         self._missing_armed = True
@@ -381,8 +386,13 @@ class Tree:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
 
 
-def _key(event: Event) -> EventKey:
-    return event.publisher, event.incarnation, event.number
+def _key(run: Run) -> EventKey:
+    return run.publisher, run.incarnation, run.first
+
+
+def _keys(run: Run) -> list[EventKey]:
+    numbers = range(run.first, run.last + 1)
+    return [(run.publisher, run.incarnation, number) for number in numbers]
 
 
 def _append(spans: list[Span], key: EventKey) -> None:
@@ -425,15 +435,15 @@ class Spread:
         self._view = view
         self._fanout = fanout
 
-    def push(self, event: Event, hops: int, source: PeerId | None) -> None:
-        """Pass on an event that is new to this member."""
+    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+        """Pass on a run that is new to this member."""
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
-        message = Payload(self._topic, event, hops + 1)
-        send = self._multi_topic.push if event.parts else self._ctx.send
+        message = Payload(self._topic, run, hops + 1)
+        send = self._multi_topic.push if run.parts else self._ctx.send
         for contact in targets:
-            if contact.peer not in (source, event.publisher):
+            if contact.peer not in (source, run.publisher):
                 send(contact, message)
 
-    def push_repaired(self, event: Event, repairer: PeerId) -> None:
-        """Pass on an event that a repair brought."""
-        self.push(event, 0, repairer)
+    def push_repaired(self, run: Run, repairer: PeerId) -> None:
+        """Pass on a run that a repair brought."""
+        self.push(run, 0, repairer)

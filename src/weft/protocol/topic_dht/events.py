@@ -50,15 +50,11 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Proven, Run
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp
-from weft.protocol.delivery import (
-    DUPLICATE_MESSAGE,
-    Delivery,
-    note_parasite,
-    trace_event,
-)
+from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
@@ -77,7 +73,7 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.topic_dht.search import FEW, Layer, Lookup
 from weft.protocol.topic_dht.upkeep import Samples
-from weft.protocol.wire import HOPS_MAX, Counter, Event, Hops, Message, Payload, Span, Spans
+from weft.protocol.wire import HOPS_MAX, Counter, Hops, Message, Payload, Span, Statements
 from weft.rules import treecast
 from weft.rules.draw import stream_of
 from weft.rules.prefix import BITS
@@ -87,12 +83,12 @@ from weft.rules.treecast import ROOTS_MAX
 
 
 class Cast(Message, frozen=True, tag=91):
-    """An event, for all members that share the receiver's first `charge` bits."""
+    """A run, for all members that share the receiver's first `charge` bits."""
 
     feeds: ClassVar[bool] = True
 
     topic: WireTopic
-    event: Event
+    run: Run
     hops: Hops
     charge: Annotated[int, Meta(ge=0, le=BITS)]
     tree: Annotated[int, Meta(ge=0, le=ROOTS_MAX - 1)] = 0  # of the trees it goes out by
@@ -111,7 +107,7 @@ class SeenRequest(Message, frozen=True, tag=92):
 class SeenReply(Message, frozen=True, tag=93):
     request: Counter
     member: bool  # False: the asked peer is not subscribed
-    seen: Spans = []
+    seen: Statements = []
 
 
 class Beat(Message, frozen=True, tag=94):
@@ -169,7 +165,7 @@ class Membership(TopicPart):
         self.entering = True  # no role yet, or not known what was published before
         self.asking = False  # what was published before
         self.forwards = False  # and has looked for links
-        self.unsent: list[Event] = []  # own events that wait for a role
+        self.unsent: list[Run] = []  # own runs that wait for a role
         self.links: Links = {}  # of a forwarder
         self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know
         self.beaten = 0  # the fingerprint at the last beat
@@ -183,10 +179,10 @@ class Membership(TopicPart):
         self.entering = True
         self.asking = False
 
-    def serve(self, event: Event, tree: int) -> tuple[bool, bool]:
-        """Note that an event is passed on by a tree: whether that is new, and whether it is the
+    def serve(self, run: Run, tree: int) -> tuple[bool, bool]:
+        """Note that a run is passed on by a tree: whether that is new, and whether it is the
         first tree at all."""
-        key = (event.publisher, event.incarnation, event.number)
+        key = (run.publisher, run.incarnation, run.first)
         before = self.served.get(key, 0)
         if before >> tree & 1:
             return False, False
@@ -290,24 +286,23 @@ class Events(Layer):
 
     # --- messages and events ----------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        """Spread an event of this peer's own, if it is subscribed."""
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        """Spread a run of this peer's own, if it is subscribed."""
         member = self.members.get(topic)
         if member is None or not member.subscribed:
             return False
-        if member.recent.admit(event, 0, self._ctx.now):
+        if self._delivery.admit_own(member.recent, proven):
             if not delivered:
-                self._delivery.deliver(topic, event, 0, None)
-            self._spread(member, event, 0, None)
+                self._delivery.deliver(topic, proven.run, 0, None)
+            self._spread(member, proven.run, 0, None)
         return True
 
     def on_cast(self, sender: Contact, message: Cast) -> None:
         member = self._received(sender, message)
         if member is None:
             return
-        event, hops = message.event, min(message.hops, HOPS_MAX - 1)  # room for one more hop
-        self._take_in(member, event, hops, sender)
-        if member.recent.has_seen(event):
+        run, hops = message.run, min(message.hops, HOPS_MAX - 1)  # room for one more hop
+        if self._take_in(member, run, hops, sender) in (Taken.NEW, Taken.COPY):
             role = self._roles.by_topic.get(message.topic)
             self._cast(member, role, message, hops, sender.peer)
 
@@ -316,25 +311,25 @@ class Events(Layer):
         member = self._received(sender, message)
         if member is None:
             return
-        event, hops = message.event, min(message.hops, HOPS_MAX - 1)
-        if self._take_in(member, event, hops, sender):
+        run, hops = message.run, min(message.hops, HOPS_MAX - 1)
+        if self._take_in(member, run, hops, sender) is Taken.NEW:
             forwarder = self._roles.forwarding(message.topic)
             if forwarder is not None:
                 if self._config.gossips:
-                    self._gossip(member, forwarder, event, hops, sender.peer)
-                self._hand_down(forwarder, event, hops, sender.peer)
+                    self._gossip(member, forwarder, run, hops, sender.peer)
+                self._hand_down(forwarder, run, hops, sender.peer)
 
     def on_route_event(self, sender: Contact, message: RouteEvent) -> None:
-        """A peer outside hands an event to the topic."""
-        event = message.event
-        self._ctx.counters["routed_received"] += 1
+        """A peer outside hands a run to the topic."""
+        run = message.run
+        note_received(self._ctx, "routed_received", run)
         member = self.members.get(message.topic)
         taken = False
         if member is not None and member.subscribed and not member.entering and not message.again:
-            if self._take_in(member, event, 1, sender):
-                self._spread(member, event, 1, sender.peer)
-            taken = member.recent.has_taken(event)
-        result = RouteResult(message.topic, event.incarnation, event.number, taken)
+            if self._take_in(member, run, 1, sender) is Taken.NEW:
+                self._spread(member, run, 1, sender.peer)
+            taken = member.recent.has_taken(run)
+        result = RouteResult(message.topic, run.incarnation, run.first, taken)
         self._ctx.send(sender, result)
 
     def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
@@ -371,16 +366,20 @@ class Events(Layer):
         member = self._member(sender, message.topic)
         if member is None:
             return
-        new = [event for event in message.events if self._is_new(member, event, 0, sender)]
-        self._ctx.counters["repaired"] += len(new)
-        self._ctx.counters["repairs_duplicate"] += len(message.events) - len(new)
+        new: list[Run] = []
+        for run in message.runs:
+            taken = self._judge(member, run, 0, sender)
+            if taken is Taken.NEW:
+                new.append(run)
+            counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
+            self._ctx.counters[counted] += len(run.payloads)
         self._announce(member, new, sender.peer)
 
     def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
         """The membership that an event is for, or None after refusing it."""
-        self._ctx.counters["payloads_received"] += 1
+        note_received(self._ctx, "payloads_received", message.run)
         if self.members.get(message.topic) is None:
-            note_parasite(self._ctx, message.topic, message.event, sender.peer)
+            note_parasite(self._ctx, message.topic, message.run, sender.peer)
         return self._member(sender, message.topic)
 
     def _member(self, sender: Contact, topic: Topic) -> Membership | None:
@@ -392,17 +391,16 @@ class Events(Layer):
             self._ctx.send(sender, Forget(topic))
         return member
 
-    def _take_in(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
-        """Whether an event is new, and to be passed on."""
-        if self._is_new(member, event, hops, sender):
-            return True
-        self._ctx.counters["duplicates"] += 1
-        trace_event(self._ctx, DUPLICATE_MESSAGE, member.topic, event, sender.peer, hops)
-        return False
+    def _take_in(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
+        """Whether a run is new, and to be passed on."""
+        taken = self._judge(member, run, hops, sender)
+        if taken in (Taken.COPY, Taken.OLD):
+            note_copy(self._ctx, member.topic, run, sender.peer, hops)
+        return taken
 
-    def _is_new(self, member: Membership, event: Event, hops: int, sender: Contact) -> bool:
+    def _judge(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
         return self._delivery.take_in(
-            member.topic, member.recent, event, hops, sender.peer, sender, member.subscribed
+            member.topic, member.recent, run, hops, sender.peer, sender, member.subscribed
         )
 
     # --- how a subscription begins ----------------------------------------------------------------
@@ -430,7 +428,7 @@ class Events(Layer):
             if reply is None or not reply.member:
                 self._ask_seen(member, others)
                 return
-            member.recent.skip_to(reply.seen, self._ctx.now)
+            self._delivery.skip_to(member.recent, reply.seen)
             self._begin(member, first)
 
         request = partial(SeenRequest, topic=member.topic)
@@ -446,8 +444,8 @@ class Events(Layer):
 
     def _send_waiting(self, member: Membership) -> None:
         unsent, member.unsent = member.unsent, []
-        for event in unsent:
-            self._spread(member, event, 0, None)
+        for run in unsent:
+            self._spread(member, run, 0, None)
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -502,22 +500,22 @@ class Events(Layer):
 
     # --- schemes ----------------------------------------------------------------------------------
 
-    def _spread(self, member: Membership, event: Event, hops: int, source: PeerId | None) -> None:
+    def _spread(self, member: Membership, run: Run, hops: int, source: PeerId | None) -> None:
         """An event enters the topic here."""
         role = self._roles.by_topic.get(member.topic)
         if role is None or not role.is_placed:
             if len(member.unsent) < _UNSENT_MAX:
-                member.unsent.append(event)
+                member.unsent.append(run)
         elif not self._config.gossips:
-            self._root(member, role, event, hops, source)
+            self._root(member, role, run, hops, source)
         elif role.forwarder is not None:
-            self._gossip(member, role.forwarder, event, hops, source)
-            self._hand_down(role.forwarder, event, hops, source)
+            self._gossip(member, role.forwarder, run, hops, source)
+            self._hand_down(role.forwarder, run, hops, source)
         elif role.child is not None:
-            self._ctx.send(role.child.parent, Payload(member.topic, event, hops + 1))
+            self._ctx.send(role.child.parent, Payload(member.topic, run, hops + 1))
 
     def _root(
-        self, member: Membership, role: Role, event: Event, hops: int, source: PeerId | None
+        self, member: Membership, role: Role, run: Run, hops: int, source: PeerId | None
     ) -> None:
         """Cast an event from here; with several roots, have others cast it as well."""
         others = self._other_roots(member, role)
@@ -526,9 +524,9 @@ class Events(Layer):
             first = role.child.parent if role.child is not None else self._ctx.me
             names = [first.peer, *(one.peer for one in others)]
         for tree, root in enumerate(others, 1):
-            cast = Cast(member.topic, event, hops + 1, treecast.ROOT_CHARGE, tree, names)
+            cast = Cast(member.topic, run, hops + 1, treecast.ROOT_CHARGE, tree, names)
             self._ctx.send(root, cast)
-        own = Cast(member.topic, event, hops, treecast.ROOT_CHARGE, 0, names)
+        own = Cast(member.topic, run, hops, treecast.ROOT_CHARGE, 0, names)
         self._cast(member, role, own, hops, source)
 
     def _other_roots(self, member: Membership, role: Role) -> list[Contact]:
@@ -552,22 +550,22 @@ class Events(Layer):
         source: PeerId | None,
     ) -> None:
         """Pass an event on to all members that this one is in charge of."""
-        topic, event = message.topic, message.event
-        new, first = member.serve(event, message.tree)
+        topic, run = message.topic, message.run
+        new, first = member.serve(run, message.tree)
         if role is None or not new:
             return
         forwarder, child = role.forwarder, role.child
         if forwarder is not None:
             for to, charge in self._delegates(member, forwarder, message):
-                onward = Cast(topic, event, hops + 1, charge, message.tree, message.roots)
+                onward = Cast(topic, run, hops + 1, charge, message.tree, message.roots)
                 self._ctx.send(to, onward)
             if first:
-                self._hand_down(forwarder, event, hops, source)
+                self._hand_down(forwarder, run, hops, source)
         elif child is not None and child.parent.peer != source:
             own = position(self._roles.own(topic))
             there = position(location(topic, child.parent.peer))
             if treecast.is_in_charge(own, message.charge, there, BITS):
-                up = Cast(topic, event, hops + 1, message.charge, message.tree, message.roots)
+                up = Cast(topic, run, hops + 1, message.charge, message.tree, message.roots)
                 self._ctx.send(child.parent, up)
 
     def _delegates(
@@ -579,30 +577,28 @@ class Events(Layer):
         chosen = treecast.delegates(own, message.charge, links, key, BITS, roots)
         return [(member.links[charge - 1][place], charge) for place, charge in chosen]
 
-    def _hand_down(
-        self, forwarder: Forwarder, event: Event, hops: int, source: PeerId | None
-    ) -> None:
+    def _hand_down(self, forwarder: Forwarder, run: Run, hops: int, source: PeerId | None) -> None:
         """To the children, which pass nothing on."""
-        message = Payload(forwarder.place.role, event, hops + 1)
+        message = Payload(forwarder.place.role, run, hops + 1)
         for peer, child in forwarder.children.items():
-            if peer not in (source, event.publisher):
+            if peer not in (source, run.publisher):
                 self._ctx.send(child.contact, message)
 
     def _gossip(
         self,
         member: Membership,
         forwarder: Forwarder,
-        event: Event,
+        run: Run,
         hops: int,
         source: PeerId | None,
     ) -> None:
         view = self._partners(member.topic, forwarder)
         members = forwarder.size_estimate(self._ctx.config.dht.k)
         count = treecast.fanout(members, self._config.gossip_mode)
-        without = [one for one in view if one in (source, event.publisher)]
+        without = [one for one in view if one in (source, run.publisher)]
         key = self._ctx.next_key(_PARTNERS)
         for peer in treecast.partners(list(view), count, key, without):
-            self._ctx.send(view[peer], Payload(member.topic, event, hops + 1))
+            self._ctx.send(view[peer], Payload(member.topic, run, hops + 1))
         if self._config.gossip_mode == "push-pull":
             if not member.rounds_left:
                 self._ctx.set_timer(self._config.gossip_round_ms, ROUND, member.topic)
@@ -645,10 +641,10 @@ class Events(Layer):
         for contact in contacts:
             self._ctx.send(contact, message)
 
-    def _announce(self, member: Membership, events: list[Event], source: PeerId) -> None:
-        if not events:
+    def _announce(self, member: Membership, runs: list[Run], source: PeerId) -> None:
+        if not runs:
             return
-        spans = [Span(one.publisher, one.incarnation, one.number, one.number) for one in events]
+        spans = [Span(one.publisher, one.incarnation, one.first, one.last) for one in runs]
         message = IHave(member.topic, spans)
         for peer, contact in self.around(member).items():
             if peer != source:

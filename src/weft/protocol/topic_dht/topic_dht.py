@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, Union
 
+from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery, note_parasite
@@ -50,7 +51,7 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.topic_dht.search import Lookup
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent, Samples, Stabilisation
-from weft.protocol.wire import Event, Payload
+from weft.protocol.wire import Payload
 from weft.rules.draw import below, stream_of
 
 # --- messages -------------------------------------------------------------------------------------
@@ -240,8 +241,8 @@ class TopicRouting(Routing):
 
     # --- events -----------------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, event: Event, delivered: bool) -> bool:
-        return self.events.publish(topic, event, delivered)
+    def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
+        return self.events.publish(topic, proven, delivered)
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
         """Find a forwarder: the root of an event from outside, so at a random place."""
@@ -351,7 +352,7 @@ def refusals(ctx: Context) -> Handlers:
 
     def parasite(sender: Contact, message: Cast) -> None:
         ctx.counters["not_subscribed"] += 1
-        note_parasite(ctx, message.topic, message.event, sender.peer)
+        note_parasite(ctx, message.topic, message.run, sender.peer)
         vanished(sender, message)
 
     def forget(sender: Contact, message: IsChild) -> None:

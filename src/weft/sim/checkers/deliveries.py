@@ -95,14 +95,26 @@ def _acceptances(
 ) -> Iterator[tuple[EventKey, _Known]]:
     """Receipts that name an access point which has stayed subscribed since."""
     for at_ms, answer in publication.answers:
-        if answer.outcome != "delivered" or answer.event is None or answer.contact is None:
+        event = publication.event(answer)
+        if answer.outcome != "delivered" or event is None or answer.contact is None:
             continue
         access_point = record.index_of(answer.contact.peer)
         for stay in lasting.get(publication.topic, ()):
             if stay.peer == access_point and stay.start_ms <= publication.at_ms:
                 because = f"access point {access_point} had accepted it by {at_ms} ms and holds it"
-                key = event_key(publication.topic, answer.event)
+                key = event_key(publication.topic, event)
                 yield key, _Known(publication.at_ms, because)
+
+
+# --- among honest peers, nobody is called a liar ----------------------------------------------
+
+
+def check_believed(record: Record, forged: int) -> list[str]:
+    """No peer finds that another has signed two different things, or what it did not sign."""
+    found = [f"peer {peer} warns at {at_ms} ms: {text}" for at_ms, peer, text in record.warnings]
+    if forged:
+        found.append(f"{forged} runs or statements were taken for forged")
+    return found
 
 
 # --- only subscribers get one, and once -------------------------------------------------------

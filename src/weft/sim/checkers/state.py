@@ -93,7 +93,7 @@ def _topic_state(part: OverlayPart, index_of: IndexOf) -> TopicState:
         ranked=_indices(part.stan.entries, index_of),
         ranked_wanted=part.stan.wanted,
         recent_events=len(held),
-        recent_bytes=sum(len(one.event.payload) for one in held),
+        recent_bytes=sum(one.run.size for one in dict.fromkeys(held)),
         streams=len(streams),
         gaps_most=max((len(stream.above) for stream in streams), default=0),
     )

@@ -1,0 +1,266 @@
+"""Signed runs: what a publisher sends at once, proven by one signature.
+
+A run is some consecutive events of one publisher's life in one topic. The events' payloads are the
+leaves of a hash tree; one Ed25519 signature covers the run's head, the tree's root, the topic, and
+the digest of what the same publisher signed before in this topic (`prev`). So whatever carries a
+run, nobody but its publisher can have made or changed it, and a publisher that says two things
+under one number has signed both.
+
+The root is not sent: a receiver computes it from the payloads. What is signed without the payloads
+is a `Statement`: it proves how far its publisher has published, and two statements that contradict
+each other prove that the publisher lied.
+
+    purpose 9, publisher 32, incarnation 8, first 8, count 2, published_ms 8, sealed 1,
+    prev 32, root 32, length of topic 2, topic, then of each part: number 8, length 2, topic
+
+Numbers are big-endian and without a sign. The digest of a statement, which the next one names as
+`prev`, is the SHA-256 of these bytes; zeros stand before the first. The tree has 16 children per
+node, so that an event of a run of 64 can be proven alone by 18 hashes. Its shape follows from the
+count, which is signed, so no payload can pass for a node.
+
+measured: SHA-256 takes 0.90 µs for a payload of 200 bytes, BLAKE2b with 32 bytes 1.07.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import sha256
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
+from weft.ids import PeerId, Topic, WirePeerId, WireTopic
+
+NUMBER_MAX = (1 << 63) - 1
+
+Counter: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+"""A 63-bit number: ids, counters, milliseconds."""
+Number: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+"""Of an event among those of its publisher's life in a topic."""
+
+RUN_MAX = 64
+"""measured: events in runs of 64 cost 2.6 µs each at nine subscribers, of 32 2.8, of 256 2.4."""
+PAYLOAD_BYTES_MAX = 1 << 20
+"""guess: 1 MiB, as libp2p's default."""
+RUN_BYTES_MAX = PAYLOAD_BYTES_MAX
+"""Of all payloads together: a run is no larger than one event may be."""
+PARTS_MAX = 16
+"""guess: topics that one event can be published in at once."""
+DIGEST_BYTES = 32
+NOTHING_BEFORE = bytes(DIGEST_BYTES)
+"""`prev` of a publisher's first run in a topic."""
+
+Digest: TypeAlias = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Signature: TypeAlias = Annotated[
+    bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)
+]
+OnePayload: TypeAlias = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
+
+_PURPOSE = b"weft run:"
+_HEAD = struct.Struct(">9s32sQQHQB32s32sH")
+_PART = struct.Struct(">QH")
+_ARITY = 16
+_NODE = b"\x01"
+
+
+class Part(Struct, frozen=True, array_like=True, gc=False):
+    """One of the topics of an event that was published in several, and its number there."""
+
+    topic: WireTopic
+    number: Number
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One published event, as applications, traces and records know it. A publisher numbers its
+    events in a topic 1, 2, 3, …; the incarnation (set when the publisher starts) keeps the numbers
+    of two lives apart."""
+
+    publisher: PeerId
+    incarnation: int
+    number: int
+    published_ms: int
+    payload: bytes
+    parts: tuple[Part, ...] = ()
+
+
+class Run(Struct, frozen=True, array_like=True, gc=False):
+    """Events `first`, `first` + 1, … of one publisher's life in a topic, as they travel."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    first: Number
+    published_ms: Counter
+    payloads: Annotated[tuple[OnePayload, ...], Meta(min_length=1, max_length=RUN_MAX)]
+    prev: Digest  # of the statement that the publisher signed before, in this topic and life
+    signature: Signature
+    sealed: bool = False  # the payloads are signed blocks: their publisher keeps history
+    # All its topics where an event was published in several (protocol/multi_topic.py); then the
+    # run has no other event.
+    parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)] = ()
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.payloads) - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all payloads."""
+        return sum(map(len, self.payloads))
+
+    def event(self, place: int) -> Event:
+        """One of the run's events; the first has place 0."""
+        return Event(
+            self.publisher,
+            self.incarnation,
+            self.first + place,
+            self.published_ms,
+            self.payloads[place],
+            self.parts,
+        )
+
+    def events(self) -> list[Event]:
+        return [self.event(place) for place in range(len(self.payloads))]
+
+
+class Statement(Struct, frozen=True, array_like=True, gc=False):
+    """What the publisher of a run has signed, without the payloads."""
+
+    publisher: WirePeerId
+    incarnation: Counter
+    first: Number
+    count: Annotated[int, Meta(ge=1, le=RUN_MAX)]
+    published_ms: Counter
+    prev: Digest
+    root: Digest
+    signature: Signature
+    sealed: bool = False
+    parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)] = ()
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+
+class Proven:
+    """A run that its publisher has signed."""
+
+    __slots__ = ("digest", "root", "run")
+
+    def __init__(self, run: Run, root: bytes, digest: bytes) -> None:
+        self.run = run
+        self.root = root
+        self.digest = digest  # of its statement, which the next run names
+
+    def statement(self) -> Statement:
+        run = self.run
+        return Statement(
+            run.publisher,
+            run.incarnation,
+            run.first,
+            len(run.payloads),
+            run.published_ms,
+            run.prev,
+            self.root,
+            run.signature,
+            run.sealed,
+            run.parts,
+        )
+
+
+def sign_run(
+    sign: Signer,
+    topic: Topic,
+    publisher: PeerId,
+    incarnation: int,
+    first: int,
+    published_ms: int,
+    payloads: tuple[bytes, ...],
+    prev: bytes,
+    sealed: bool = False,
+    parts: tuple[Part, ...] = (),
+) -> Proven:
+    """Make a run of some events and sign it."""
+    root = _root(payloads)
+    head = publisher, incarnation, first, len(payloads), published_ms, prev, root, sealed, parts
+    signed = _signed(topic, *head)
+    run = Run(
+        publisher, incarnation, first, published_ms, payloads, prev, sign(signed), sealed, parts
+    )
+    return Proven(run, root, sha256(signed).digest())
+
+
+def verify_run(topic: Topic, run: Run) -> Proven | None:
+    """The run as its publisher signed it for this topic; None if it did not."""
+    payloads = run.payloads
+    count = len(payloads)
+    if run.parts and (count > 1 or Part(topic, run.first) not in run.parts):
+        return None
+    if not 1 <= count <= RUN_MAX or (count > 1 and run.size > RUN_BYTES_MAX):
+        return None
+    root = _root(payloads)
+    digest = _verify(topic, run, count, root)
+    return Proven(run, root, digest) if digest is not None else None
+
+
+def verify_statement(topic: Topic, statement: Statement) -> bytes | None:
+    """The digest of a statement that its publisher signed for this topic; None if it did not."""
+    return _verify(topic, statement, statement.count, statement.root)
+
+
+def signed_bytes(topic: Topic, statement: Statement) -> bytes:
+    """What the statement's signature covers."""
+    one = statement
+    return _signed(
+        topic,
+        *(one.publisher, one.incarnation, one.first, one.count, one.published_ms, one.prev),
+        *(one.root, one.sealed, one.parts),
+    )
+
+
+def _verify(topic: Topic, head: Run | Statement, count: int, root: bytes) -> bytes | None:
+    if head.first + count - 1 > NUMBER_MAX or (head.first == 1 and head.prev != NOTHING_BEFORE):
+        return None
+    signed = _signed(
+        topic,
+        *(head.publisher, head.incarnation, head.first, count, head.published_ms, head.prev),
+        *(root, head.sealed, head.parts),
+    )
+    if not verified(PeerId(head.publisher), head.signature, signed):
+        return None
+    return sha256(signed).digest()
+
+
+def _signed(
+    topic: Topic,
+    publisher: bytes,
+    incarnation: int,
+    first: int,
+    count: int,
+    published_ms: int,
+    prev: bytes,
+    root: bytes,
+    sealed: bool,
+    parts: tuple[Part, ...],
+) -> bytes:
+    name = topic.encode()
+    head = _HEAD.pack(
+        *(_PURPOSE, publisher, incarnation, first, count, published_ms, sealed, prev, root),
+        len(name),
+    )
+    if not parts:
+        return head + name
+    said = [head, name]
+    for part in parts:
+        named = part.topic.encode()
+        said += [_PART.pack(part.number, len(named)), named]
+    return b"".join(said)
+
+
+def _root(payloads: tuple[bytes, ...]) -> bytes:
+    """The root of the hash tree over the payloads."""
+    level = [sha256(payload).digest() for payload in payloads]
+    while len(level) > 1:
+        groups = range(0, len(level), _ARITY)
+        level = [sha256(_NODE + b"".join(level[at : at + _ARITY])).digest() for at in groups]
+    return level[0]
