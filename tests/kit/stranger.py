@@ -3,7 +3,7 @@ writes down, and answers their questions for blocks with what it has made."""
 
 from __future__ import annotations
 
-from history_kit import T, Town, history
+from history_kit import T, Town, history, routed
 from weft.documents import record as records
 from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import SealedEvent, TopicVersion, seal_event, seal_topic
@@ -11,7 +11,6 @@ from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
-from weft.protocol.history.stream import routed
 from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 
@@ -105,7 +104,7 @@ class Stranger:
             self.say(number, BlocksReply(question.topic, question.request, found, lacking))
 
     def push(self, number: int, event: SealedEvent) -> None:
-        self.say(number, Payload(event.topic, routed(event, event.block), 1))
+        self.say(number, Payload(event.topic, routed(event), 1))
 
     def is_believed(self, number: int, topic: Topic = T) -> bool:
         version = history(self.town, number).versions.newest(topic)

@@ -25,6 +25,7 @@ from protocol_kit import (
 )
 from signed_kit import ANNA
 from weft.documents.descriptor import seal_event
+from weft.documents.run import NOTHING_BEFORE, sign_run
 from weft.ids import GENERAL, Contact, Topic, cid_of, owned_name
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -45,7 +46,7 @@ from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
-from weft.protocol.wire import LIST_MAX, Event, Payload
+from weft.protocol.wire import LIST_MAX, Payload
 
 # --- taking another's place ---------------------------------------------------------------------
 
@@ -240,11 +241,11 @@ def test_without_a_store_only_the_owner_is_heard_in_a_topic_named_after_it() -> 
     rig = Rig()
     rig.subscribe(NAMED)
     rig.link(2, 3, 4, topic=NAMED)
-    effects = rig.hear(3, Payload(NAMED, event(3, 1, b"forged"), 1))
-    effects += rig.hear(3, Payload(NAMED, event(3, 2, b"\xa7 not a block"), 1))
+    effects = rig.hear(3, Payload(NAMED, event(3, 1, b"forged", topic=NAMED), 1))
+    effects += rig.hear(3, Payload(NAMED, event(3, 2, b"\xa7 not a block", topic=NAMED), 1))
     assert delivered(effects) == [] and sent(effects, Payload) == []
     assert rig.peer.counters["refused_by_name"] == 2
-    effects = rig.hear(2, Payload(NAMED, event(2, 1, b"true"), 1))
+    effects = rig.hear(2, Payload(NAMED, event(2, 1, b"true", topic=NAMED), 1))
     assert delivered(effects) == [(2, 1)]
     assert {number for number, _ in sent(effects, Payload)} == {3, 4}
 
@@ -263,7 +264,8 @@ def test_an_event_under_a_version_is_passed_on_without_a_store() -> None:
     rig = Rig()
     rig.subscribe(NAMED)
     rig.link(2, 3, topic=NAMED)
-    effects = rig.hear(2, Payload(NAMED, Event(ANNA.peer, 1, 1, 1, block), 1))
+    run = sign_run(ANNA.sign, NAMED, ANNA.peer, 1, 1, 1, (block,), NOTHING_BEFORE, sealed=True).run
+    effects = rig.hear(2, Payload(NAMED, run, 1))
     assert len(sent(effects, Payload)) == 1
 
 
