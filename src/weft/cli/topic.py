@@ -117,6 +117,8 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         return 0
     if args.json:
         print(json.dumps(info))
+    elif args.action == "follow" and info is None:
+        print(f"from now on only these own {args.topic}; no version of it is known yet")
     else:
         print(in_words(info) if info else unknown_in_words(args.topic, answer["claims"]))
         if args.action == "create" and info and not args.topic.startswith(OWNED):

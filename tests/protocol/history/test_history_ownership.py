@@ -472,3 +472,20 @@ def test_an_owner_that_is_no_member_is_found_in_the_dht() -> None:
     town.run(60_000)
     assert ask(town, 1, "tennis").outcome == "queued"
     assert list(history(town, 0).wishes.of(T)) == ["tennis"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_is_let_in_and_publishes_at_once_is_heard_at_once(seed: int) -> None:
+    """Its event overtakes the news at some members, which ask for the version it links to."""
+    town = Town(8, seed=seed, loss_percent=10)
+    town.subscribe(*range(7))
+    follow(town, (0,), *range(1, 7))
+    town.run(30_000)
+    change(town, 0, create=True)
+    town.run(20_000)
+    ask_change(town, 0, allow=(id_of(town, 5),))
+    while history(town, 5).versions.refuses_me(T):
+        town.run(2)
+    town.publish(5)
+    town.run(2_000)
+    assert [len(town.stream(number)) for number in range(7)] == [1] * 7

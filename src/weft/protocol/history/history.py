@@ -136,6 +136,8 @@ _COUNTERS = (
     "history_pruned",
     "history_store_failed",
     "history_versions_adopted",
+    "history_versions_beside",
+    "history_versions_merged",
     *(f"history_refused_{reason}" for reason in Reason),
 )
 

@@ -143,6 +143,7 @@ class Ownership:
         self._claims = BoundedDict(_CLAIMED_MAX)
         self._changes: deque[_Change] = deque()  # that wait for the one before
         self._writing = False
+        self._unweighed: list[Record] = []  # of an earlier life, which lacked what lies between
         self._seeking: dict[int, Topic] = {}  # lookups for members, from outside
         self._sought = 0
         self._remember_all(library.records().values())
@@ -175,13 +176,18 @@ class Ownership:
                 self._remember_rival(record, version, newest)
 
     def _remember_rival(self, record: Record, version: TopicVersion, newest: TopicVersion) -> None:
+        """What stood beside the newest version, or was not yet known to do so."""
         try:
             lineage = self._versions.lineage(newest)
             base = self._base(version, lineage)
         except Refused:
             return
-        if version.cid not in lineage.cids and (lineage.whole or base is not None):
+        if version.cid in lineage.cids:
+            return
+        if lineage.whole or base is not None:
             self._add_rival(record, Rival(version, base))
+        else:
+            self._unweighed.append(record)
 
     def record(self, topic: Topic) -> Record | None:
         return self._records.get(topic)
@@ -345,6 +351,12 @@ class Ownership:
         """Renew what this peer holds before it expires, and see to what others wrote beside it;
         look after what it follows."""
         self._ctx.set_timer(self._ctx.config.history.topics_every_ms, RENEW, GENERAL)
+        unweighed, self._unweighed = self._unweighed, []
+        for lacking in unweighed:
+            try:
+                self._weigh(lacking, None)
+            except Refused as refused:
+                self._count(refused)
         for topic in dict.fromkeys((*self._records, *self._versions.told)):
             record = self._records.get(topic)
             if record is not None and self.holds(topic):
@@ -428,8 +440,9 @@ class Ownership:
         """Fetch a version that decides about a record by a holder."""
         waiting = self._coming.setdefault(cid, BoundedDict(_COMING_EACH_MAX))
         waiting[record] = source
-        if source is not None:
-            self._fetch.want(record.topic, [cid], source, hearsay=cid == record.value)
+        before = cid != record.value
+        if source is not None or (before and record.topic in self._subscribed):
+            self._fetch.want(record.topic, [cid], source, hearsay=not before)
         elif self._dht is not None:
             self._get(block_key_of(cid), lambda found: self._on_found(cid, found))
 
@@ -577,7 +590,6 @@ class Ownership:
         self._rivals[topic] = {cid: record for cid, record in kept.items() if cid in rivals}
         if missing is not None:
             self._await(missing, newest, None)
-            self._fetch.want(topic, [missing], None)
 
     def _pass_on(self, record: Record, source: Contact | None) -> None:
         news = TopicNews(record.topic, record.encoded)
@@ -654,8 +666,9 @@ class Ownership:
         newest, current = self._records.get(topic), self._versions.newest(topic)
         if newest is None or current is None:
             return
-        if newest is not record:
-            self._storage.add_record(newest)  # which the store has replaced
+        if newest is not record:  # the store must not forget either
+            self._storage.add_record(newest)
+            self._storage.add_named(records.rival_name(record), record.encoded)
         self._put(newest, current)
         self._seek(topic)
 

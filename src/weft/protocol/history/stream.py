@@ -474,26 +474,25 @@ class Streams:
         return opened
 
     def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
-        """By the newest version that is known, and by the one that the event links to as far as
-        that is at hand; else that is fetched later. And by how much its publisher has stored."""
+        """By how much its publisher has stored, and as far as the version that the event links to
+        is at hand; else that is fetched later, and the event passed on only if its publisher may by
+        what is known (`is_undecided`)."""
         vouched = state is not None and state.dag.awaits(event.cid)
         if self._versions.needed(event) is None:
             reason = self._versions.judge(event, vouched)
-        else:
-            reason = self._versions.judge_unlinked(event, vouched)
-            reason = None if reason is Reason.UNKNOWN_TOPIC else reason
-        if reason is not None:
-            raise Refused(reason, "its publisher may not")
+            if reason is not None:
+                raise Refused(reason, "its publisher may not")
         if self._storage.over_quota(event, vouched):
             raise Refused(Reason.OVER_QUOTA, "its publisher has enough stored in the topic")
 
     def is_undecided(self, event: SealedEvent) -> bool:
-        """Whether an event that was let in must not be passed on yet: nothing says whether its
-        publisher may, before the version that it links to is at hand."""
+        """Whether an event that was let in must not be passed on yet: nothing says that its
+        publisher may, before the version that it links to is at hand. (A peer that is not
+        subscribed and only passes events on fetches none, and leaves that to the members.)"""
         state = self.topics.get(event.topic)
         if state is None or self._versions.needed(event) is None:
             return False
-        return self._versions.judge_unlinked(event, state.dag.awaits(event.cid)) is not None
+        return not self._versions.lets(event, state.dag.awaits(event.cid))
 
     def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> SealedEvent | None:
         """The event in a block that another peer sent, of which this is the CID."""
@@ -575,13 +574,9 @@ class Streams:
     ) -> Taken:
         """Keep an event until the version that it links to is at hand. If the event is all that
         speaks for that version, only the peer that brought the event is asked for it."""
-        reason = self._versions.judge_unlinked(event, state.dag.awaits(event.cid))
-        if reason is not None and reason is not Reason.UNKNOWN_TOPIC:
-            self._fetch.forget(event.cid)
-            self.refuse(event.topic, reason, None, handed_out(event, b""))
-            return Taken(False)
+        hearsay = not self._versions.lets(event, state.dag.awaits(event.cid))
         self._versions.hold(needed, event, source, hops)
-        self._fetch.want(state.topic, [needed], source, hearsay=reason is not None)
+        self._fetch.want(state.topic, [needed], source, hearsay=hearsay)
         return Taken(True)
 
     def give_up(self, state: TopicStream, cids: Iterable[Cid]) -> None:

@@ -13,11 +13,11 @@ believed by the peers whose users said so, and by no other. A stranger's claim c
 
 Where the holders are known, an event is judged before it is stored or passed on. By a holder: it
 may. By another peer: it must link to a version that a holder wrote and that lets its publisher
-publish, and the newest version known must let it, too, unless the linked one follows that. So a
-stranger's event is refused at once, without asking anybody, wherever any version is known; where
-none is, the version that the event links to is asked of the peer that brought the event, and the
-event waits here meanwhile: it is not passed on, and no version is stored before an event that links
-to it is accepted.
+publish, and the newest version known must let it, too, unless the linked one follows that. An event
+without a link is refused at once, without asking anybody. Where the linked version is not at hand
+and the newest does not let the publisher publish, it may be newer than the newest known here: it is
+asked of the peer that brought the event and of no other, and the event waits here meanwhile: it is
+not passed on. No version is stored before an event that links to it is accepted.
 
 Deviation: the paper names a topic by its CID, which fixes its owner. Names are what people share,
 so a name may carry its owner's key; a name that does not is given an owner by each user.
@@ -306,15 +306,12 @@ class Versions:
             reason = Reason.NOT_ALLOWED
         return reason or judge_origin(event, self._roots(linked), vouched)
 
-    def judge_unlinked(self, event: SealedEvent, vouched: bool) -> Reason | None:
-        """As `judge`, before the version that the event links to is at hand: UNKNOWN_TOPIC if that
-        must be fetched before anything is said."""
+    def lets(self, event: SealedEvent, vouched: bool) -> bool:
+        """Whether an event may be passed on before the version that it links to is at hand: its
+        publisher may publish by what is known already."""
         holders = self.holders(event.topic)
-        if holders is None or vouched or event.publisher in holders:
-            return None
-        if event.topic not in self._newest:
-            return Reason.UNKNOWN_TOPIC
-        return None if self._newest_lets(event.publisher, event.topic) else Reason.NOT_ALLOWED
+        known = holders is None or vouched or event.publisher in holders
+        return known or self._newest_lets(event.publisher, event.topic)
 
     def _roots(self, version: TopicVersion | None) -> tuple[str, ...]:
         """The hierarchies that a topic may be in: those of the settings, and its owners'."""
