@@ -334,6 +334,11 @@ class Forwarder:
                 return entry
         return None
 
+    def is_among_closest(self, target: int, count: int) -> bool:
+        """Whether fewer than `count` forwarders are known that lie closer to a target."""
+        own = self.place.table.own
+        return sum(rules.is_closer(target, one.key, own) for one in self.sound()) < count
+
     def pick_child(self, rule: Callable[[int, Sequence[int]], int]) -> ChildEntry:
         """The child that a rule picks from the own location and those of all children."""
         spots = {location(self.place.role, peer): peer for peer in self.children}

@@ -12,7 +12,9 @@ periods, less often while its tables stay as they are (`Pace`).
 Deviation: the paper's newcomer looks for its own location, hash(topic) ∘ hash(peer), which leads to
 other peers for every newcomer as long as they know of no forwarder: of a hundred that subscribed at
 once, those whose hashes begin alike made a topic of their own, for good. Everybody asks the same
-hosts the same question, so two parts of a topic hear of the same forwarders, and meet.
+hosts the same question, so two parts of a topic hear of the same forwarders, and meet. Later it is
+enough that those do so again that lie closest to the topic's own location, as far as is known in
+their part; the others meet them there.
 
 *Speaking.* The layers about roles count what they say (`Layer`). A request waits for its answer
 among the DHT's own calls, so it is repeated, and ends exactly once.
@@ -69,7 +71,8 @@ class Lookup:
         self._lobby_pace = Pace()
 
     def enter(self, topic: Topic, target: int, then: Found) -> None:
-        """Find the closest forwarders from outside the topic."""
+        """Find the closest forwarders from outside the topic: from what this peer knows of the
+        lobby, and if that leads to none, over the topic's hosts."""
         gates: list[Contact] = []
 
         def seen(entry: Entry, reply: FindReply) -> bool:
@@ -77,26 +80,31 @@ class Lookup:
                 gates.append(entry.contact)
             return bool(gates)
 
-        def hosted(outcome: Outcome) -> None:
+        def look(others: tuple[Neighbour, ...], otherwise: Callable[[], None]) -> None:
+            def ended(outcome: Outcome) -> None:
+                if gates:
+                    self.find(topic, target, then, FEW, gates)
+                else:
+                    otherwise()
+
             question = Question(TOPICS, meeting_place(topic), sender_role=LOBBY)
-            hosts = _as_neighbours(outcome.closest)
-            search = Search(question, (self._lobby.table,), ended, seen, False, hosts)
+            search = Search(question, (self._lobby.table,), ended, seen, False, others)
             if not self._dht.searches.start(search):
                 then([])
 
-        def ended(outcome: Outcome) -> None:
-            if gates:
-                self.find(topic, target, then, FEW, gates)
-            else:
+        def look_over_hosts() -> None:
+            def hosted(outcome: Outcome) -> None:
+                look(_as_neighbours(outcome.closest), lambda: then([]))
+
+            if not self._find_hosts(topic, LOBBY, hosted):
                 then([])
 
-        if not self._find_hosts(topic, LOBBY, hosted):
-            then([])
+        look(self._everybody(), look_over_hosts)
 
-    def _find_hosts(self, topic: Topic, role: Topic, then: Done) -> bool:
+    def _find_hosts(self, topic: Topic, role: Topic, then: Done, count: int = FEW) -> bool:
         """Find the peers of the lobby that lie closest to a topic's hash; `role` is what this peer
         is known to them for. False if too many lookups wait already."""
-        question = Question(TOPICS, hosts_place(topic), sender_role=role, count=FEW)
+        question = Question(TOPICS, hosts_place(topic), sender_role=role, count=count)
         tables = (self._lobby.table,)
         search = Search(question, tables, then, None, False, self._everybody())
         return self._dht.searches.start(search)
@@ -135,28 +143,32 @@ class Lookup:
 
         self.find(topic, own, found, FEW, gates)
 
-    def announce(self, role: Role, place: Place, again: bool = False) -> None:
-        """Go a newcomer's way into a topic that this peer forwards: the topic's hosts and the
-        forwarders closest to its own location learn of this one, and parts of the topic that do
-        not know each other meet there. Then find the neighbours of the own location, and look into
-        the ranges of other topics."""
-        topic, own, k = role.topic, place.table.own, self._ctx.config.dht.k
-        tables = (place.table,)
+    def announce(self, role: Role, place: Place, again: bool = False, outside: bool = True) -> None:
+        """Make this forwarder of a topic known. `outside` it goes a newcomer's way: the topic's
+        hosts learn of it, many at first and few later (`again`), and parts of the topic that do not
+        know each other meet. Inside, it meets the forwarders closest to the topic's own location,
+        then the neighbours of its own. At last it looks into the ranges of other topics."""
+        topic, count = role.topic, FEW if again else 0
 
         def hosted(outcome: Outcome) -> None:
-            question = Question(
-                TOPICS, meeting_place(topic), sender_role=topic, count=FEW if again else 0
-            )
+            question = Question(TOPICS, meeting_place(topic), sender_role=topic, count=count)
             hosts = _as_neighbours(outcome.closest)
-            search = Search(question, tables, met, None, True, hosts, anew=True)
+            search = Search(question, (place.table,), entered, None, True, hosts, anew=True)
             self._dht.searches.start(search)
 
-        def met(outcome: Outcome) -> None:
-            if role.forwarder is not None and role.forwarder.place is place:
-                gates = [entry.contact for entry in outcome.closest if entry.role == topic]
-                self.find(topic, own, lambda entries: self._look_further(place, again), k, gates)
+        def entered(outcome: Outcome) -> None:
+            met([entry for entry in outcome.closest if entry.role == topic])
 
-        self._find_hosts(topic, topic, hosted)
+        def met(entries: list[Entry]) -> None:
+            if role.forwarder is not None and role.forwarder.place is place:
+                k, gates = self._ctx.config.dht.k, [entry.contact for entry in entries]
+                further = lambda entries: self._look_further(place, again)  # noqa: E731
+                self.find(topic, place.table.own, further, k, gates)
+
+        if outside:
+            self._find_hosts(topic, topic, hosted, count)
+        else:
+            self.find(topic, meeting_place(topic), met)
 
     def _look_further(self, place: Place, again: bool) -> None:
         """Look into the ranges of other topics, so that lookups for these that come by are shown
@@ -194,7 +206,8 @@ class Lookup:
         """Keep the table of a forwarder in touch with the topic, and with what is around it."""
         forwarder, every = role.forwarder, self._config.refresh_periods
         if forwarder is not None and role.pace.is_due(period, every, forwarder.fingerprint()):
-            self.announce(role, forwarder.place, again=True)
+            root = forwarder.is_among_closest(meeting_place(role.topic), FEW)
+            self.announce(role, forwarder.place, again=True, outside=root)
 
     def refresh_lobby(self, period: int) -> None:
         if self._lobby_pace.is_due(period, self._config.refresh_periods, 1):
