@@ -169,6 +169,9 @@ class Config:
 _WALK = stream_of("cyclon.walk")
 _JOIN = stream_of("cyclon.join")
 _FIRST = stream_of("cyclon.first")
+_FILLINGS_MAX = 3
+"""measured: exchanges of a newcomer before its cycles; 400 peers that enter at once have full views
+after 17 s, with one exchange after 21."""
 _SAMPLE = stream_of("cyclon.sample")
 _GONE_MAX = 64
 """guess: peers remembered as gone, per overlay."""
@@ -226,6 +229,7 @@ class Cyclon:
         "_asked",
         "_contacts",
         "_ctx",
+        "_fillings",
         "_gone",
         "_let_in",
         "ages",
@@ -243,6 +247,7 @@ class Cyclon:
         self._contacts: dict[PeerId, Contact] = {}
         self._asked: dict[int, _Asked] = {}
         # Peers that left lately, and until which cycle that counts.
+        self._fillings = 0  # exchanges made because this peer had just joined
         self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
         # Newcomers that asked lately, and when: one that asks again starts no further walks.
         self._let_in: BoundedDict[PeerId, Millis] = BoundedDict(_LET_IN_MAX)
@@ -462,9 +467,12 @@ class Cyclon:
 
     def fill_up(self, told: Contact, news: OverlayNews) -> None:
         """After a join: where there is room, exchange views at once with one of those that `told`
-        told of. It costs one connection, as a step of a walk does, and brings more."""
+        told of, and then perhaps with another. It costs one connection, as a step of a walk does,
+        and brings more. In a crowd those that are asked first know few others themselves."""
         others = [peer for peer in self.peers if peer != told.peer]
-        if others and len(self.peers) < self._ctx.config.cyclon.view_size:
+        missing = len(self.peers) < self._ctx.config.cyclon.view_size
+        if others and missing and self._fillings < _FILLINGS_MAX:
+            self._fillings += 1
             self.exchange_with(self._contacts[self._ctx.pick(_FIRST, others)], news)
 
     def on_join_walk(self, message: JoinWalk) -> None:

@@ -88,6 +88,8 @@ from weft.store.interface import Store
 
 CYCLE = "cycle"
 _PHASE = stream_of("peer.phase")
+_FILLING_CYCLES = 1
+"""By then a newcomer's view is its cycles' business."""
 _OLDEST = 2
 """guess: neighbours looked at when one other is gone."""
 _FEW_TOPICS = 16
@@ -310,6 +312,8 @@ class Peer:
         if self.general.on_reply(sender, message):
             self._entry.worked(sender)
             self._entry.heard_of(message.descriptors)
+            if self.cycle < _FILLING_CYCLES:
+                self.general.fill_up(sender, NO_NEWS)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self._entry.worked(sender)
