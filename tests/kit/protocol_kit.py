@@ -36,7 +36,7 @@ _decode = msgspec.msgpack.Decoder(m.AnyMessage).decode
 KEYED = 640
 
 
-_FIRST_SEED = 14_000
+_FIRST_SEED = 35_000
 """Tests of trees and of the DHT name peers by their distances; with these keys there are such."""
 
 

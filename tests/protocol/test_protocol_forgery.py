@@ -98,6 +98,15 @@ def test_a_lie_leaves_nothing_behind() -> None:
     assert contact(THIEF).peer not in rig.peer.tera.topics[T].links.linked
 
 
+@pytest.mark.parametrize("routing", [one for one in ROUTINGS if one != "flood"])
+def test_many_lies_in_one_message_cost_one_look(routing: c.Routing) -> None:
+    rig = subscriber(routing)
+    true = event(HONEST, 1, b"true")
+    rig.hear(THIEF, Repair(T, [true, *(stolen(number) for number in range(2, 500))]))
+    assert rig.peer.counters["forged"] == 1
+    assert rig.peer.counters["repaired"] == 1  # what came before is proven
+
+
 def test_a_number_far_ahead_raises_no_floor() -> None:
     """One forged number just below the bound for outliers, and the publisher rests a while."""
     rig = member(2)

@@ -1,8 +1,9 @@
 """What became of a publish.
 
 What an application publishes in one turn of its loop is sent as one run, with one answer. A receipt
-points there, so that a publish whose receipt is never looked at costs next to nothing; and looking
-at one that was not sent yet sends it.
+points there, so that a publish whose receipt is not looked at costs next to nothing. To look at
+what only sending can tell (the event's number, the peers it went to) sends it; that a member
+spreads its own event is known before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Sent:
 
     def send(self) -> None:
         """Have what was gathered sent now, so that its answer is known."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.answer.outcome
 
     @property
     def answer(self) -> Answer:
@@ -80,7 +85,7 @@ class Receipt:
 
     @property
     def outcome(self) -> Outcome:
-        return self._sent.answer.outcome
+        return self._sent.outcome
 
     @property
     def access_point(self) -> Contact | None:

@@ -307,13 +307,13 @@ class Runtime:
 
     async def publish(self, topic: Topic, payload: bytes, prompt: bool = False) -> Receipt:
         """Publish an event; waits while the queues it goes into are full. `prompt`: the machine
-        answers at once, so there is no need to wait for that."""
+        answers at once that it spreads the event, so there is no need to wait for that."""
         self._check_open()
         if self._full:
             await self._wait_for_room()
         gathered = self._gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
-            gathered = self._begin_gathering(topic)
+            gathered = self._begin_gathering(topic, prompt)
         place = gathered.add(payload)
         if place + 1 >= RUN_MAX:
             gathered.send()
@@ -324,14 +324,14 @@ class Runtime:
         await self._wait_for_room()
         return Receipt(topic, gathered, place, final)
 
-    def _begin_gathering(self, topic: Topic) -> _Gathered:
+    def _begin_gathering(self, topic: Topic, prompt: bool) -> _Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
         if not self._gathered:
             self._loop.call_soon(self._send_gathered)
-        gathered = self._gathered[topic] = _Gathered(self, topic)
+        gathered = self._gathered[topic] = _Gathered(self, topic, prompt)
         return gathered
 
     def _send_gathered(self) -> None:
@@ -496,16 +496,23 @@ class Runtime:
 class _Gathered(Sent):
     """What was published in one topic since the loop's latest turn: it goes out as one run."""
 
-    __slots__ = ("_answered", "_late", "_payloads", "_runtime", "size", "topic")
+    __slots__ = ("_answered", "_late", "_payloads", "_prompt", "_runtime", "size", "topic")
 
-    def __init__(self, runtime: Runtime, topic: Topic) -> None:
+    def __init__(self, runtime: Runtime, topic: Topic, prompt: bool) -> None:
         super().__init__()
         self.topic = topic
+        self._prompt = prompt
         self.size = 0  # in bytes
         self._runtime: Runtime | None = runtime  # None: sent
         self._payloads: list[bytes] = []
         self._answered: asyncio.Future[None] | None = None  # made if it is waited for
         self._late: asyncio.Future[seam.Answer] | None = None  # the answer that follows "queued"
+
+    @property
+    def outcome(self) -> seam.Outcome:
+        if self._prompt and self._runtime is not None:
+            return "delivered"  # as the machine is about to say
+        return super().outcome
 
     def add(self, payload: bytes) -> int:
         """One more event; returns its place in the run."""

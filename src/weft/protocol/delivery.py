@@ -70,6 +70,7 @@ PRUNE = "PRUNE"
 """The kinds of trace records, in the vocabulary of libp2p's pubsub tracer; `weft.trace` writes
 them."""
 
+_COUNTERS = ("forged", "equivocations")
 _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie; the oldest gives way."""
 
@@ -83,10 +84,11 @@ class Taken(Enum):
     NEW = "new"  # to be passed on
     COPY = "copy"  # of a run that is held: its sender did pass on something true
     OLD = "old"  # seen before, and not held any more: nothing is known of this copy
-    REFUSED = "refused"  # not to be believed in anything
+    REFUSED = "refused"  # its publisher did sign it, and should not have
+    FORGED = "forged"  # nobody that is honest passes it on
 
 
-_KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.REFUSED}
+_KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
 
 
 class Delivery:
@@ -102,6 +104,8 @@ class Delivery:
         self._sign_with = sign
         self._published: dict[Topic, int] = {}  # number of the last own event, per topic
         self._signed: dict[Topic, bytes] = {}  # digest of the last own statement, per topic
+        for counter in _COUNTERS:
+            ctx.counters[counter] += 0  # so that it shows before it happens
         self._evidence: BoundedDict[tuple[Topic, PeerId, int], Contradiction] = BoundedDict(
             _EVIDENCE_MAX
         )

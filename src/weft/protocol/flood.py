@@ -137,7 +137,7 @@ class Flood(Routing):
         taken = self._delivery.take_in(topic, part.recent, run, hops, source, ask, subscribed)
         if taken is Taken.NEW:
             self._push(topic, run, hops, source)
-        elif taken is not Taken.REFUSED:
+        elif taken in (Taken.COPY, Taken.OLD):
             note_copy(ctx, topic, run, sender.peer, hops)
 
     def on_entered(self) -> None:

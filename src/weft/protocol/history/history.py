@@ -386,23 +386,24 @@ class History(Delivery):
             )
             self.streams.append(sealed)
             events.append(sealed)
+        # Signed now, so that runs go on from each other in the order of their numbers.
+        blocks = tuple(event.block for event in events)
+        proven = self.sign(topic, first, fact.published_ms, blocks)
         self.storage.publish(
-            tuple(events), lambda error: self._on_published(fact, first, events, error)
+            tuple(events), lambda error: self._on_published(fact.token, proven, events, error)
         )
 
     def _on_published(
-        self, fact: Publish, first: int, events: list[SealedEvent], error: str
+        self, token: int, proven: Proven, events: list[SealedEvent], error: str
     ) -> None:
         for event in events:
             self.streams.settle(event, error)
         if error:
-            self._ctx.out.append(Answer(fact.token, "failed", reason=error))
+            self._ctx.out.append(Answer(token, "failed", reason=error))
             return
         for event in events:
             self._providers.own(event)
-        blocks = tuple(event.block for event in events)
-        proven = self.sign(fact.topic, first, fact.published_ms, blocks)
-        self._route(fact.token, fact.topic, proven, ORIGIN in events[0].metadata)
+        self._route(token, events[0].topic, proven, ORIGIN in events[0].metadata)
 
     # --- what routing brings ----------------------------------------------------------------------
 

@@ -181,6 +181,8 @@ class TopicState(TopicPart):
         source = self._delivery.source(sender)
         for run in message.runs:
             taken = self._take_in(self.judge(run, sender), 0, source)
+            if taken is Taken.FORGED:
+                break  # what else such a sender says is not worth a verification each
             if taken is Taken.NEW:
                 new += 1
                 self._scheme.push_repaired(run, sender.peer)

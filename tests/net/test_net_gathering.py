@@ -1,0 +1,105 @@
+"""What is published in one turn of the loop is one signed run, and nothing waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+import pytest
+
+import weft
+from net_kit import node, until
+from swarm_kit import together
+from weft.documents.run import RUN_MAX
+from weft.net.config import Network
+from weft.net.runtime import GATHERED_BYTES_MAX
+from weft.protocol import config as protocol
+from weft.protocol import seam
+
+X = "/x"
+LIVELY = weft.Config(
+    network=Network(leave_timeout_ms=1_000),
+    protocol=protocol.Config(cyclon=protocol.Cyclon(cycle_ms=300, reply_timeout_ms=2_000)),
+)
+swarm = partial(together, config=LIVELY)
+
+
+def linked(peer: weft.Peer) -> bool:
+    return bool(peer.status()["topics"][X]["links"])  # type: ignore[index]
+
+
+async def test_events_of_one_turn_are_one_run_and_come_in_order() -> None:
+    count = 2 * RUN_MAX + 2
+    async with swarm(2) as (a, b):
+        await a.subscribe(X)
+        sub = await b.subscribe(X)
+        await until(lambda: linked(a) and linked(b), "a link")
+        receipts = [await a.publish(X, b"%d" % number) for number in range(count)]
+        notes = [await anext(sub) for _ in range(count)]
+        assert [note.payload for note in notes] == [b"%d" % number for number in range(count)]
+        assert [note.event_id for note in notes] == [one.event_id for one in receipts]
+        assert [note.number for note in notes] == list(range(1, count + 1))
+        assert {one.outcome for one in receipts} == {"delivered"}
+        assert b.counters["payloads_received"] == count
+        assert b.counters["runs_received"] == 3
+
+
+async def test_a_lone_event_goes_out_alone() -> None:
+    async with swarm(2) as (a, b):
+        await a.subscribe(X)
+        sub = await b.subscribe(X)
+        await until(lambda: linked(a) and linked(b), "a link")
+        for number in (1, 2, 3):
+            await a.publish(X, b"alone")
+            assert (await anext(sub)).number == number
+        assert b.counters["runs_received"] == 3
+
+
+async def test_looking_at_what_only_sending_tells_sends() -> None:
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe(X)
+        receipt = await peer.publish(X, b"1")
+        assert receipt.outcome == "delivered" and sub.get_nowait() is None
+        assert receipt.event is not None and receipt.event.number == 1
+        note = sub.get_nowait()
+        assert note is not None and note.event_id == receipt.event_id
+        assert (receipt.peers, receipt.dropped) == (0, 0)
+
+
+async def test_large_events_go_in_runs_of_their_own() -> None:
+    async with swarm(2) as (a, b):
+        await a.subscribe(X)
+        sub = await b.subscribe(X)
+        await until(lambda: linked(a) and linked(b), "a link")
+        for _ in range(3):
+            await a.publish(X, bytes(GATHERED_BYTES_MAX // 2 + 1))
+        for _ in range(3):
+            await anext(sub)
+        assert b.counters["runs_received"] == 3
+
+
+async def test_outside_of_a_topic_events_of_one_turn_share_their_way_too() -> None:
+    async with swarm(2) as (outside, member):
+        sub = await member.subscribe(X)
+        receipts = await asyncio.gather(*(outside.publish(X, b"%d" % n) for n in range(10)))
+        assert [one.outcome for one in receipts] == ["delivered"] * 10
+        assert len({one.event_id for one in receipts}) == 10
+        assert [(await anext(sub)).payload for _ in range(10)] == [b"%d" % n for n in range(10)]
+        assert member.counters["routed_received"] == 10
+        assert member.counters["runs_received"] == 1
+
+
+async def test_publishes_that_nobody_can_take_yet_share_their_answers() -> None:
+    async with swarm(1) as (peer,):
+        receipts = await asyncio.gather(*(peer.publish(X, b"") for _ in range(3)))
+        assert [one.outcome for one in receipts] == ["queued"] * 3
+        finals = [asyncio.create_task(one.final()) for one in receipts]
+    assert [(await one).outcome for one in finals] == ["dropped"] * 3
+
+
+async def test_what_no_honest_peer_does_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with node() as one:
+        with caplog.at_level(logging.WARNING):
+            one.do(seam.Warn("somebody has signed two different things"))
+    assert "somebody has signed two different things" in caplog.text
