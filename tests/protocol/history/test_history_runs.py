@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from history_kit import T, Town, change, hear, id_of, routed
+from history_kit import T, Town, change, follow, hear, id_of, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, seal_event
 from weft.documents.run import NOTHING_BEFORE, Run, sign_run
 from weft.protocol.wire import Payload
@@ -88,6 +88,7 @@ def test_what_a_peer_without_a_store_publishes_is_handed_out_and_not_stored() ->
 
 def test_unless_the_owners_do_not_let_it() -> None:
     town = together()
+    follow(town, (0,), 1, 2)
     change(town, 0, create=True, anyone=False, allow=(id_of(town, 1),))
     town.run(30_000)
     hear(town, 2, 0, Payload(T, plain(b"no"), 1))

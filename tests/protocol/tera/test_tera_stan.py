@@ -339,7 +339,7 @@ def test_with_adoption_everybody_is_held_and_knows_by_whom() -> None:
     group = Group(40, replace(c.Config(), stan=c.Stan(True, view_size=3)))
     group.run(2_000)
     group.subscribe_all()
-    group.run(400_000)
+    group.run(1_000_000)
     ranks = {number: peer.tera.topics[T].stan for number, peer in group.peers.items()}
     assert any(entry.adopted for stan in ranks.values() for entry in stan.entries.values())
     for number, stan in ranks.items():
