@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.pipeline.lake import POINTER, Lake
+from weft.pipeline.lake import Lake, is_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ class Source:
     @property
     def is_ready(self) -> bool:
         """Whether there is nothing to ingest first."""
-        return self.lake is None or (self.lake / POINTER).is_file()
+        return self.lake is None or is_lake(self.lake)
 
     def memberships(self, spark: SparkSession, seed: int, grid: Grid | None = None) -> DataFrame:
         """Users and their topics (`MEMBERSHIP`): the lake's, or the grid's of this seed."""

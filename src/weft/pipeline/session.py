@@ -286,6 +286,9 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         # measured: noting where each call comes from takes two fifths of this process's time.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.scheduler.mode": "FAIR",  # a short query is not held up by a long job
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, as by default
+        # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
     }
     if settings.local:
         # guess: driver and worker are one process, so a silence is that of a machine that slept.

@@ -59,6 +59,7 @@ class Inspected:
     head: bytes
     tail: bytes
     problem: str = ""
+    encoding: str = ""
 
     @property
     def name(self) -> str:

@@ -123,7 +123,9 @@ class History(records.Lines):
         split = text.withColumn("cells", F.split(value, "\t", -1))
         title = F.replace(_either(cells, TITLE_NOW, TITLE_THEN), F.lit("_"), F.lit(" "))
         space = F.coalesce(_either(cells, NAMESPACE_NOW, NAMESPACE_THEN), F.lit("0"))
-        entry = records.found(
+        entries = records.with_found(
+            split,
+            "entry",
             _either(cells, USER_NOW, USER_THEN),
             F.when(space == "0", title).otherwise(F.concat(space, F.lit(":"), title)),
             _cell(cells, TIME),
@@ -132,7 +134,8 @@ class History(records.Lines):
         )
         other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
         edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
-        return records.recorded(split, F.array(entry), skip=F.coalesce(other & ~edit, F.lit(False)))
+        skip = F.coalesce(other & ~edit, F.lit(False))
+        return records.recorded(entries, F.array("entry"), skip=skip)
 
 
 def _cell(cells: Column, place: int) -> Column:

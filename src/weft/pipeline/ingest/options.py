@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from weft.net.errors import WeftError
 
 SECONDS = "s"
-UNITS: dict[str, float] = {SECONDS: 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-"""Milliseconds in each unit that a time may be counted in."""
+UNITS: dict[str, float] = {SECONDS: 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+"""Microseconds in each unit that a time may be counted in."""
 # guess: what such columns are called in data that people have
 KNOWN: dict[str, tuple[str, ...]] = {
     "user": ("user", "user_id", "userid", "user_name", "username", "member", "subscriber", "peer"),

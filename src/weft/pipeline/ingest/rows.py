@@ -68,17 +68,19 @@ class Delimited(records.Lines):
     def parsed(self, text: DataFrame) -> DataFrame:
         value = F.col("value")
         cells = F.col("cells")
-        entry = records.found(
-            cells.getItem(self.user),
-            cells.getItem(self.topic),
-            None if self.time is None else cells.getItem(self.time),
+        split = text.withColumn("cells", self._cells(value))
+        entries = records.with_found(
+            split,
+            "entry",
+            F.get(cells, F.lit(self.user)),
+            F.get(cells, F.lit(self.topic)),
+            None if self.time is None else F.get(cells, F.lit(self.time)),
             unit=self.unit,
             text=value,
             problem=F.when(F.size(cells) != self.width, f"not {self.width} columns"),
         )
         skip = None if self.header is None else value == self.header
-        split = text.withColumn("cells", self._cells(value))
-        return records.recorded(split, F.array(entry), skip=skip)
+        return records.recorded(entries, F.array("entry"), skip=skip)
 
     def _cells(self, value: Column) -> Column:
         plain = F.split(value, _literal(self.separator), -1)
@@ -170,7 +172,9 @@ class JsonLines(records.Lines):
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
             F.when(read[self.user].rlike(nested) | read[self.topic].rlike(nested), NOT_PLAIN),
         )
-        entry = records.found(
+        entries = records.with_found(
+            split,
+            "entry",
             read[self.user],
             read[self.topic],
             read[self.time] if self.time else None,
@@ -178,7 +182,7 @@ class JsonLines(records.Lines):
             text=F.col("value"),
             problem=problem,
         )
-        return records.recorded(split, F.array(entry))
+        return records.recorded(entries, F.array("entry"))
 
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:
@@ -228,18 +232,20 @@ class Columnar(records.Records):
         names = [name for name in rows.columns if name not in ("_file", "_position")]
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
-        entry = records.found(
+        entries = records.with_found(
+            rows,
+            "_entry",
             _column(rows, names[user]).cast(TEXT),
             _column(rows, names[topic]).cast(TEXT),
             None if time is None else _time(rows, names[time]),
             unit=unit,
             text=F.to_json(F.struct(*(_column(rows, name) for name in names))),
         )
-        placed = rows.select(
+        placed = entries.select(
             F.col("_file").alias("file"),
             F.lit(0).alias("block"),
             F.col("_position").alias("position"),
-            F.array(entry).alias("found"),
+            F.array("_entry").alias("found"),
         )
         return selected(placed, RECORD)
 
@@ -252,7 +258,7 @@ def _time(rows: DataFrame, name: str) -> Column:
     """A time as the text that is read everywhere else."""
     column, kind = _column(rows, name), rows.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
-        return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")
+        return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     if isinstance(kind, NumericType):
         return column.cast("decimal(38, 9)").cast(TEXT)
     return column.cast(TEXT)
