@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -37,6 +38,7 @@ from weft.pipeline.schemas import (
     WHOLE,
     columns,
 )
+from weft.pipeline.session import reason_of
 from weft.pipeline.transforms import together
 
 AUTO = "auto"
@@ -135,15 +137,8 @@ def ingest(
         try:
             work = _Ingest(spark, place, draft, links, options or Options(), watch)
             return work.run(chosen, format_name, rejects_max or Most())
-        except PySparkException as error:
-            raise BadInput(f"Spark could not read the files: {_told(error)}") from error
-
-
-def _told(error: PySparkException) -> str:
-    """What a person needs of Spark's error: the innermost reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes or lines or ["no reason given"])[-1 if causes else 0][:300]
+        except (PySparkException, Py4JJavaError) as error:
+            raise BadInput(f"Spark could not take the files in: {reason_of(error)}") from error
 
 
 class _Ingest:
