@@ -48,6 +48,11 @@ class Staged:
     files: list[AddAction] = field(default_factory=list)
 
     @property
+    def places(self) -> list[Location]:
+        """Where the files are."""
+        return [self.folder / each.path.rpartition("/")[2] for each in self.files]
+
+    @property
     def rows(self) -> int:
         return sum(json.loads(each.stats)["numRecords"] for each in self.files)
 

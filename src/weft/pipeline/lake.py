@@ -228,6 +228,10 @@ class Lake:
         number = self.version.tables.get(table)
         return [] if number is None else delta.files_of(self.place / table, number)
 
+    def few(self, table: str) -> list[tables.Row]:
+        """All rows of a table that is small, without Spark."""
+        return [row for file in self.files(table) for row in tables.read_few(file)]
+
     def table(self, spark: SparkSession, name: str) -> DataFrame:
         """A table by its name; an empty one if nothing was ever written to it."""
         return tables.read_files(spark, self.files(name), SHAPES[name])
@@ -269,6 +273,14 @@ class Draft:
     def add(self, table: str, frame: DataFrame, gone: Sequence[Location] = ()) -> Staged:
         """More rows for a table, in the place of some of its files."""
         return self._stage(table, frame, gone, whole=False)
+
+    def add_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        """A few more rows for a table, without Spark."""
+        shape = SHAPES[table]
+        named = [dict(zip(shape.names, row, strict=True)) for row in rows]
+        new = delta.staged_rows(named, self._place / table, shape)
+        self._all.append(new)
+        self._staged[table] = (new, False, ())
 
     def replace(self, table: str, frame: DataFrame) -> Staged:
         """All rows of a table."""

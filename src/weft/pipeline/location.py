@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs  # type: ignore[import-untyped]
@@ -122,7 +122,8 @@ class Location:
             return fs.LocalFileSystem(), str(self.local)
         if self.scheme in S3:
             return _s3(self.access), self.url.partition("://")[2]
-        return cast(tuple[Any, str], fs.FileSystem.from_uri(quote(self.url, safe=":/@?&=%")))
+        system, path = fs.FileSystem.from_uri(quote(self.url, safe=":/@?&=%"))
+        return system, path
 
     def exists(self) -> bool:
         system, path = self.opened()
@@ -157,7 +158,8 @@ class Location:
     def reader(self) -> IO[bytes]:
         """The file, to be read from any place."""
         system, path = self.opened()
-        return cast(IO[bytes], system.open_input_file(path))
+        file: IO[bytes] = system.open_input_file(path)
+        return file
 
     def remove(self) -> None:
         """Remove a folder with all that is in it; nothing if there is none."""

@@ -344,6 +344,17 @@ def read_arrays(folder: Path, names: Iterable[str]) -> list[npt.NDArray[np.int64
     return [table.column(name).to_numpy() for name in wanted]
 
 
+def values(folder: Location, column: str, where: str) -> set[str | None]:
+    """The different values of a column of a plain table that is small, in the rows in which
+    another column is not null; without Spark."""
+    found: set[str | None] = set()
+    for name in folder.names():
+        if name.endswith(SUFFIX):
+            rows = read_few(folder / name)
+            found |= {row[column] for row in rows if row[where] is not None}
+    return found
+
+
 def read_small(folder: Path) -> list[Row]:
     """All rows of a plain table that is small, without Spark."""
     rows: list[Row] = parquet.read_table(folder).to_pylist()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow  # type: ignore[import-untyped]
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -221,6 +221,37 @@ def test_traces_parquet_and_communities_together(spark: SparkSession, tmp_path: 
         ingest(spark, [other], lake)
     ingest(spark, [other], lake, options=Options(topic_prefix="other/"))
     assert ("zoe", "other/x.cmty.txt:1", None) in named(spark, lake)
+
+
+def test_few_rows_leave_the_files_of_others_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+
+    def files() -> set[str]:
+        return {each.url for each in Lake(lake).files("memberships")}
+
+    def add(text: str) -> Summary:
+        path = tmp_path / "rows.csv"
+        path.write_text("user,topic,time\n" + text)
+        return ingest(spark, [path], lake)
+
+    add("ann,cats,5\nbob,cats,5\n")
+    first = files()
+    summary = add("ann,cats,9\ncid,cats,1\nann,dogs,2\n")  # one is known, and later
+    assert (summary.quality.memberships, summary.quality.duplicates) == (2, 1)
+    second = files()
+    assert first < second
+    add("cid,cats,\nann,dogs,1\n")  # one is known without a time, one is earlier
+    assert first <= files() and not second <= files()
+    assert named(spark, lake) == {
+        ("ann", "cats", 5000),
+        ("bob", "cats", 5000),
+        ("cid", "cats", 1000),
+        ("ann", "dogs", 1000),
+    }
+    assert DeltaTable(lake / "memberships").to_pyarrow_table().num_rows == 4
+    assert Lake(lake, version=2).memberships(spark).count() == 4
 
 
 def test_one_writer_at_a_time(spark: SparkSession, first: tuple[Path, Summary]) -> None:

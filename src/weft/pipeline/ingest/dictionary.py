@@ -55,6 +55,13 @@ def numbered(names: DataFrame, first: int) -> DataFrame:
     return selected(known.withColumn("id", F.col("start") + within), NUMBERED)
 
 
+def numbered_here(names: DataFrame, first: int) -> DataFrame:
+    """`NAME`, of which there are few → `NUMBERED`, from this number on: sorted by one task, whose
+    row numbers are the places."""
+    ordered = names.coalesce(1).sortWithinPartitions(F.length("name"), "name")
+    return selected(ordered.withColumn("id", F.monotonically_increasing_id() + first), NUMBERED)
+
+
 # --- pairs become memberships ---------------------------------------------------------------------
 
 

@@ -29,15 +29,7 @@ from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
 from weft.pipeline.lake import SHAPES, Address, Draft, Lake, drafted, is_lake
 from weft.pipeline.location import Location
-from weft.pipeline.schemas import (
-    MEMBERSHIP,
-    QUALITY,
-    SOURCE,
-    TEXT,
-    TIME,
-    WHOLE,
-    columns,
-)
+from weft.pipeline.schemas import MEMBERSHIP, TEXT, TIME, WHOLE, columns
 from weft.pipeline.session import reason_of
 from weft.pipeline.transforms import together
 
@@ -98,7 +90,7 @@ class Quality:
     encodings: tuple[tuple[str, int], ...] = ()  # and how many files have each
 
     def rows(self, version: int) -> list[tuple[int, str, str | None, int]]:
-        """As rows of QUALITY."""
+        """As rows of `QUALITY`."""
         figures = ("rows_in", "kept", "rejected", "duplicates", "memberships")
         return [
             *((version, name, None, getattr(self, name)) for name in figures),
@@ -185,10 +177,9 @@ class _Ingest:
         total = self._add_memberships(named.transform(dictionary.interned, users, topics), few)
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
-        self._draft.add("sources", self._spark.createDataFrame(rows, SOURCE).coalesce(1))
+        self._draft.add_rows("sources", rows)
         quality = self._quality(judged, stated, total - before["memberships"], reasons)
-        report = self._spark.createDataFrame(quality.rows(self._draft.number), QUALITY)
-        self._draft.add("quality", report.coalesce(1))
+        self._draft.add_rows("quality", quality.rows(self._draft.number))
         self._step(5)  # the last moment to stop it
         self._draft.commit((self._key(each) for each in judged), rows={"memberships": total})
         after = {table: self._draft.rows(table) for table in SHAPES} | {"memberships": total}
@@ -236,9 +227,9 @@ class _Ingest:
 
     def _split(self, reads: Sequence[Read]) -> tuple[list[Read], list[str]]:
         """What is new, and the files whose content was read in the same way before."""
-        kept = self._old("sources").collect()
-        seen = {(row.sha256, row.format, row.reading) for row in kept}
-        labels = {Path(row.file).name for row in kept if row.format == COMMUNITIES}
+        kept = [] if self._lake is None else self._lake.few("sources")
+        seen = {(row["sha256"], row["format"], row["reading"]) for row in kept}
+        labels = {Path(row["file"]).name for row in kept if row["format"] == COMMUNITIES}
         new, known = [], []
         for each in reads:
             key = self._key(each)
@@ -326,10 +317,16 @@ class _Ingest:
         that they need."""
         known = self._old(table)
         found = pairs.select(pairs[column].alias("name"))
-        if few and self._draft.rows(table):
-            folder = self._draft.staging / f"known-{table}"
-            tables.write(known.transform(dictionary.mentioned, found, column), folder)
-            known = tables.read(self._spark, folder, SHAPES[table])
+        if few:
+            if self._draft.rows(table):
+                folder = self._draft.staging / f"known-{table}"
+                tables.write(known.transform(dictionary.mentioned, found, column), folder)
+                known = tables.read(self._spark, folder, SHAPES[table])
+            new = found.transform(dictionary.unknown, known).transform(
+                dictionary.numbered_here, self._draft.rows(table)
+            )
+            staged = self._draft.add(table, new.withColumnRenamed("id", column))
+            return known.unionByName(tables.read_files(self._spark, staged.places, SHAPES[table]))
         folder = self._draft.staging / table
         tables.write(
             found.transform(dictionary.unknown, known).transform(dictionary.placed), folder
@@ -373,8 +370,8 @@ class _Ingest:
         folder = self._draft.staging / "met"
         tables.write(known.transform(dictionary.met, new, "source"), folder)
         again = tables.read(self._spark, folder, _MET)
-        changed = again.where(F.col("earlier").isNotNull()).select("source").distinct().collect()
-        names = {row.source and row.source.rpartition("/")[2] for row in changed}
+        changed = tables.values(folder, "source", where="earlier")
+        names = {each and each.rpartition("/")[2] for each in changed}
         return again, [file for file in files if file.name in names or None in names]
 
     def _add_rejects(

@@ -258,7 +258,7 @@ def counted(records: DataFrame, harmless: Sequence[str] = ()) -> DataFrame:
 
 
 def distinct_pairs(found: DataFrame) -> DataFrame:
-    """`ENTRY` → `PAIR`: distinct, each with its earliest time."""
+    """`ENTRY` or `FOUND` → `PAIR`: distinct, each with its earliest time."""
     return found.where(F.col("problem").isNull()).transform(earliest)
 
 
@@ -323,6 +323,7 @@ class Records(Reading):
     """Files of records, each of which holds any number of memberships."""
 
     harmless: ClassVar[tuple[str, ...]] = ()  # problems that say nothing against the format
+    names_topics: ClassVar[bool] = True  # else they are called after file and line
 
     @abstractmethod
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
@@ -335,6 +336,9 @@ class Records(Reading):
         return self._staged(place).transform(counted, self.harmless)
 
     def pairs(self, place: Place) -> DataFrame:
+        if self.names_topics:  # where a membership stands does not matter
+            found = self._staged(place).select(F.inline("found"))
+            return found.transform(distinct_pairs)
         return self._entries(place).transform(distinct_pairs)
 
     def rejects(self, place: Place) -> DataFrame:

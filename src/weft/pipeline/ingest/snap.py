@@ -10,6 +10,7 @@ line name it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -66,6 +67,8 @@ class Edges(records.Lines):
 @dataclass(frozen=True)
 class Communities(records.Lines):
     """The members of one community a line."""
+
+    names_topics: ClassVar[bool] = False
 
     format: str = COMMUNITIES
 
