@@ -25,7 +25,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
     ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
-    ("Your data", ("data", "trace", "cluster")),
+    ("Your data", ("data", "sql", "trace", "cluster")),
     ("Working on weft", ("test", "check")),
     ("This tool", ("config", "completion")),
 )

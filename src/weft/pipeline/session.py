@@ -237,6 +237,7 @@ def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
 
 def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when it is used)
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     _look_for_master(settings.master)
@@ -250,6 +251,8 @@ def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     except (PySparkException, OSError) as error:
         raise SessionError("\n".join(["Spark did not start:", str(error), *_said(log)])) from error
     spark.sparkContext.setLogLevel("ERROR")
+    # What it says of a wrong query, with a hundred lines of places, is in the error as well.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
     if not settings.local:
         try:
             spark.sparkContext.addArchive(f"{_package_zip(folder)}#{SHIPPED}")

@@ -58,7 +58,7 @@ def write_part(
 
     `notes` are kept beside the rows: what is true of the run and no result of it.
     """
-    table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape))
+    table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape, timezone="UTC"))
     table = table.replace_schema_metadata(
         {NOTE + name: text for name, text in (notes or {}).items()}
     )

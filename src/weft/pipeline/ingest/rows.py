@@ -411,5 +411,7 @@ def _time(rows: DataFrame, name: str) -> Column:
 def plan_parquet(file: Inspected, options: Options) -> Columnar:
     if not file.head.startswith(MAGIC):
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
+    if not file.tail.endswith(MAGIC):
+        raise BadInput(f"{file.path}: cut off: a Parquet file that does not end as one")
     by_name(file.path, [name for name, _ in json.loads(file.shape)], options)
     return Columnar(options, file.shape)
