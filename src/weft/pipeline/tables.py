@@ -35,6 +35,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weft.pipeline.location import Location
+from weft.pipeline.resources import replace_folder
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.session import parallelism
 
@@ -120,15 +121,11 @@ def write(frame: DataFrame, folder: Path | Location) -> None:
         return
     path = place.local
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    old = aside.with_name(aside.name + ".old")
     try:
         frame.write.parquet(Location.of(aside).for_spark)
-        if path.exists():
-            path.rename(old)
-        aside.rename(path)
+        replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def read(spark: SparkSession, folder: Path | Location, shape: StructType) -> DataFrame:
