@@ -18,15 +18,16 @@ from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from samples import content
+from samples import content, weft_trace
 from weft.pipeline import delta
 from weft.pipeline.conversion import converted
 from weft.pipeline.delta import Overtaken
 from weft.pipeline.ingest.job import ingest
 from weft.pipeline.lake import SHAPES, Lake, NotALake, Version, drafted, history, tidied
-from weft.pipeline.location import BadAddress, Location
+from weft.pipeline.location import BadAddress, Location, Unreachable
 from weft.pipeline.resources import wait_until
 from weft.pipeline.schemas import MEMBERSHIP, USER
+from weft.pipeline.traces.measure import measure
 from weft.pipeline.traces.source import find
 
 OLD = Path(__file__).with_name("lake_layout_1.tar.gz")
@@ -229,12 +230,15 @@ def test_a_lake_of_before_is_converted(spark: SparkSession, old: Path, tmp_path:
         converted(spark, old)
 
 
-def test_a_trace_is_what_the_lake_names(spark: SparkSession, old: Path) -> None:
+def test_a_trace_is_what_the_lake_names(spark: SparkSession, old: Path, tmp_path: Path) -> None:
     converted(spark, old)
     first = find([old])
     assert first.parquet and list(first.paths) == Lake(old).files("trace")
     (old / "trace" / "left.parquet").write_bytes(b"what a killed run left")
     assert find([old]) == first
+    (tmp_path / "same.jsonl").write_text(weft_trace())
+    figures = measure(spark, find([tmp_path / "same.jsonl"]), tmp_path / "out")
+    assert measure(spark, first, tmp_path / "out") == figures
 
 
 # --- elsewhere ------------------------------------------------------------------------------------
@@ -297,6 +301,18 @@ def test_a_lake_in_s3(
     assert tidied(place).forgotten == 2 and Lake(place).memberships(spark).count() == 4
     assert len(history(place)[0]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.csv", "two.tsv"]
+
+
+def test_what_cannot_be_reached_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"http://127.0.0.1:{free.getsockname()[1]}"
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+            monkeypatch.setenv(name, "some")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", place)
+        with pytest.raises(Unreachable, match=r"s3://bucket/lake.*: cannot be reached") as caught:
+            Lake("s3://bucket/lake")
+    assert "\n" not in str(caught.value)
 
 
 def test_addresses_are_never_folders() -> None:

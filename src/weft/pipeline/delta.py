@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from weft.net.errors import WeftError
 from weft.pipeline import tables
-from weft.pipeline.location import Location
+from weft.pipeline.location import Location, Unreachable
 
 ROWS = "rows-"
 """What folders of files begin with. With '_' or '.' in front, cleaning would pass them over."""
@@ -90,7 +90,11 @@ def opened(table: Location, version: int | None = None) -> DeltaTable | None:
 
 
 def is_there(table: Location) -> bool:
-    return DeltaTable.is_deltatable(table.for_delta, table.delta_options)
+    """Whether there is a table; `Unreachable` if nobody can tell."""
+    try:
+        return DeltaTable.is_deltatable(table.for_delta, table.delta_options)
+    except (OSError, DeltaError) as error:
+        raise Unreachable(table, error) from error
 
 
 def changed(

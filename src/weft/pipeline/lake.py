@@ -152,14 +152,15 @@ def history(place: Address) -> tuple[list[Version], int]:
     """The versions of a lake that can be read, the oldest first; and at which version of its own
     the table is that says so."""
     location = Location.of(place)
-    table = delta.opened(location / VERSIONS)
-    if table is None:
+    if not delta.is_there(location / VERSIONS):
         if (location / OLD_POINTER).exists():
             raise NotALake(
                 f"{place}: made by an older weft; 'weft data convert {place}' makes it one of today"
             )
         raise NotALake(f"{place}: no lake here; 'weft data ingest FILE --out {place}' makes one")
     try:
+        table = delta.opened(location / VERSIONS)
+        assert table is not None
         rows = delta.rows_of(location / VERSIONS, table.version())
         layouts = {row["layout"] for row in rows}
         grouped: dict[int, list[dict[str, Any]]] = {}
@@ -186,8 +187,13 @@ def _version(rows: Sequence[dict[str, Any]]) -> Version:
 
 def is_lake(place: Address) -> bool:
     """Whether there is a lake, of this layout or an older one."""
+    return delta.is_there(Location.of(place) / VERSIONS) or is_old(place)
+
+
+def is_old(place: Address) -> bool:
+    """Whether there is a lake that must be converted first."""
     location = Location.of(place)
-    return delta.is_there(location / VERSIONS) or (location / OLD_POINTER).exists()
+    return (location / OLD_POINTER).exists() and not delta.is_there(location / VERSIONS)
 
 
 # --- reading --------------------------------------------------------------------------------------

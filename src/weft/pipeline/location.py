@@ -27,13 +27,25 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs  # type: ignore[import-untyped]
 
-from weft.net.errors import UsageError
+from weft.net.errors import UsageError, WeftError
 from weft.pipeline.resources import put
 
 S3 = ("s3", "s3a")
 SCHEMES = ("file", *S3, "gs", "hdfs")
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.DOTALL)
+_TRIES, _SECONDS = 3, 20  # guess: what is not there by then is not there
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+_SHOWN = 300
 _ASKED = re.compile(r"AWS_[A-Z0-9_]+")
+
+
+class Unreachable(WeftError):
+    """A file system elsewhere does not answer, or not as it should; the text says why."""
+
+    def __init__(self, place: Location, error: Exception) -> None:
+        lines = [_COLOURS.sub("", line).strip("↳ ") for line in str(error).splitlines()]
+        said = ": ".join(line for line in lines if line)
+        super().__init__(f"{place}: cannot be reached ({said[:_SHOWN]})")
 
 
 class BadAddress(UsageError):
@@ -112,7 +124,8 @@ class Location:
         if self.scheme not in S3:
             return {}
         plain = self.access.get("AWS_ENDPOINT_URL", "").startswith("http://")
-        return {**self.access, **({"AWS_ALLOW_HTTP": "true"} if plain else {})}
+        patience = {"max_retries": str(_TRIES), "retry_timeout": f"{_SECONDS}s"}
+        return {**patience, **self.access, **({"AWS_ALLOW_HTTP": "true"} if plain else {})}
 
     # --- files ----------------------------------------------------------------------------------
 
@@ -127,7 +140,10 @@ class Location:
 
     def exists(self) -> bool:
         system, path = self.opened()
-        return bool(system.get_file_info(path).type != fs.FileType.NotFound)
+        try:
+            return bool(system.get_file_info(path).type != fs.FileType.NotFound)
+        except OSError as error:
+            raise Unreachable(self, error) from error
 
     def size(self) -> int:
         """How many bytes a file has."""
@@ -177,7 +193,10 @@ def environment() -> dict[str, str]:
 
 
 def _s3(access: Mapping[str, str]) -> Any:
-    settings: dict[str, object] = {}
+    settings: dict[str, object] = {
+        "connect_timeout": _SECONDS,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(_TRIES),
+    }
     if endpoint := access.get("AWS_ENDPOINT_URL"):
         parts = urlsplit(endpoint)
         settings |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}
