@@ -15,7 +15,7 @@ from weft.pipeline.schemas import MEMBERSHIP
 
 PARTS = 8
 SEED = 1
-_VERSION = 1  # of what is drawn here
+_VERSION = 2  # of what is drawn here
 
 
 def cache_folder() -> Path:
@@ -34,8 +34,8 @@ def memberships(count: int) -> Path:
     users, topics = drawn(count, np.random.default_rng(SEED))
     for part in range(PARTS):
         rows = slice(part * count // PARTS, (part + 1) * count // PARTS)
-        times = pyarrow.nulls(len(users[rows]), pyarrow.int64())
-        columns = {"user": users[rows], "topic": topics[rows], "time_ms": times}
+        times = pyarrow.nulls(len(users[rows]), pyarrow.timestamp("us", "UTC"))
+        columns = {"user": users[rows], "topic": topics[rows], "time": times}
         tables.write_part(folder, f"part-{part}", columns, MEMBERSHIP)
     return folder
 

@@ -24,7 +24,16 @@ from weft.engine.stan.overlays import IDEAL, Config
 from weft.lab.progress import Steps
 from weft.lab.sources import DATA_BESIDE, TRACES
 from weft.pipeline.memberships import grid_memberships
-from weft.pipeline.schemas import MEMBERSHIP, NODE_SIZES, NUMBER, SMALL, WHOLE, columns, selected
+from weft.pipeline.schemas import (
+    MEMBERSHIP,
+    NODE_SIZES,
+    NUMBER,
+    SMALL,
+    TIME,
+    WHOLE,
+    columns,
+    selected,
+)
 from weft.pipeline.session import SessionSettings, opened
 from weft.pipeline.stan import MANY_TOPICS, links, view_sizes
 
@@ -87,7 +96,7 @@ def gowalla(spark: SparkSession) -> DataFrame:
     raw = spark.read.csv(
         str(DATA_BESIDE / TRACES["gowalla"]), columns(user=WHOLE, topic=WHOLE), header=True
     )
-    return selected(raw.withColumn("time_ms", F.lit(None).cast("long")), MEMBERSHIP)
+    return selected(raw.withColumn("time", F.lit(None).cast(TIME)), MEMBERSHIP)
 
 
 def grown(part: float) -> Grid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from weft.cli.parser import parser_for
 from weft.cli.problem import FAILED, USAGE
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.formats import FORMATS
-from weft.pipeline.ingest.job import AUTO, STEPS, Read, Summary
+from weft.pipeline.ingest.job import AUTO, STEPS, Most, Quality, Read, Summary
 from weft.pipeline.ingest.options import UNITS
 from weft.pipeline.ingest.snap import Communities
 from weft.pipeline.lake import SHAPES
+from weft.pipeline.location import Location
 
 
 def test_the_command_line_knows_what_the_pipeline_knows() -> None:
@@ -57,18 +59,54 @@ def test_the_summary() -> None:
     file = Inspected("lj.cmty.txt", 1, "", "", b"", b"")
     none = dict.fromkeys(SHAPES, 0)
     after = {**none, "memberships": 1200, "users": 1000, "topics": 1, "rejects": 2, "sources": 1}
-    reasons = [("not UTF-8 text", 2, "lj.cmty.txt:7")]
+    reasons = (("not UTF-8 text", 2, "lj.cmty.txt:7"),)
     read = [Read(file, Communities(), 1500, 2)]
-    assert data_ingest.told(Summary(Path("lake"), read, ["old.csv"], none, after, reasons)) == [
+    quality = Quality(1502, 1500, 2, 300, 1200, reasons, (("utf-16-le", 1), ("utf-8", 3)))
+    lake = Location.of("/lake")
+    summary = Summary(lake, read, ["old.csv"], none, after, quality)
+    assert data_ingest.told(summary) == [
         "lj.cmty.txt: snap-communities",
         "  1,500 rows, 2 rejects",
         "old.csv: in the lake already",
         "rejected 2: not UTF-8 text (first at lj.cmty.txt:7)",
+        "1,502 rows in: 1,500 kept, 2 rejected; 300 duplicates",
+        "1 file read as utf-16-le",
         "memberships         1,200  (+1,200)",
         "users               1,000  (+1,000)",
         "topics                  1  (+1)",
         "rejects                 2  (+2)",
-        "lake: lake",
+        "lake: /lake",
     ]
-    unchanged = data_ingest.told(Summary(Path("lake"), [], ["old.csv"], after, after))
-    assert unchanged[-1] == "lake: lake, which is as it was"
+    said = data_ingest.report(summary)
+    assert (said["rows_in"], said["duplicates"]) == (1502, 300)
+    assert said["reasons"] == {"not UTF-8 text": {"rows": 2, "first": "lj.cmty.txt:7"}}
+    unchanged = data_ingest.told(Summary(lake, [], ["old.csv"], after, after))
+    assert unchanged[-1] == "lake: /lake, which is as it was"
+
+
+def test_an_address_never_becomes_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("user,topic\nann,cats\n")
+    assert main(["data", "ingest", "x.csv", "--out", "s3x://bucket/lake"]) == USAGE
+    assert "s3x://bucket/lake: no file system that weft knows" in capsys.readouterr().err
+    for command in (
+        ["data", "profile", "lake", "--out", "s3a://bucket/out"],
+        ["data", "ingest", "s3a://bucket/x.csv", "--out", "lake"],
+        ["trace", "measure", "lake", "--out", "s3a://bucket/out"],
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(command)
+        assert end.value.code == USAGE
+        assert "a folder of this machine is needed" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_how_many_rejects_are_allowed() -> None:
+    assert data_ingest.most("100") == (100, None) and data_ingest.most("2.5%") == (None, 0.025)
+    for wrong in ("-1", "x", "101%", "%"):
+        with pytest.raises(ArgumentTypeError):
+            data_ingest.most(wrong)
+    assert Most(2).allows(2, 10) and not Most(2).allows(3, 1000)
+    assert Most(share=0.1).allows(1, 10) and not Most(share=0.1).allows(2, 10)

@@ -21,7 +21,7 @@ def weft_data(*arguments: str) -> int:
 def lake(tmp_path: Path) -> Path:
     folder = tmp_path / "lake"
     folder.mkdir()
-    Version(1, rows={"topics": 7}).write(folder)
+    Version(1, {"topics": 0}, {"topics": 7}).write(folder)
     return folder
 
 

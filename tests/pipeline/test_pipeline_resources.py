@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -154,3 +155,31 @@ def test_there_is_nothing_to_end_where_nothing_runs() -> None:
 def test_memory_that_spark_would_not_take_is_refused(memory: str) -> None:
     with pytest.raises(cluster.ClusterError, match="memory"):
         cluster.Size(memory=memory)
+
+
+def test_a_folder_that_is_replaced_is_never_absent(tmp_path: Path) -> None:
+    place = tmp_path / "table"
+
+    def made(number: int) -> Path:
+        folder = tmp_path / f".new-{number}"
+        folder.mkdir()
+        (folder / "rows").write_text(str(number))
+        return folder
+
+    resources.replace_folder(made(0), place)
+    missed = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            missed.extend([] if place.is_dir() else [place])
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(1, 500):
+        resources.replace_folder(made(number), place)
+    over.set()
+    reader.join()
+    assert not missed
+    assert (place / "rows").read_text() == "499"
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,13 @@ from pyspark.sql import SparkSession
 
 import weft
 from weft.pipeline import java
-from weft.pipeline.session import ONE_THREAD
+from weft.pipeline.session import (
+    ONE_THREAD,
+    SessionError,
+    SessionSettings,
+    opened,
+    reason_of,
+)
 
 PATIENCE_SECONDS = 900.0  # a start takes some 5 s on an idle machine
 SOURCE = Path(java.__file__).resolve().parents[2]
@@ -112,6 +119,32 @@ def test_a_master_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
     said = done.stderr.split("weft.pipeline.session.SessionError: ")[-1]
     assert said.startswith("Spark did not start")
     assert "Master must either be yarn or start with spark, k8s, or local" in said
+
+
+def test_a_master_that_does_not_answer_is_told_before_java_is_started() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"spark://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SessionError, match="no Spark master answers there") as caught:
+            opened(SessionSettings(place)).__enter__()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_of_spark_is_told_in_a_line() -> None:
+    full = "\n".join(
+        (
+            "An error occurred while calling o9.parquet.",
+            ": org.apache.spark.SparkException: Job aborted",
+            "\tat org.apache.spark.X",
+            "Caused by: java.io.IOException: No space left on device",
+            "\tat y",
+        )
+    )
+    assert reason_of(Exception(full)) == "no space left on device"
+    wrong = full.replace("No space left on device", "/x/y: not there")
+    assert reason_of(Exception(wrong)) == "/x/y: not there"
+    assert reason_of(Exception("one line")) == "one line"
+    assert reason_of(ValueError()) == "ValueError"
 
 
 def test_a_java_process_that_was_killed_is_told_in_a_line(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-EVERYTHING = ("core", "dev", "engine", "pipeline", "lab")
+EVERYTHING = ("core", "dev", "engine", "pipeline", "lab", "bench")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     (): ("core",),
     ("bench", "engine"): ("core", "engine"),
@@ -37,6 +37,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("data",): ("core", "engine", "pipeline", "lab"),
     ("demo",): ("core", "pipeline", "lab"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
+    ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,

@@ -13,8 +13,9 @@ from weft.cli.parser import add_actions
 
 HELP = "Bring in subscriptions of users to topics, and look at them"
 DETAILS = """
-Everything is kept in a lake: a folder of Parquet tables, made by the first ingest. 'weft data
-ACTION --help' explains an action; docs/data.md explains formats and tables.
+Everything is kept in a lake: Delta tables in a folder or at an address (s3://bucket/lake), made by
+the first ingest. 'weft data ACTION --help' explains an action; docs/data.md explains formats and
+tables.
 """
 EXAMPLES = """
 weft data ingest subs.csv.gz --out lake
@@ -22,8 +23,9 @@ weft data ingest enwiki-stub-meta-history*.xml.gz --format mediawiki-xml --out l
 weft data synth --nodes 5000 --topics 300 --out grid
 weft data universe lake --seeds 100 500
 weft data profile lake
+weft data tidy lake --keep 3
 """
-ACTIONS = ("ingest", "synth", "universe", "profile")
+ACTIONS = ("ingest", "synth", "universe", "profile", "versions", "tidy", "convert")
 
 
 def module_of(action: str) -> ModuleType:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.parser import folder
 from weft.cli.problem import USAGE, Problem
 from weft.cli.spark import Stopping, master_option, session, stoppable
 from weft.terminal import printable
@@ -64,14 +65,20 @@ QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """measured: where there is little to read, Java's optimising compiler costs more than it saves; a
 quarter less CPU time for a million rows"""
 
+REJECTED = 3
+"""The exit code if more rows are bad than --rejects-max allows."""
+USUAL = "utf-8"
 _REASONS_SHOWN = 5
 _FILES_SHOWN = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files or folders")
+    parser.add_argument("paths", nargs="+", type=folder, metavar="FILE", help="files or folders")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the lake; made if it is not there"
+        "--out",
+        required=True,
+        metavar="LAKE",
+        help="a folder or an address; made if it is not there",
     )
     parser.add_argument("--format", choices=FORMATS, default="auto", help="of the files (auto)")
     parser.add_argument("--user", metavar="COLUMN", help="its name, or its number from 1")
@@ -97,15 +104,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic-prefix", default="", metavar="TEXT", help="put before topics' names"
     )
+    parser.add_argument(
+        "--rejects-max",
+        type=most,
+        metavar="N",
+        help=f"add nothing (exit code {REJECTED}) if more rows are bad: a number, or 1%%",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     master_option(parser)
+
+
+def most(text: str) -> tuple[int | None, float | None]:
+    """How many rejects are allowed: rows, or a share of them."""
+    try:
+        rows = None if text.endswith("%") else int(text)
+        share = float(text.removesuffix("%")) / 100 if rows is None else None
+    except ValueError:
+        rows, share = -1, None
+    if (rows is not None and rows < 0) or (share is not None and not 0 <= share <= 1):
+        raise argparse.ArgumentTypeError(f"a number of rows or a share such as 1% , not {text!r}")
+    return rows, share
 
 
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Steps
     from weft.pipeline.ingest.files import SMALL_BYTES, listed
-    from weft.pipeline.ingest.job import ingest
+    from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
+    from weft.pipeline.location import Location
 
     options = _options(args)
+    Location.of(args.out)  # a mistake is told before anything is begun
     try:
         files = listed(args.paths)  # before Spark is waited for
         print(f"weft: {_many(len(files), 'file')}; starting Spark", file=sys.stderr)
@@ -121,12 +149,18 @@ def run(args: argparse.Namespace) -> int:
                     stopping.check()
                     steps.begin(step, text)
 
-                return ingest(spark, args.paths, args.out, args.format, options, watch)
+                limit = Most(*(args.rejects_max or (None, None)))
+                return ingest(spark, args.paths, args.out, args.format, options, watch, limit)
 
             summary = stoppable(spark, work)
     except KeyboardInterrupt:
         print(f"weft: interrupted; {args.out} is as it was", file=sys.stderr)
         raise
+    except TooManyRejects as error:
+        raise Problem(str(error), REJECTED) from error
+    if args.json:
+        print(json.dumps(report(summary)))
+        return 0
     for line in told(summary):
         print(printable(line))
     return 0
@@ -167,8 +201,16 @@ def told(summary: Summary) -> list[str]:
     lines += [f"{path}: in the lake already" for path in summary.known[:_FILES_SHOWN]]
     if len(summary.known) > _FILES_SHOWN:
         lines.append(f"… {_many(len(summary.known), 'file')} in all were in the lake already")
-    for reason, times, where in summary.reasons[:_REASONS_SHOWN]:
+    for reason, times, where in summary.quality.reasons[:_REASONS_SHOWN]:
         lines.append(f"rejected {times:,}: {reason} (first at {where})")
+    if summary.read:
+        found = summary.quality
+        lines.append(
+            f"{_many(found.rows_in, 'row')} in: {found.kept:,} kept, {found.rejected:,} rejected; "
+            f"{_many(found.duplicates, 'duplicate')}"
+        )
+        unusual = [each for each in found.encodings if each[0] != USUAL]
+        lines += [f"{_many(files, 'file')} read as {name}" for name, files in unusual]
     for table in ("memberships", "users", "topics", "trace", "rejects"):
         total, new = summary.after[table], summary.after[table] - summary.before[table]
         if total:
@@ -176,6 +218,34 @@ def told(summary: Summary) -> list[str]:
     state = "" if summary.read else ", which is as it was"
     lines.append(f"lake: {summary.lake}{state}")
     return lines
+
+
+def report(summary: Summary) -> dict[str, object]:
+    """A summary for machines."""
+    found = summary.quality
+    return {
+        "lake": str(summary.lake),
+        "files": [
+            {
+                "file": read.file.path,
+                "format": read.reading.format,
+                "reading": read.reading.described,
+                "encoding": read.file.encoding or None,
+                "rows": read.rows,
+                "rejects": read.rejects,
+            }
+            for read in summary.read
+        ],
+        "known": summary.known,
+        "rows_in": found.rows_in,
+        "kept": found.kept,
+        "rejected": found.rejected,
+        "reasons": {reason: {"rows": rows, "first": at} for reason, rows, at in found.reasons},
+        "duplicates": found.duplicates,
+        "encodings": dict(found.encodings),
+        "new": {name: summary.after[name] - summary.before[name] for name in summary.after},
+        "tables": summary.after,
+    }
 
 
 def _many(number: int, what: str) -> str:

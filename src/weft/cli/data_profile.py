@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.output import table
-from weft.cli.parser import whole_option
-from weft.cli.problem import Problem
+from weft.cli.parser import folder, version_options, whole_option
+from weft.cli.problem import USAGE, Problem
 from weft.cli.spark import master_option, session
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ WEIGHTS = (3.0, 1.0, 6.0, 2.0)  # guess
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="(default: LAKE/profile)")
+    parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="(default: LAKE/profile)")
     parser.add_argument("--universe", metavar="NAME", help="one of the lake's universes instead")
     whole_option(parser, "--least", 1, 10**9, "leave out smaller topics", default=1)
     popular = "correlate so many of the most popular topics (1000)"
     whole_option(parser, "--popular", 2, 5_000, popular, default=1_000)
     whole_option(parser, "--shuffles", 1, 1_000, "(3)", default=3)
+    version_options(parser)
     master_option(parser)
 
 
@@ -51,9 +52,11 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.resources import claimed
 
     try:
-        lake = Lake(args.lake)
+        lake = Lake(args.lake, args.version, args.as_of)
         if not lake.rows("memberships"):
             raise Problem(f"{args.lake}: no memberships in this lake")
+        if args.out is None and not lake.place.is_local:
+            raise Problem(f"{args.lake}: tables and pictures need a folder here; say --out", USAGE)
         out = args.out or lake.path / "profile" / (args.universe or "")
         print("weft: starting Spark", file=sys.stderr)
         with session(args, "data profile") as spark:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from weft.cli.parser import whole_option
 from weft.cli.problem import USAGE, Problem
@@ -27,7 +26,7 @@ weft data synth --like livejournal --out lj
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="LAKE", help="a new lake")
+    parser.add_argument("--out", required=True, metavar="LAKE", help="a new lake")
     whole_option(parser, "--nodes", 1, 10**8, "(100)")
     whole_option(parser, "--topics", 1, 10**7, "(16)")
     parser.add_argument(
@@ -41,16 +40,17 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid
-    from weft.pipeline.lake import POINTER
+    from weft.pipeline.lake import is_lake
+    from weft.pipeline.location import Location
     from weft.pipeline.memberships import make_grid
 
     grid = LIVEJOURNAL_SIZED if args.like == "livejournal" else Grid()
     grid = replace(grid, nodes=args.nodes or grid.nodes, topics=args.topics or grid.topics)
-    if (args.out / POINTER).exists():
+    if is_lake(args.out):
         raise Problem(f"{args.out}: a lake already; a grid is a lake of its own", USAGE)
     print("weft: starting Spark", file=sys.stderr)
     with session(args, "data synth") as spark:
-        made = make_grid(spark, grid, args.seed, args.out)
+        made = make_grid(spark, grid, args.seed, Location.of(args.out))
     for name in ("memberships", "users", "topics"):
         print(f"{name:<12} {made.rows[name]:>12,}")
     print(f"lake: {args.out}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from weft.cli.output import table
-from weft.cli.parser import whole_option
+from weft.cli.parser import version_options, whole_option
 from weft.cli.problem import USAGE, Problem
 from weft.cli.spark import master_option, session
 
@@ -30,7 +29,7 @@ weft data universe lj --seeds 1000 --own-topics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lake", type=Path, metavar="LAKE", help="made by 'weft data ingest'")
+    parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
     seeds = "how many topics to begin with; several numbers make several universes"
     whole_option(parser, "--seeds", 1, 10**9, seeds, nargs="+", required=True)
     whole_option(parser, "--draws", 1, 100_000, "of each size (100)", default=100)
@@ -44,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     whole_option(parser, "--seed", 0, 2**63 - 1, "of all draws (1)", default=1)
     parser.add_argument("--name", help="of the universe (default: seeds-N, seeds-N-open)")
+    version_options(parser)
     master_option(parser)
 
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise Problem("--name is for one universe; leave it out to make several", USAGE)
     recipe = Recipe(args.draws, args.least, args.seed)
     try:
-        lake = Lake(args.lake)
+        lake = Lake(args.lake, args.version, args.as_of)
         if args.name:
             lake.universe_folder(args.name)
         if sizes[-1] > lake.rows("topics"):

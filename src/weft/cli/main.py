@@ -5,7 +5,8 @@ Each command is a module of this package with `HELP` (one line), `add_arguments(
 another program reads its arguments (as `args.rest`). A command imports what it needs inside `run`,
 so that help and completion never wait for anything heavy.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; 3 means that 'data ingest' met more
+bad rows than it may.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
     ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
-    ("Your data", ("data", "trace", "cluster")),
+    ("Your data", ("data", "sql", "trace", "cluster")),
     ("Working on weft", ("test", "check")),
     ("This tool", ("config", "completion")),
 )

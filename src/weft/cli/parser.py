@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from textwrap import indent
 from types import ModuleType
 from typing import Any, NoReturn
@@ -81,6 +83,38 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
 
 
 # --- kinds of options and values --------------------------------------------------------------
+
+
+def folder(text: str) -> Path:
+    """A file or folder of this machine. An address is none, and must not become a folder's name."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"a folder of this machine is needed, not {text!r}")
+    return Path(text)
+
+
+def moment(text: str) -> datetime:
+    """A time in ISO's form, UTC unless it says otherwise."""
+    try:
+        known = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"a time such as 2026-11-16T08:00 is needed, not {text!r}"
+        ) from None
+    return known.replace(tzinfo=known.tzinfo or UTC)
+
+
+def version_options(parser: argparse.ArgumentParser) -> None:
+    """Which version of a lake to read: --version or --as-of."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--version",
+        type=whole(1, 2**31),
+        metavar="N",
+        help="of the lake, not the last one ('weft data versions')",
+    )
+    which.add_argument(
+        "--as-of", type=moment, metavar="TIME", help="the lake as it was then (ISO, UTC)"
+    )
 
 
 def whole_option(

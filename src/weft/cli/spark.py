@@ -12,8 +12,11 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from errno import ENOSPC
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
+
+from weft.cli.problem import Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,14 +41,24 @@ def session(
     options: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Spark on the master that a command was given, for the time of a `with` block."""
-    from weft.pipeline.session import SessionSettings, opened
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from weft.pipeline.session import SessionSettings, opened, reason_of
 
     master = args.master or "local[*]"
     settings = SessionSettings(
         master, f"weft {command}", small_tables=small_tables, options=options or {}
     )
-    with opened(settings) as spark:
-        yield spark
+    try:
+        with opened(settings) as spark:
+            yield spark
+    except (PySparkException, Py4JJavaError) as error:
+        raise Problem(f"Spark failed: {reason_of(error)}") from error
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise Problem(f"{error.filename or 'the disk'}: no space left on device") from error
 
 
 class Stopped(Exception):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import seconds
+from weft.cli.parser import folder, seconds, version_options
 from weft.cli.problem import INTERRUPTED, USAGE, Problem
 from weft.cli.spark import session
 from weft.terminal import printable
@@ -37,10 +37,10 @@ weft trace measure traces --follow --idle 60           until nothing has come fo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("measure",), help="what to do")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="files, folder or lake")
+    parser.add_argument("paths", nargs="+", metavar="DIR", help="files, folder or lake")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=folder,
         default=Path("out/trace"),
         metavar="DIR",
         help="tables and pictures (out/trace)",
@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="with --follow: how late records may be before an event is settled (120)",
     )
+    version_options(parser)
     parser.add_argument("--master", metavar="URL", help="a Spark master (default: local[*])")
 
 
@@ -70,10 +71,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     from weft.lab.progress import Steps
+    from weft.pipeline.location import Location
     from weft.pipeline.traces.measure import WEIGHTS, measure
     from weft.pipeline.traces.source import find
 
-    source = find(args.paths)
+    source = find([Location.of(path) for path in args.paths], args.version, args.as_of)
     begun = time.monotonic()
     print(
         f"weft: measuring {len(source.paths)} files, {source.size / 1e6:,.1f} MB", file=sys.stderr
@@ -100,12 +102,16 @@ def _measure(args: argparse.Namespace) -> int:
 def _follow(args: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
+    from weft.pipeline.location import Location
     from weft.pipeline.traces.follower import DELAY_S, Follower
     from weft.pipeline.traces.source import FOLDER, NoTrace
 
-    [path, *more] = args.paths
+    [given, *more] = args.paths
     if more:
         raise Problem("--follow takes one folder or file", USAGE)
+    if args.version or args.as_of:
+        raise Problem("--follow reads what comes, not a version of a lake", USAGE)
+    path = Location.of(given).local
     if not path.exists():
         raise NoTrace(f"{path}: no such file or folder")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path

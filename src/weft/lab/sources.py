@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.pipeline.lake import POINTER, Lake
+from weft.pipeline.lake import Lake, is_lake, is_old
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ class Source:
     @property
     def is_ready(self) -> bool:
         """Whether there is nothing to ingest first."""
-        return self.lake is None or (self.lake / POINTER).is_file()
+        return self.lake is None or (is_lake(self.lake) and not is_old(self.lake))
 
     def memberships(self, spark: SparkSession, seed: int, grid: Grid | None = None) -> DataFrame:
         """Users and their topics (`MEMBERSHIP`): the lake's, or the grid's of this seed."""
@@ -74,8 +74,11 @@ class Source:
     def prepare(self, spark: SparkSession) -> None:
         """Ingest the trace; quick if that was done before."""
         if self.lake is not None and self.file is not None:
+            from weft.pipeline.conversion import converted  # noqa: PLC0415
             from weft.pipeline.ingest.job import ingest  # noqa: PLC0415
 
+            if is_old(self.lake):  # of a run before lakes were Delta tables
+                converted(spark, self.lake)
             ingest(spark, [self.file], self.lake)
 
     def fingerprint(self) -> str:

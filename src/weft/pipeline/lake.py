@@ -1,123 +1,217 @@
-"""A lake: the folder of tables that ingesting fills and everything else reads.
+"""A lake: the tables that ingesting fills and everything else reads, on any file system.
 
-    LAKE/lake.json                     which parts make up each table, and how many rows it has
-    LAKE/memberships/000002.parquet/   the topics of each user, and since when
-    LAKE/users/000001.parquet/ ...     the dictionaries: a name for each number
-    LAKE/rejects/...                   rows that could not be read, with file, line and reason
-    LAKE/sources/...                   the files that were read
-    LAKE/trace/...                     what peers did, where a trace was ingested
-    LAKE/universes/NAME/               what was drawn from the lake
+    LAKE/versions/        the versions of the lake: which version of each table belongs to it
+    LAKE/memberships/     the topics of each user, and since when
+    LAKE/users/, topics/  the dictionaries: a name for each number
+    LAKE/rejects/         rows that could not be read, with file, line and reason
+    LAKE/sources/         the files that were read
+    LAKE/quality/         what became of the rows of each ingest
+    LAKE/trace/           what peers did, where a trace was ingested
+    LAKE/universes/NAME/  what was drawn from the lake
 
-Users and topics are numbered 0, 1, 2 … without gaps; a number, once given, stays. A membership is
-a distinct (user, topic), with the earliest time known or none.
+Each is a Delta table (`delta`), which any reader of Delta opens. Users and topics are numbered
+0, 1, 2 … without gaps; a number, once given, stays. A membership is a distinct (user, topic), with
+the earliest time known or none.
 
-`lake.json` is the lake: whatever it does not name is not there. It is replaced last and by one
-rename, so a lake is as it was or as it should be, whatever happens in between. A reader that has
-opened a lake keeps reading the version that it opened: its parts stay until the version after the
-next.
+One commit of Delta is one table. So the lake has a table of its own, `versions`, and is what its
+last version names: a reader that goes by it sees all tables as of one moment, and a lake is as it
+was or as it should be, whatever happens in between. A reader that has opened a lake keeps reading
+the version that it opened; old ones can be read until `tidied` removes them.
 
-The next version is a *draft*: written beside the present one, and unseen until it is complete.
-Whatever stops the work, the lake stays as it was. What a killed process left behind is not named
-by `lake.json` and goes when the next draft is begun.
+The next version is a *draft*. Its files are written beside the others, and nothing names them. Then
+the tables are committed, those last that refer to others, and in the end `versions`. If another run
+has committed meanwhile, that last step fails, and the tables go back to what `versions` names; the
+next draft does the same for a run that was killed between two commits.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow  # type: ignore[import-untyped]
+from deltalake import CommitProperties
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from weft.net.errors import WeftError
-from weft.pipeline import tables
-from weft.pipeline.resources import claimed, put
-from weft.pipeline.schemas import MEMBERSHIP, REJECT, SOURCE, TOPIC, TRACE, USER
+from weft.pipeline import delta, tables
+from weft.pipeline.delta import Overtaken, Staged
+from weft.pipeline.location import Location
+from weft.pipeline.resources import claimed
+from weft.pipeline.schemas import (
+    KEPT_TRACE,
+    LAKE_VERSION,
+    MEMBERSHIP,
+    QUALITY,
+    REJECT,
+    SOURCE,
+    TOPIC,
+    USER,
+)
 
-POINTER = "lake.json"
-LAYOUT = 1
+VERSIONS = "versions"
+LAYOUT = 2
 """The number of this layout; a lake of a later one is refused."""
+OLD_POINTER = "lake.json"
+"""What a lake of layout 1 has in place of `versions` (`conversion`)."""
 
 UNIVERSES = "universes"
 SHAPES: dict[str, StructType] = {
-    "memberships": MEMBERSHIP,
     "users": USER,
     "topics": TOPIC,
     "rejects": REJECT,
     "sources": SOURCE,
-    "trace": TRACE,
+    "quality": QUALITY,
+    "trace": KEPT_TRACE,
+    "memberships": MEMBERSHIP,
 }
+"""The tables, in the order in which they are committed: numbers are named before they are used."""
+KEEP = 1
+"""How many versions stay when a lake is tidied."""
 _STAGING = ".staging-"
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Address = str | Path | Location
 
 
 class NotALake(WeftError):
-    """The folder is no lake, or none that this version can read; the text says why."""
+    """There is no lake, or none that this version can read; the text says why."""
+
+
+# --- versions -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Version:
-    """What `lake.json` says: the parts of each table in the order they came, its rows, and the
-    parts of the version before that are no longer part of it."""
+    """One version of a lake: of each table its version and its rows."""
 
     number: int = 0
-    parts: dict[str, list[str]] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    retired: dict[str, list[str]] = field(default_factory=dict)
     content: str = ""  # names what was ingested: the same in every lake with the same history
+    at: datetime = _NEVER
 
     @staticmethod
-    def read(folder: Path) -> Version:
-        """The version that a lake is at."""
-        try:
-            known = json.loads((folder / POINTER).read_text())
-            layout = known["weft_lake"]
-            version = Version(
-                known["version"],
-                known["parts"],
-                known["rows"],
-                known["retired"],
-                known["content"],
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotALake(
-                f"{folder}: no lake here; 'weft data ingest FILE --out {folder}' makes one"
-            ) from None
-        except (ValueError, KeyError, TypeError):
-            raise NotALake(f"{folder / POINTER}: damaged, this is not what weft wrote") from None
-        if layout != LAYOUT:
-            raise NotALake(f"{folder}: made by another version of weft (layout {layout})")
-        return version
-
-    def write(self, folder: Path) -> None:
-        """Make this the version of the lake, in one step."""
-        text = json.dumps(
-            {
-                "weft_lake": LAYOUT,
-                "version": self.number,
-                "parts": self.parts,
-                "rows": self.rows,
-                "retired": self.retired,
-                "content": self.content,
-            },
-            indent=1,
+    def read(place: Address, number: int | None = None, as_of: datetime | None = None) -> Version:
+        """The version that a lake is at, or an older one by its number or its time."""
+        known = history(place)[0]
+        if number is None and as_of is None:
+            return known[-1]
+        for each in reversed(known):
+            if each.number == number or (as_of is not None and each.at <= as_of):
+                return each
+        first, last = known[0], known[-1]
+        raise NotALake(
+            f"{place}: no version {number}; there are {first.number} to {last.number}"
+            if as_of is None
+            else f"{place}: no version as old as {as_of:%Y-%m-%d %H:%M:%S}; the oldest is version "
+            f"{first.number} of {first.at:%Y-%m-%d %H:%M:%S}"
         )
-        put(folder / POINTER, text + "\n")
+
+    def write(self, place: Address, forgotten: int = 0) -> None:
+        """Make this the version of a lake, in one step; raises `Overtaken` if it is not the next.
+        Versions with a number up to `forgotten` are no longer listed."""
+        folder = Location.of(place) / VERSIONS
+        known, base = history(place) if delta.is_there(folder) else ([], None)
+        if self.number != (known[-1].number if known else 0) + 1:
+            raise Overtaken(f"{place}: another run has written to it meanwhile")
+        listed = [each for each in known if each.number > forgotten]
+        rows = [row for each in [*listed, self] for row in each._rows()]
+        new = delta.staged_rows(rows, folder, LAKE_VERSION)
+        try:
+            delta.changed(folder, base, new, whole=True)
+        except BaseException:
+            new.folder.remove()
+            raise
+
+    def _rows(self) -> list[dict[str, object]]:
+        """As rows of LAKE_VERSION."""
+        common = {
+            "layout": LAYOUT,
+            "version": self.number,
+            "at": self.at,
+            "content": self.content,
+        }
+        return [
+            {**common, "table": name, "table_version": number, "rows": self.rows.get(name, 0)}
+            for name, number in self.tables.items()
+        ] or [{**common, "table": None, "table_version": None, "rows": None}]
+
+
+def history(place: Address) -> tuple[list[Version], int]:
+    """The versions of a lake that can be read, the oldest first; and at which version of its own
+    the table is that says so."""
+    location = Location.of(place)
+    if not delta.is_there(location / VERSIONS):
+        if (location / OLD_POINTER).exists():
+            raise NotALake(
+                f"{place}: made by an older weft; 'weft data convert {place}' makes it one of today"
+            )
+        raise NotALake(f"{place}: no lake here; 'weft data ingest FILE --out {place}' makes one")
+    try:
+        table = delta.opened(location / VERSIONS)
+        assert table is not None
+        rows = delta.rows_of(location / VERSIONS, table.version())
+        layouts = {row["layout"] for row in rows}
+        grouped: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            grouped.setdefault(row["version"], []).append(row)
+        found = [_version(grouped[number]) for number in sorted(grouped)]
+    except (DeltaError, OSError, KeyError, TypeError, pyarrow.ArrowException) as error:
+        raise NotALake(f"{location / VERSIONS}: damaged, this is not what weft wrote") from error
+    if layouts != {LAYOUT} or not found:
+        raise NotALake(f"{place}: made by another version of weft (layout {layouts or 'unknown'})")
+    return found, int(table.version())
+
+
+def _version(rows: Sequence[dict[str, Any]]) -> Version:
+    named = [row for row in rows if row["table"] is not None]
+    return Version(
+        rows[0]["version"],
+        {row["table"]: row["table_version"] for row in named},
+        {row["table"]: row["rows"] for row in named},
+        rows[0]["content"],
+        rows[0]["at"],
+    )
+
+
+def is_lake(place: Address) -> bool:
+    """Whether there is a lake, of this layout or an older one."""
+    return delta.is_there(Location.of(place) / VERSIONS) or is_old(place)
+
+
+def is_old(place: Address) -> bool:
+    """Whether there is a lake that must be converted first."""
+    location = Location.of(place)
+    return (location / OLD_POINTER).exists() and not delta.is_there(location / VERSIONS)
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 class Lake:
-    """A lake to read, at the version it has now."""
+    """A lake to read, at the version it has now or at an older one."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).resolve()
-        self.version = Version.read(self.path)
+    def __init__(
+        self, place: Address, version: int | None = None, as_of: datetime | None = None
+    ) -> None:
+        self.place = Location.of(place)
+        self.version = Version.read(self.place, version, as_of)
+
+    @property
+    def path(self) -> Path:
+        """The folder of a lake on this machine."""
+        return self.place.local
 
     def rows(self, table: str) -> int:
         """How many rows a table has; 0 for one that is not there."""
@@ -135,36 +229,38 @@ class Lake:
         """The topics' names: `TOPIC`."""
         return self.table(spark, "topics")
 
+    def files(self, table: str) -> list[Location]:
+        """The files of a table in this version of the lake."""
+        number = self.version.tables.get(table)
+        return [] if number is None else delta.files_of(self.place / table, number)
+
+    def few(self, table: str) -> list[tables.Row]:
+        """All rows of a table that is small, without Spark."""
+        return [row for file in self.files(table) for row in tables.read_few(file)]
+
     def table(self, spark: SparkSession, name: str) -> DataFrame:
         """A table by its name; an empty one if nothing was ever written to it."""
-        shape = SHAPES[name]
-        parts = self.version.parts.get(name, [])
-        if not parts:
-            return spark.createDataFrame([], shape)
-        return tables.read_parts(spark, self.path / name, parts, shape)
+        return tables.read_files(spark, self.files(name), SHAPES[name])
 
     def universes(self) -> list[str]:
         """The names of the universes that were drawn from this lake."""
-        folder = self.path / UNIVERSES
-        if not folder.is_dir():
-            return []
-        return sorted(each.name for each in folder.iterdir() if _NAME.fullmatch(each.name))
+        return [name for name in (self.place / UNIVERSES).names() if _NAME.fullmatch(name)]
 
-    def universe_folder(self, name: str) -> Path:
+    def universe_folder(self, name: str) -> Location:
         """Where a universe of this name is, or will be."""
         if not _NAME.fullmatch(name):
             raise ValueError(
                 f"a universe's name is letters, digits, '.', '_' and '-', not {name!r}"
             )
-        return self.path / UNIVERSES / name
+        return self.place / UNIVERSES / name
 
     def universe(self, spark: SparkSession, name: str) -> DataFrame:
         """The memberships of a universe, in the lake's numbers: `MEMBERSHIP`."""
-        folder = self.universe_folder(name) / "memberships.parquet"
-        if not folder.is_dir():
+        table = self.universe_folder(name) / "memberships"
+        if not delta.is_there(table):
             known = ", ".join(self.universes()) or "none yet; 'weft data universe' makes them"
-            raise NotALake(f"{self.path}: no universe {name!r} here (there are: {known})")
-        return tables.read(spark, folder, MEMBERSHIP)
+            raise NotALake(f"{self.place}: no universe {name!r} here (there are: {known})")
+        return tables.read_files(spark, delta.files_of(table), MEMBERSHIP)
 
 
 # --- the next version -----------------------------------------------------------------------------
@@ -173,89 +269,202 @@ class Lake:
 class Draft:
     """A version that is being made. Use `drafted`, which cleans up."""
 
-    def __init__(self, folder: Path, base: Version) -> None:
-        self._folder = folder
+    def __init__(self, place: Location, base: Version) -> None:
+        self._place = place
         self._base = base
-        self._key = f"{base.number + 1:06d}"
-        self._written: dict[str, bool] = {}  # table: whether it takes the place of what there was
-        self._rows: dict[str, int] = {}
-        self.staging = folder / f"{_STAGING}{uuid.uuid4().hex}"
+        self._staged: dict[str, tuple[Staged, bool, Sequence[str]]] = {}
+        self._all: list[Staged] = []
+        self.staging = place / f"{_STAGING}{uuid.uuid4().hex}"
 
-    def add(self, table: str, frame: DataFrame, rows: int) -> None:
-        """More rows for a table: so many."""
-        if rows:
-            self._write(table, frame, whole=False)
-            self._rows[table] = self._base.rows.get(table, 0) + rows
+    def add(self, table: str, frame: DataFrame, gone: Sequence[Location] = ()) -> Staged:
+        """More rows for a table, in the place of some of its files."""
+        return self._stage(table, frame, gone, whole=False)
 
-    def replace(self, table: str, frame: DataFrame) -> None:
+    def add_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        """A few more rows for a table, without Spark."""
+        shape = SHAPES[table]
+        named = [dict(zip(shape.names, row, strict=True)) for row in rows]
+        new = delta.staged_rows(named, self._place / table, shape)
+        self._all.append(new)
+        self._staged[table] = (new, False, ())
+
+    def replace(self, table: str, frame: DataFrame) -> Staged:
         """All rows of a table."""
-        self._write(table, frame, whole=True)
-        path = self._folder / table / (self._key + tables.SUFFIX)
-        self._rows[table] = tables.read(frame.sparkSession, path, SHAPES[table]).count()
+        return self._stage(table, frame, (), whole=True)
 
-    def _write(self, table: str, frame: DataFrame, *, whole: bool) -> None:
-        self._written[table] = whole
-        (self._folder / table).mkdir(exist_ok=True)
-        tables.write(frame, self._folder / table / (self._key + tables.SUFFIX))
+    def _stage(
+        self, table: str, frame: DataFrame, gone: Sequence[Location], *, whole: bool
+    ) -> Staged:
+        folder = self._place / table
+        new = delta.staged(frame, folder, SHAPES[table])
+        self._all.append(new)
+        paths = [each.url.removeprefix(f"{folder.url}/") for each in gone]
+        self._staged[table] = (new, whole, paths)
+        if not new.files:
+            new.folder.remove()
+        return new
+
+    @property
+    def number(self) -> int:
+        """The number that the version will have."""
+        return self._base.number + 1
 
     def rows(self, table: str) -> int:
-        """How many rows a table will have."""
-        return self._rows.get(table, self._base.rows.get(table, 0))
+        """How many rows a table will have, unless files of it go."""
+        known = self._base.rows.get(table, 0)
+        if table not in self._staged:
+            return known
+        new, whole, _ = self._staged[table]
+        return new.rows if whole else known + new.rows
 
-    def commit(self, sources: Iterable[tuple[str, ...]]) -> Version:
-        """Make it the lake. Parts that were replaced stay for one more version, for readers.
+    def commit(
+        self,
+        sources: Iterable[tuple[str, ...]],
+        at: datetime | None = None,
+        rows: dict[str, int] | None = None,
+        content: str | None = None,
+    ) -> Version:
+        """Make it the lake; raises `Overtaken`, and takes all back, if another run was faster.
 
         `sources` name what was read; with all that was read before they name the lake's content.
+        `rows` are those of tables that lost files.
         """
-        parts = {name: list(keys) for name, keys in self._base.parts.items()}
-        retired = {}
-        for table, whole in self._written.items():
-            if whole:
-                retired[table] = parts.pop(table, [])
-            parts.setdefault(table, []).append(self._key)
-        rows = {**self._base.rows, **self._rows}
-        history = repr((self._base.content, sorted(sources))).encode()
-        content = hashlib.sha256(history).hexdigest()
-        version = Version(self._base.number + 1, parts, rows, retired, content)
-        version.write(self._folder)
-        return version
+        numbers, counts = dict(self._base.tables), dict(self._base.rows)
+        try:
+            for table, shape in SHAPES.items():
+                if table not in self._staged:
+                    continue
+                new, whole, gone = self._staged[table]
+                if not new.files and not gone and not (whole and table in numbers):
+                    continue
+                folder = self._place / table
+                latest = delta.restored(folder, numbers.get(table), shape)
+                numbers[table] = delta.changed(folder, latest, new, whole=whole, gone=gone)
+                counts[table] = (rows or {}).get(table, self.rows(table))
+            past = repr((self._base.content, sorted(sources))).encode()
+            made = Version(
+                self._base.number + 1,
+                numbers,
+                counts,
+                content or hashlib.sha256(past).hexdigest(),
+                at or datetime.now(UTC),
+            )
+            made.write(self._place)
+        except BaseException:
+            settle(self._place)
+            raise
+        self._all.clear()
+        return made
+
+    def discard(self) -> None:
+        """Remove what was not committed."""
+        self.staging.remove()
+        for each in self._all:
+            each.folder.remove()
+
+
+def settle(place: Location) -> None:
+    """Make the latest version of each table the one that the lake names, as other readers of Delta
+    go by the latest."""
+    named = Version.read(place).tables if delta.is_there(place / VERSIONS) else {}
+    for name, shape in SHAPES.items():
+        delta.restored(place / name, named.get(name), shape)
 
 
 @contextmanager
-def drafted(folder: Path) -> Iterator[Draft]:
-    """A draft of the next version, for one process at a time. Without `commit` nothing changes."""
-    new = not folder.exists()
-    if not new and not (folder / POINTER).exists() and any(_visible(folder)):
-        raise NotALake(f"{folder}: not a lake, and not empty; choose another folder for --out")
+def drafted(place: Address) -> Iterator[Draft]:
+    """A draft of the next version. Without `commit` nothing changes. On this machine one run at a
+    time makes drafts; elsewhere the first one to commit wins."""
+    location = Location.of(place)
+    new = not location.exists()
+    known = delta.is_there(location / VERSIONS)
+    strange = [] if known else [each for each in location.names() if not _is_own(each)]
+    if OLD_POINTER in strange:
+        Version.read(location)  # says what to do
+    if strange:
+        raise NotALake(f"{location}: not a lake, and not empty; choose another folder for --out")
     try:
-        with claimed(folder):
-            base = Version.read(folder) if (folder / POINTER).exists() else Version()
-            _tidy(folder, base)
+        with claimed(location.local) if location.is_local else nullcontext():
+            base = Version.read(location) if known else Version()
+            draft = Draft(location, base)
             try:
-                yield Draft(folder, base)
+                yield draft
             finally:
-                now = Version.read(folder) if (folder / POINTER).exists() else base
-                _tidy(folder, now)
+                draft.discard()
+                _sweep(location, base)
     finally:
-        if new and folder.exists() and not any(folder.iterdir()):
+        if new and location.is_local and location.exists() and not location.names():
+            location.local.rmdir()
+
+
+def _is_own(name: str) -> bool:
+    """Whether a killed run may have left this in a folder that is no lake yet."""
+    return name.startswith(_STAGING) or name in (*SHAPES, VERSIONS)
+
+
+def _sweep(place: Location, base: Version) -> None:
+    """Remove what killed runs left, where no other run can be at work; and empty folders."""
+    if not place.is_local:
+        return
+    for leftover in place.local.glob(f"{_STAGING}*"):
+        Location.of(leftover).remove()
+    for table in SHAPES:
+        folder = place.local / table
+        if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    return (each for each in folder.iterdir() if not each.name.startswith(_STAGING))
+# --- tidying --------------------------------------------------------------------------------------
 
 
-def _tidy(folder: Path, version: Version) -> None:
-    """Remove what is not part of the lake: staging folders, and parts that it does not name."""
-    for leftover in folder.glob(f"{_STAGING}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    for table in SHAPES:
-        named = {*version.parts.get(table, []), *version.retired.get(table, [])}
-        place = folder / table
-        if not place.is_dir():
-            continue
-        for part in place.iterdir():
-            if part.name.removesuffix(tables.SUFFIX) not in named:
-                shutil.rmtree(part, ignore_errors=True)
-        if not named:
-            place.rmdir()
+@dataclass(frozen=True)
+class Tidied:
+    """What tidying did."""
+
+    version: Version
+    forgotten: int  # versions
+    compacted: int  # files that were put together with others
+    removed: int  # files
+
+
+def tidied(
+    place: Address, keep: int = KEEP, young_hours: int = 0, at: datetime | None = None
+) -> Tidied:
+    """Put small files together, and remove all but the last `keep` versions with their files. Where
+    other runs may be writing, `young_hours` spares what is no older."""
+    location = Location.of(place)
+    with claimed(location.local) if location.is_local else nullcontext():
+        known, _ = history(location)
+        settle(location)
+        base = known[-1]
+        numbers, compacted = {}, 0
+        for name in base.tables:
+            table = delta.opened(location / name)
+            assert table is not None
+            done = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            compacted += int(done["numFilesRemoved"])
+            numbers[name] = table.version()
+        listed, version = known, base
+        if compacted or len(known) > keep:
+            when = at or datetime.now(UTC)
+            version = Version(base.number + 1, numbers, base.rows, base.content, when)
+            listed = [*known, version][-keep:]
+            version.write(location, forgotten=listed[0].number - 1)
+        removed = 0
+        for name in base.tables:
+            stay = {each.tables[name] for each in listed if name in each.tables}
+            removed += len(_vacuumed(location / name, sorted(stay), young_hours))
+        removed += len(_vacuumed(location / VERSIONS, None, young_hours))
+    return Tidied(version, sum(each not in listed for each in known), compacted, removed)
+
+
+def _vacuumed(folder: Location, stay: list[int] | None, young_hours: int) -> list[str]:
+    table = delta.opened(folder)
+    assert table is not None
+    return table.vacuum(
+        young_hours,
+        dry_run=False,
+        enforce_retention_duration=False,
+        full=True,
+        keep_versions=stay,
+    )

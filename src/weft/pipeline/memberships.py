@@ -24,6 +24,7 @@ from weft.engine.core.arrays import offsets_of
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline.lake import Version, drafted
+from weft.pipeline.location import Location
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected
 
 # How many subscribe to a topic.
@@ -75,7 +76,7 @@ def grid_memberships(spark: SparkSession, grid: Grid | None, seed: int) -> DataF
         for start in range(0, held.total, BATCH_ROWS):
             users = held.members[start : start + BATCH_ROWS].astype(np.int64)
             topics = held.topic_of[start : start + BATCH_ROWS].astype(np.int64)
-            times = pyarrow.nulls(len(users), pyarrow.int64())
+            times = pyarrow.nulls(len(users), pyarrow.timestamp("us", "UTC"))
             yield pyarrow.RecordBatch.from_arrays(
                 [pyarrow.array(users), pyarrow.array(topics), times], names=MEMBERSHIP.names
             )
@@ -83,7 +84,7 @@ def grid_memberships(spark: SparkSession, grid: Grid | None, seed: int) -> DataF
     return spark.range(0, 1, 1, 1).mapInArrow(drawn, MEMBERSHIP)
 
 
-def make_grid(spark: SparkSession, grid: Grid, seed: int, lake: Path) -> Version:
+def make_grid(spark: SparkSession, grid: Grid, seed: int, lake: Path | Location) -> Version:
     """Keep a grid as a new lake: nodes are the users `n0`, `n1` …, topics are `/t/0`, `/t/1` …"""
     with drafted(lake) as draft:
         draft.replace("memberships", grid_memberships(spark, grid, seed))
@@ -93,5 +94,5 @@ def make_grid(spark: SparkSession, grid: Grid, seed: int, lake: Path) -> Version
         ):
             number = F.col("id").alias(column)
             name = F.concat(F.lit(prefix), F.col("id").cast("string")).alias("name")
-            draft.add(table, spark.range(0, rows, 1, 1).select(number, name), rows)
+            draft.add(table, spark.range(0, rows, 1, 1).select(number, name))
         return draft.commit([("grid", repr(sorted(asdict(grid).items())), str(seed))])

@@ -16,6 +16,7 @@ were started with it as an argument.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -36,6 +37,7 @@ REMOVED_SECONDS = 10.0  # guess: a worker that is being ended writes for a momen
 YOUNG_SECONDS = 60.0  # guess: between making a folder and locking it are microseconds
 MARK_VARIABLE = "WEFT_MARK"
 _PROC = Path("/proc")
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _POLL_SECONDS = 0.05
 
 
@@ -80,6 +82,29 @@ def put(path: Path, text: str) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Put a new folder in the place of another, which is removed. On Linux the two change places in
+    one step, so that a reader always finds one; elsewhere there is a moment without."""
+    old = new.with_name(new.name + ".old")
+    if path.exists() and _exchanged(new, path):
+        new.rename(old)
+    else:
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether the system has made two paths change places."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # another system, or an old one
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
 
 
 # --- scratch folders ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 TRUTH = BooleanType()
@@ -23,6 +24,7 @@ NUMBER = DoubleType()
 SMALL = IntegerType()
 WHOLE = LongType()
 TEXT = StringType()
+TIME = TimestampType()  # microseconds, UTC
 
 
 def columns(**types: DataType) -> StructType:
@@ -60,7 +62,7 @@ JUDGED = joined(MEASURE, columns(passed=TRUTH))
 # --- the lake -----------------------------------------------------------------------------------
 
 # The topics that users are subscribed to: distinct (user, topic); the earliest time known, or null.
-MEMBERSHIP = columns(user=WHOLE, topic=WHOLE, time_ms=WHOLE)
+MEMBERSHIP = columns(user=WHOLE, topic=WHOLE, time=TIME)
 
 # The dictionaries: the name behind each number.
 USER = columns(user=WHOLE, name=TEXT)
@@ -71,9 +73,34 @@ TOPIC = columns(topic=WHOLE, name=TEXT)
 REJECT = columns(file=TEXT, line=WHOLE, reason=TEXT, text=TEXT)
 
 # A file that was read: as what (`format`, with the options that change its meaning as `reading`),
-# how many rows it gave, and how many were rejected.
+# how many rows it gave, how many were rejected, and the encoding of its text (null: it has none, or
+# it was read before that was noted).
 SOURCE = columns(
-    file=TEXT, sha256=TEXT, bytes=WHOLE, format=TEXT, reading=TEXT, rows=WHOLE, rejects=WHOLE
+    file=TEXT,
+    sha256=TEXT,
+    bytes=WHOLE,
+    format=TEXT,
+    reading=TEXT,
+    rows=WHOLE,
+    rejects=WHOLE,
+    encoding=TEXT,
+)
+
+# What became of the rows of one ingest, which made this `version` of the lake: for each `figure`
+# how many rows; those that were rejected, with the reason, and files by their encoding.
+QUALITY = columns(version=WHOLE, figure=TEXT, reason=TEXT, rows=WHOLE)
+
+# The versions of a lake: when each was made, what was ingested until then (`content` names it), and
+# for each table which version of it belongs to the lake's, and how many rows that has. A version of
+# a lake without tables has one row, whose `table` is null.
+LAKE_VERSION = columns(
+    layout=SMALL,
+    version=WHOLE,
+    at=TIME,
+    content=TEXT,
+    table=TEXT,
+    table_version=WHOLE,
+    rows=WHOLE,
 )
 
 # What happened, one row per record of a trace (docs/trace.md). `other` is the peer at the other
@@ -92,6 +119,9 @@ TRACE = columns(
     hops=SMALL,
     reason=TEXT,
 )
+
+# The same in a lake: with the time as other tables have it. The nanoseconds stay what counts.
+KEPT_TRACE = joined(TRACE, columns(time=TIME))
 
 # --- universes and profiles ---------------------------------------------------------------------
 

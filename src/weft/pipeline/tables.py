@@ -1,21 +1,28 @@
 """Reading and writing Parquet: the only place that does.
 
-Two kinds of table. A *keyed* table is a folder with one file per task, named by the task's key.
+Three kinds of table. A *keyed* table is a folder with one file per task, named by the task's key.
 Workers add to it while a job runs: each writes aside and renames, so a file is there whole or not
 at all, a task that is run twice (a lost worker, a second attempt) leaves one file, and what is
 finished is seen by listing names. A *plain* table is a folder that Spark writes in one go; it
-appears, or takes the place of an older one, when it is complete.
+appears, or takes the place of an older one, when it is complete. The third kind is *files* that
+something else names, such as the log of a Delta table (`delta`): written anywhere, seen by nobody
+until they are named.
 
-The folders are paths that the driver and all workers see: any path with a local master, a shared
-file system with another.
+Folders are seen by the driver and by all workers: any path with a local master, a shared file
+system or an address (`location`) with another. Spark opens files on this machine by itself. For
+those elsewhere it needs jars that pip does not bring, so there its tasks write and read through
+pyarrow.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,9 +34,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from weft.pipeline.location import Location
+from weft.pipeline.resources import replace_folder
+from weft.pipeline.schemas import TEXT, WHOLE, columns
+from weft.pipeline.session import parallelism
+
 Row: TypeAlias = dict[str, Any]
 SUFFIX = ".parquet"
 NOTE = "weft."
+_FILE = columns(name=TEXT, size=WHOLE, modified_ms=WHOLE, stats=TEXT)
+_URL = columns(url=TEXT)
+_NO_GLOB = ("globPaths", "false")  # a path is what it says, also with '[' or '*' in it
+_TEXT_BOUND = 32  # guess: longer texts bound nothing that a reader could skip files by
 
 
 def write_part(
@@ -43,7 +59,7 @@ def write_part(
 
     `notes` are kept beside the rows: what is true of the run and no result of it.
     """
-    table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape))
+    table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape, timezone="UTC"))
     table = table.replace_schema_metadata(
         {NOTE + name: text for name, text in (notes or {}).items()}
     )
@@ -92,42 +108,202 @@ def read_parts(
     spark: SparkSession, folder: Path, keys: Iterable[str], shape: StructType
 ) -> DataFrame:
     """The rows of these tasks, which must be finished."""
-    paths = [_address(folder / (key + SUFFIX)) for key in sorted(keys)]
-    return spark.read.schema(shape).parquet(*paths)
+    paths = [Location.of(folder / (key + SUFFIX)).for_spark for key in sorted(keys)]
+    return spark.read.schema(shape).option(*_NO_GLOB).parquet(*paths)
 
 
-def write(frame: DataFrame, folder: Path) -> None:
-    """Write a plain table, in the place of an older one if there is one."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    old = aside.with_name(aside.name + ".old")
+def write(frame: DataFrame, folder: Path | Location) -> None:
+    """Write a plain table, in the place of an older one if there is one; at an address there must
+    be none."""
+    place = Location.of(folder)
+    if not place.is_local:
+        write_files(frame, place)
+        return
+    path = place.local
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        frame.write.parquet(_address(aside))
-        if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
+        frame.write.parquet(Location.of(aside).for_spark)
+        replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
-def read(spark: SparkSession, folder: Path, shape: StructType) -> DataFrame:
+def read(spark: SparkSession, folder: Path | Location, shape: StructType) -> DataFrame:
     """A plain table."""
-    return spark.read.schema(shape).parquet(_address(folder))
+    place = Location.of(folder)
+    if place.is_local:
+        return spark.read.schema(shape).option(*_NO_GLOB).parquet(place.for_spark)
+    files = [place / name for name in place.names() if name.endswith(SUFFIX)]
+    return read_files(spark, files, shape)
 
 
-def _address(path: Path) -> str:
-    """How Spark names a path of the file system, whatever its own default is (as on YARN)."""
-    return f"file://{path.resolve()}"
+def count(folder: Path | Location) -> int:
+    """How many rows a plain table has, from what its files say about themselves."""
+    place = Location.of(folder)
+    names = [name for name in place.names() if name.endswith(SUFFIX) and name[0] not in "._"]
+    return count_files([place / name for name in names])
 
 
-def group_bytes(path: Path) -> list[int]:
+def count_files(files: Iterable[Location]) -> int:
+    """How many rows some files have."""
+    total = 0
+    for file in files:
+        system, path = file.opened()
+        total += int(parquet.read_metadata(path, filesystem=system).num_rows)
+    return total
+
+
+# --- files that something else names --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was written: what Delta keeps of it, `stats` as JSON."""
+
+    name: str
+    size: int
+    modified_ms: int
+    stats: str
+
+
+def write_files(frame: DataFrame, folder: Location) -> list[File]:
+    """Write rows to files in a new folder, where nobody looks; which files those are. There are
+    none without rows."""
+    return _written_by_spark(frame, folder) if folder.is_local else _written_here(frame, folder)
+
+
+def _written_by_spark(frame: DataFrame, folder: Location) -> list[File]:
+    frame.write.parquet(folder.for_spark)
+    found = []
+    for file in sorted(folder.local.iterdir()):
+        stats = _stats(file) if file.name.endswith(SUFFIX) else None
+        if stats is None or not stats["numRecords"]:
+            file.unlink()  # checksums, a mark of success, the shape of a table without rows
+            continue
+        known = file.stat()
+        modified_ms = known.st_mtime_ns // 1_000_000
+        found.append(File(file.name, known.st_size, modified_ms, json.dumps(stats)))
+    return found
+
+
+def _written_here(frame: DataFrame, folder: Location) -> list[File]:
+    """By tasks that write themselves. One that is run twice leaves a file that nobody names."""
+    shape = to_arrow_schema(frame.schema, timezone="UTC")
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        kept = (batch for batch in batches if len(batch))
+        first = next(kept, None)
+        if first is None:
+            return
+        name = f"part-{uuid.uuid4().hex}{SUFFIX}"
+        system, path = (folder / name).opened()
+        with parquet.ParquetWriter(path, shape, filesystem=system) as writer:
+            writer.write_batch(first.cast(shape))
+            for batch in kept:
+                writer.write_batch(batch.cast(shape))
+        known = system.get_file_info(path)
+        row = {
+            "name": name,
+            "size": known.size,
+            "modified_ms": known.mtime_ns // 1_000_000,
+            "stats": json.dumps(_stats(path, system)),
+        }
+        yield RecordBatch.from_pylist([row], schema=to_arrow_schema(_FILE))
+
+    return [File(**row.asDict()) for row in sorted(frame.mapInArrow(work, _FILE).collect())]
+
+
+def write_few(rows: Sequence[Row], folder: Location, shape: StructType) -> File:
+    """Write a few rows to a file in a new folder, without Spark."""
+    file = folder / f"part-{uuid.uuid4().hex}{SUFFIX}"
+    table = pyarrow.Table.from_pylist(list(rows), schema=to_arrow_schema(shape, timezone="UTC"))
+    if folder.is_local:
+        folder.local.mkdir(parents=True)
+    system, path = file.opened()
+    parquet.write_table(table, path, filesystem=system)
+    known = system.get_file_info(path)
+    stats = json.dumps(_stats(path, system))
+    return File(file.name, known.size, known.mtime_ns // 1_000_000, stats)
+
+
+def read_few(file: Location) -> list[Row]:
+    """All rows of a file, without Spark."""
+    with file.reader() as opened, parquet.ParquetFile(opened) as rows:
+        found: list[Row] = rows.read().to_pylist()
+        return found
+
+
+def _stats(file: Path | str, system: Any = None) -> dict[str, Any]:
+    """What Delta keeps of a file, from its footer: rows, and the least and greatest values."""
+    footer = parquet.read_metadata(file, filesystem=system)
+    low: dict[str, object] = {}
+    high: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    for number in range(footer.num_columns):
+        chunks = [footer.row_group(n).column(number) for n in range(footer.num_row_groups)]
+        kept = [each.statistics for each in chunks]
+        name = footer.schema.column(number).path
+        if "." in name or not kept or any(each is None for each in kept):
+            continue
+        nulls[name] = sum(each.null_count for each in kept)
+        bounds = [each for each in kept if each.has_min_max]
+        if len(bounds) < sum(each.num_values > 0 for each in kept) or not bounds:
+            continue
+        least, most = min(each.min for each in bounds), max(each.max for each in bounds)
+        if isinstance(least, date):
+            low[name], high[name] = least.isoformat(), most.isoformat()
+        elif isinstance(least, int | float) or (
+            isinstance(least, str) and max(len(least), len(most)) <= _TEXT_BOUND
+        ):
+            low[name], high[name] = least, most
+    return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def read_files(spark: SparkSession, files: Sequence[Location], shape: StructType) -> DataFrame:
+    """The rows of some files; columns that a file does not have are null."""
+    if not files:
+        return spark.createDataFrame([], shape)
+    if files[0].is_local:
+        reader = spark.read.schema(shape).option(*_NO_GLOB)
+        return reader.parquet(*(file.for_spark for file in files))
+    access = files[0].access
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in batches:
+            for url in batch.column("url").to_pylist():
+                yield from _batches_of(Location(url, access), shape)
+
+    named = spark.createDataFrame([(file.url,) for file in files], _URL)
+    return named.repartition(min(len(files), 4 * parallelism(spark))).mapInArrow(work, shape)
+
+
+def _batches_of(file: Location, shape: StructType) -> Iterator[RecordBatch]:
+    """The rows of a file in this shape; columns that it does not have are null."""
+    wanted = to_arrow_schema(shape, timezone="UTC")
+    with file.reader() as opened, parquet.ParquetFile(opened) as rows:
+        there = [each.name for each in wanted if each.name in rows.schema_arrow.names]
+        for batch in rows.iter_batches(columns=there):
+            arrays = [
+                batch.column(each.name).cast(each.type)
+                if each.name in there
+                else pyarrow.nulls(len(batch), each.type)
+                for each in wanted
+            ]
+            yield RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+# --- some of a file -------------------------------------------------------------------------------
+
+
+def group_bytes(file: Location) -> list[int]:
     """How large the row groups of a file are."""
-    known = parquet.read_metadata(path)
+    with file.reader() as opened:
+        known = parquet.read_metadata(opened)
     return [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
 
 
 def read_batches(
-    path: Path, groups: Iterable[int], shape: StructType, coded: Sequence[str], rows: int
+    place: Location, groups: Iterable[int], shape: StructType, coded: Sequence[str], rows: int
 ) -> Iterator[RecordBatch]:
     """Some row groups of a file in batches of Arrow; `coded` columns are codes into dictionaries,
     those that are not there are null. Runs in workers, without Spark."""
@@ -137,10 +313,11 @@ def read_batches(
         else each
         for each in to_arrow_schema(shape)
     ]
-    known = parquet.read_schema(path).names
+    with place.reader() as opened:
+        known = parquet.read_schema(opened).names
     there = [each.name for each in fields if each.name in known]
     names = [name for name in coded if name in known]
-    with parquet.ParquetFile(path, read_dictionary=names) as file:
+    with place.reader() as opened, parquet.ParquetFile(opened, read_dictionary=names) as file:
         batches = file.iter_batches(rows, list(groups), columns=there, use_threads=False)
         for batch in batches:
             columns = [
@@ -164,10 +341,15 @@ def read_arrays(folder: Path, names: Iterable[str]) -> list[npt.NDArray[np.int64
     return [table.column(name).to_numpy() for name in wanted]
 
 
-def count(folder: Path) -> int:
-    """How many rows a plain table has, from what its files say about themselves."""
-    files = sorted(folder.glob(f"*{SUFFIX}"))
-    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+def values(folder: Location, column: str, where: str) -> set[str | None]:
+    """The different values of a column of a plain table that is small, in the rows in which
+    another column is not null; without Spark."""
+    found: set[str | None] = set()
+    for name in folder.names():
+        if name.endswith(SUFFIX):
+            rows = read_few(folder / name)
+            found |= {row[column] for row in rows if row[where] is not None}
+    return found
 
 
 def read_small(folder: Path) -> list[Row]:

@@ -8,9 +8,9 @@ then a matter of two joins.
 
 A lake keeps the universes drawn from it (`make`):
 
-    LAKE/universes/NAME/memberships.parquet   the median draw, in the lake's numbers
-    LAKE/universes/NAME/draws.parquet         how large every draw was
-    LAKE/universes/NAME/universe.json         how it was drawn
+    LAKE/universes/NAME/memberships/    the median draw, in the lake's numbers: a Delta table
+    LAKE/universes/NAME/draws/          how large every draw was: another
+    LAKE/universes/NAME/universe.json   how it was drawn
 
 The memberships are written last: a universe without them is not there.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -31,10 +32,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.engine.data.universe import READINGS, Reading, counts_of, seed_set
 from weft.engine.data.workload import Memberships
-from weft.pipeline import tables
+from weft.pipeline import delta
 from weft.pipeline.lake import Lake
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, held, pruned
-from weft.pipeline.resources import claimed, put
+from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import DRAW, MEMBERSHIP, WHOLE, columns, selected
 from weft.pipeline.session import parallelism
 
@@ -205,7 +206,7 @@ def make(
     that bears their name, not a random one. Raises `ValueError` for what cannot be drawn."""
     recipe = recipe or Recipe()
     folders = {size: lake.universe_folder(name or name_of(size, reading)) for size in sizes}
-    with claimed(lake.path):
+    with claimed(lake.path) if lake.place.is_local else nullcontext():
         watch(0, "reading the lake")
         named = own_topics(lake.users(spark), lake.topics(spark)) if own else None
         universes = Universes(spark, lake.memberships(spark), recipe, named)
@@ -215,14 +216,13 @@ def make(
         for place, row in enumerate(draws.transform(medians).orderBy("seeds").collect()):
             folder = folders[row.seeds]
             watch(2 + place, f"writing {folder.name}")
-            folder.mkdir(parents=True, exist_ok=True)
             of_size = draws.where(F.col("seeds") == row.seeds).orderBy("draw")
-            tables.write(of_size.coalesce(1), folder / "draws.parquet")
+            delta.replaced(of_size.coalesce(1), folder / "draws", DRAW)
             found = Made(folder.name, row.seeds, row.draw, row.topics, row.nodes, row.memberships)
             said = {**asdict(found), **asdict(recipe), "reading": reading, "own": own}
-            put(folder / FILE, json.dumps(said, indent=1) + "\n")
+            (folder / FILE).write(json.dumps(said, indent=1).encode() + b"\n")
             frame = universes.universe(row.seeds, row.draw, reading)
-            tables.write(frame, folder / "memberships.parquet")
+            delta.replaced(frame, folder / "memberships", MEMBERSHIP)
             made.append(found)
         draws.unpersist()
     return made

@@ -7,8 +7,11 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow  # type: ignore[import-untyped]
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 
 from samples import JOINED, content, weft_trace
 from spark_fixture import SharedSpark
@@ -28,9 +31,10 @@ def named(spark: SparkSession, lake: Path) -> set[tuple[str, str, int | None]]:
     opened = Lake(lake)
     users = {row.user: row.name for row in opened.users(spark).collect()}
     topics = {row.topic: row.name for row in opened.topics(spark).collect()}
-    rows = opened.memberships(spark).collect()
+    held = opened.memberships(spark)
+    rows = held.select("user", "topic", F.unix_millis("time").alias("ms")).collect()
     assert len({(row.user, row.topic) for row in rows}) == len(rows) == opened.rows("memberships")
-    return {(users[row.user], topics[row.topic], row.time_ms) for row in rows}
+    return {(users[row.user], topics[row.topic], row.ms) for row in rows}
 
 
 def numbers(spark: SparkSession, lake: Path) -> tuple[dict[str, int], dict[str, int]]:
@@ -71,15 +75,17 @@ def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
         "topics": 1,
         "rejects": 2,
         "sources": 1,
+        "quality": 8,
         "trace": 0,
     }
     assert sorted(path.name for path in lake.iterdir()) == [
-        "lake.json",
         "memberships",
+        "quality",
         "rejects",
         "sources",
         "topics",
         "users",
+        "versions",
     ]
 
 
@@ -217,6 +223,37 @@ def test_traces_parquet_and_communities_together(spark: SparkSession, tmp_path: 
     assert ("zoe", "other/x.cmty.txt:1", None) in named(spark, lake)
 
 
+def test_few_rows_leave_the_files_of_others_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+
+    def files() -> set[str]:
+        return {each.url for each in Lake(lake).files("memberships")}
+
+    def add(text: str) -> Summary:
+        path = tmp_path / "rows.csv"
+        path.write_text("user,topic,time\n" + text)
+        return ingest(spark, [path], lake)
+
+    add("ann,cats,5\nbob,cats,5\n")
+    first = files()
+    summary = add("ann,cats,9\ncid,cats,1\nann,dogs,2\n")  # one is known, and later
+    assert (summary.quality.memberships, summary.quality.duplicates) == (2, 1)
+    second = files()
+    assert first < second
+    add("cid,cats,\nann,dogs,1\n")  # one is known without a time, one is earlier
+    assert first <= files() and not second <= files()
+    assert named(spark, lake) == {
+        ("ann", "cats", 5000),
+        ("bob", "cats", 5000),
+        ("cid", "cats", 1000),
+        ("ann", "dogs", 1000),
+    }
+    assert DeltaTable(lake / "memberships").to_pyarrow_table().num_rows == 4
+    assert Lake(lake, version=2).memberships(spark).count() == 4
+
+
 def test_one_writer_at_a_time(spark: SparkSession, first: tuple[Path, Summary]) -> None:
     folder, _ = first
     with claimed(folder / "lake"), pytest.raises(Busy, match="another run is writing"):
@@ -237,14 +274,18 @@ def test_what_is_no_lake_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotALake, match="no lake here"):
         Lake(tmp_path / "missing")
     (tmp_path / "lake.json").write_text("{}")
-    with pytest.raises(NotALake, match="damaged"):
+    with pytest.raises(NotALake, match="made by an older weft; 'weft data convert"):
         Lake(tmp_path)
+    wrong = pyarrow.table({"layout": [2], "version": [1]})
+    write_deltalake(tmp_path / "other" / "versions", wrong)
+    with pytest.raises(NotALake, match="damaged"):
+        Lake(tmp_path / "other")
 
 
 def test_universes_have_their_place(spark: SparkSession, first: tuple[Path, Summary]) -> None:
     lake = Lake(first[0] / "lake")
     assert lake.universes() == []
-    assert lake.universe_folder("seeds-5") == lake.path / "universes" / "seeds-5"
+    assert lake.universe_folder("seeds-5").local == lake.path / "universes" / "seeds-5"
     with pytest.raises(ValueError, match="letters, digits"):
         lake.universe_folder("../out")
     with pytest.raises(NotALake, match="no universe 'seeds-5' here"):

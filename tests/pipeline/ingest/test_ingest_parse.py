@@ -34,7 +34,7 @@ def records_of(spark: SparkSession, *found: list[Found]) -> DataFrame:
 
 
 def good(user: str, topic: str | None, time_ms: int | None = None) -> Found:
-    return (user, topic, time_ms, None, None)
+    return (user, topic, None if time_ms is None else 1_000 * time_ms, None, None)
 
 
 def bad(problem: str, text: str) -> Found:
@@ -225,7 +225,9 @@ def test_members_of_a_trace(spark: SparkSession) -> None:
         ],
         moves,
     )
-    expected = spark.createDataFrame([("ann", "/a", 1_794_734_120_935), ("bob", "/a", None)], PAIR)
+    expected = spark.createDataFrame(
+        [("ann", "/a", 1_794_734_120_935_686), ("bob", "/a", None)], PAIR
+    )
     same(trace.transform(pubsub.memberships), expected)
 
 

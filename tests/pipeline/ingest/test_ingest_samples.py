@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from weft.pipeline.ingest.job import ingest
 from weft.pipeline.lake import Lake
@@ -40,7 +41,8 @@ def test_mediawiki_samples(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     users = {row.name: row.user for row in lake.users(spark).collect()}
     topics = {row.name: row.topic for row in lake.topics(spark).collect()}
-    since = {(row.user, row.topic): row.time_ms for row in lake.memberships(spark).collect()}
+    held = lake.memberships(spark).select("user", "topic", F.unix_millis("time").alias("ms"))
+    since = {(row.user, row.topic): row.ms for row in held.collect()}
     # 2001-01-15T13:10:27Z by an address, a title with a namespace, and an edit of the history table
     assert since[users["10.0.0.2"], topics["Page title"]] == 979_564_227_000
     assert (users["10.0.0.2"], topics["Talk:Page title"]) in since
@@ -60,7 +62,7 @@ def test_a_month_of_edits(spark: SparkSession, tmp_path: Path) -> None:
         1_000,
     ]
     lake = Lake(tmp_path / "lake")
-    third = lake.memberships(spark).where("time_ms = 131000").collect()
+    third = lake.memberships(spark).where("unix_millis(time) = 131000").collect()
     assert [(row.user, row.topic) for row in third] == [(2, 2)]
     # Names that are 0 … n − 1 keep their values.
     assert lake.users(spark).where("name != string(user)").count() == 0

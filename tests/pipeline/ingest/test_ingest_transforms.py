@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from weft.pipeline.ingest import dictionary
 from weft.pipeline.ingest import records as entries
 from weft.pipeline.ingest.dictionary import NAME, NUMBERED, PLACED
 from weft.pipeline.ingest.records import COUNTED, ENTRY, FILE, PAIR, RECORD
-from weft.pipeline.schemas import MEMBERSHIP, REJECT, TOPIC, USER
+from weft.pipeline.schemas import MEMBERSHIP, REJECT, TOPIC, USER, WHOLE, columns
 
 
 def same(found: DataFrame, expected: DataFrame) -> None:
@@ -129,16 +130,28 @@ def test_names_get_prefixes(spark: SparkSession) -> None:
     same(found.transform(dictionary.prefixed, "u:", "en/"), expected)
 
 
+def members(spark: SparkSession, *rows: tuple[int, int, int | None]) -> DataFrame:
+    """`MEMBERSHIP`s whose times are so many microseconds."""
+    plain = columns(user=WHOLE, topic=WHOLE, us=WHOLE)
+    timed = spark.createDataFrame(list(rows), plain).withColumn("time", F.timestamp_micros("us"))
+    return timed.select(*MEMBERSHIP.names)
+
+
 def test_names_become_numbers(spark: SparkSession) -> None:
     pairs = spark.createDataFrame([("ann", "cats", 1), ("bob", "cats", None)], PAIR)
     users = spark.createDataFrame([(0, "bob"), (1, "ann")], USER)
     topics = spark.createDataFrame([(5, "cats")], TOPIC)
-    expected = spark.createDataFrame([(1, 5, 1), (0, 5, None)], MEMBERSHIP)
+    expected = members(spark, (1, 5, 1), (0, 5, None))
     same(pairs.transform(dictionary.interned, users, topics), expected)
 
 
 def test_merging_keeps_the_earliest_time(spark: SparkSession) -> None:
-    known = spark.createDataFrame([(0, 0, 9), (0, 1, None), (1, 0, 3)], MEMBERSHIP)
-    new = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, None), (2, 0, 1)], MEMBERSHIP)
-    expected = spark.createDataFrame([(0, 0, 7), (0, 1, 8), (1, 0, 3), (2, 0, 1)], MEMBERSHIP)
+    known = members(spark, (0, 0, 9), (0, 1, None), (1, 0, 3), (5, 5, 5))
+    new = members(spark, (0, 0, 7), (0, 1, 8), (1, 0, None), (2, 0, 1))
+    expected = members(spark, (0, 0, 7), (0, 1, 8), (1, 0, 3), (2, 0, 1), (5, 5, 5))
     same(new.transform(dictionary.merged, known), expected)
+    # The same for few new ones: what is met again, what is new, and what is known with its times.
+    again = known.transform(dictionary.met, new)
+    few = new.transform(dictionary.fresh, again)
+    same(few, members(spark, (2, 0, 1)))
+    same(few.unionByName(known.transform(dictionary.sooner, again)), expected)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from weft.pipeline.location import Location
 from weft.pipeline.schemas import TRACE
 from weft.pipeline.traces import source
 from weft.pipeline.traces.source import NoTrace, find
@@ -25,9 +26,9 @@ def made(folder: Path, *names: str) -> list[Path]:
 def test_a_folder_its_trace_folder_or_files(tmp_path: Path) -> None:
     wanted = made(tmp_path / "demo" / "trace", "a.jsonl", "b.jsonl.gz")
     made(tmp_path / "demo", "summary.json", "tables/peers/part-0.parquet", "trace/.hidden.jsonl")
-    assert find([tmp_path / "demo"]).paths == tuple(wanted)
-    assert find([tmp_path / "demo" / "trace"]).paths == tuple(wanted)
-    assert find(wanted[:1]).paths == tuple(wanted[:1])
+    assert find([tmp_path / "demo"]).paths == tuple(map(Location.of, wanted))
+    assert find([tmp_path / "demo" / "trace"]).paths == tuple(map(Location.of, wanted))
+    assert find(wanted[:1]).paths == tuple(map(Location.of, wanted[:1]))
     assert not find(wanted).parquet
 
 
@@ -35,7 +36,7 @@ def test_a_lake(tmp_path: Path) -> None:
     wanted = made(tmp_path / "trace", "part-1.parquet", "more/part-2.parquet")
     made(tmp_path, "memberships/part-0.parquet")
     found = find([tmp_path])
-    assert found.parquet and set(found.paths) == set(wanted)
+    assert found.parquet and set(found.paths) == set(map(Location.of, wanted))
     assert found.size == 2
 
 

@@ -27,6 +27,11 @@ PART_BITS = 33
 """Where Spark's `monotonically_increasing_id` puts the part's number."""
 
 
+def mentioned(known: DataFrame, names: DataFrame, column: str) -> DataFrame:
+    """Of a dictionary (`USER` or `TOPIC`) the entries of some `NAME`s, which are few."""
+    return known.join(F.broadcast(names), "name", "left_semi").select(column, "name")
+
+
 def unknown(names: DataFrame, known: DataFrame) -> DataFrame:
     """`NAME`, perhaps repeated → `NAME`: once each, without those that are known."""
     return selected(names.distinct().join(known.select("name"), "name", "left_anti"), NAME)
@@ -50,6 +55,13 @@ def numbered(names: DataFrame, first: int) -> DataFrame:
     return selected(known.withColumn("id", F.col("start") + within), NUMBERED)
 
 
+def numbered_here(names: DataFrame, first: int) -> DataFrame:
+    """`NAME`, of which there are few → `NUMBERED`, from this number on: sorted by one task, whose
+    row numbers are the places."""
+    ordered = names.coalesce(1).sortWithinPartitions(F.length("name"), "name")
+    return selected(ordered.withColumn("id", F.monotonically_increasing_id() + first), NUMBERED)
+
+
 # --- pairs become memberships ---------------------------------------------------------------------
 
 
@@ -70,11 +82,34 @@ def interned(pairs: DataFrame, users: DataFrame, topics: DataFrame) -> DataFrame
     numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
         topics.withColumnRenamed("name", "topic_name"), "topic_name"
     )
-    return selected(numbers, MEMBERSHIP)
+    return selected(numbers.withColumn("time", F.timestamp_micros("time_us")), MEMBERSHIP)
+
+
+def met(known: DataFrame, new: DataFrame, *also: str) -> DataFrame:
+    """Of `MEMBERSHIP`s that are known, with columns that are to be kept `also`, those that are
+    among some new ones, which are few: `user`, `topic`, `earlier` (the new time, if that is the
+    earlier one, or null) and the others. What is known does not move."""
+    few = F.broadcast(new.select("user", "topic", F.col("time").alias("new_time")))
+    again = known.join(few, ["user", "topic"])
+    sooner = F.col("time").isNull() | (F.col("new_time") < F.col("time"))
+    return again.select("user", "topic", F.when(sooner, F.col("new_time")).alias("earlier"), *also)
+
+
+def fresh(new: DataFrame, met_again: DataFrame) -> DataFrame:
+    """`MEMBERSHIP`s without those that were met again."""
+    few = F.broadcast(met_again.select("user", "topic"))
+    return selected(new.join(few, ["user", "topic"], "left_anti"), MEMBERSHIP)
+
+
+def sooner(known: DataFrame, met_again: DataFrame) -> DataFrame:
+    """`MEMBERSHIP`s with the earlier times of those that were met again."""
+    few = met_again.where(F.col("earlier").isNotNull()).select("user", "topic", "earlier")
+    joined = known.join(F.broadcast(few), ["user", "topic"], "left")
+    return selected(joined.withColumn("time", F.coalesce("earlier", "time")), MEMBERSHIP)
 
 
 def merged(new: DataFrame, known: DataFrame) -> DataFrame:
     """`MEMBERSHIP` with what is known already: once each, with the earliest time."""
     both = new.unionByName(known)
-    earliest = both.groupBy("user", "topic").agg(F.min("time_ms").alias("time_ms"))
+    earliest = both.groupBy("user", "topic").agg(F.min("time").alias("time"))
     return selected(earliest, MEMBERSHIP)

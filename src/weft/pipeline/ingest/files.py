@@ -2,11 +2,14 @@
 
 Before anything is read for its content, every file is read once for its SHA-256, through its
 compression to the very end: an archive that was cut off or damaged is found here, and not by
-whatever a reader makes of it. The beginning and the end of the content are kept, which is all that
-the driver keeps of a file. Spark's workers do this, file by file, unless there is little to read.
+whatever a reader makes of it. So is a line that no machine could hold, and text in UTF-16 or
+UTF-32, which Spark takes for UTF-8. The beginning and the end of the content are kept, as UTF-8,
+which is all that the driver keeps of a file. Spark's workers do this, file by file, unless there is
+little to read.
 
 Readers then get links with plain names (`000017.gz`) instead of the files themselves, so that
-blanks, wildcards and missing suffixes in names mean nothing, and the number tells the file.
+blanks, wildcards and missing suffixes in names mean nothing, and the number tells the file. Text
+that is not UTF-8 is copied as UTF-8 instead.
 """
 
 from __future__ import annotations
@@ -15,19 +18,21 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import numpy as np
 import pyarrow  # type: ignore[import-untyped]
-from pyarrow import RecordBatch
+from pyarrow import RecordBatch, parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.pipeline.ingest.options import BadInput
-from weft.pipeline.schemas import TEXT, WHOLE, columns
+from weft.pipeline.schemas import TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.session import parallelism
 
 HEAD = 1 << 16
@@ -44,8 +49,30 @@ _REFUSED = {
     b"PK\x03\x04": "zip",
 }
 _INSPECTED = columns(
-    path=TEXT, size=WHOLE, sha256=TEXT, packing=TEXT, head=TEXT, tail=TEXT, problem=TEXT
+    path=TEXT,
+    size=WHOLE,
+    sha256=TEXT,
+    packing=TEXT,
+    head=TEXT,
+    tail=TEXT,
+    problem=TEXT,
+    encoding=TEXT,
+    breaks=TRUTH,
+    shape=TEXT,
 )
+MAGIC = b"PAR1"
+"""What Parquet begins and ends with."""
+LINE_BYTES_MAX = 64 << 20
+"""guess: some tasks hold a line several times over, in some gigabytes"""
+UTF_8 = "utf-8"
+_MARKS = {  # the longer ones first
+    b"\xff\xfe\x00\x00": "utf-32-le",
+    b"\x00\x00\xfe\xff": "utf-32-be",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+}
+_MANY_NULS, _FEW_NULS = 0.3, 0.02  # guess: of every other byte, in text of any one language
+_NEWLINE, _QUOTE = 10, 34
 
 
 @dataclass(frozen=True)
@@ -59,6 +86,9 @@ class Inspected:
     head: bytes
     tail: bytes
     problem: str = ""
+    encoding: str = ""  # of a text
+    breaks: bool = False  # whether a line ends where the quotes before it are not balanced
+    shape: str = ""  # of Parquet: names and types of its columns, as JSON
 
     @property
     def name(self) -> str:
@@ -104,13 +134,11 @@ def inspect(path: str) -> Inspected:
     digest = hashlib.sha256()
     size = 0
     with open(path, "rb") as file:
-        head = file.read(8)
-        while chunk := head + file.read(_CHUNK):
+        start = file.read(8)
+        file.seek(0)
+        while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
-            head = b""
-    with open(path, "rb") as file:
-        start = file.read(8)
     packing = "gzip" if start[:2] == b"\x1f\x8b" else "bzip2" if start[:3] == b"BZh" else ""
     refused = next((name for magic, name in _REFUSED.items() if start.startswith(magic)), None)
     if refused:
@@ -118,31 +146,105 @@ def inspect(path: str) -> Inspected:
             f"compressed with {refused}; unpack it first (gzip and bzip2 are read as they are)"
         )
         return Inspected(path, size, digest.hexdigest(), "", b"", b"", problem)
-    begins, ends, problem = _unpacked(path, packing)
-    return Inspected(path, size, digest.hexdigest(), packing, begins, ends, problem)
+    known = Inspected(path, size, digest.hexdigest(), packing, b"", b"")
+    if start.startswith(MAGIC):
+        return _inspect_parquet(known)
+    begins, ends, breaks, problem = _unpacked(path, packing)
+    encoding = encoding_of(begins)
+    if encoding != UTF_8:
+        begins, ends = (each.decode(encoding, "replace").encode() for each in (begins, ends))
+    return replace(known, head=begins, tail=ends, problem=problem, encoding=encoding, breaks=breaks)
 
 
-def _unpacked(path: str, packing: str) -> tuple[bytes, bytes, str]:
-    """The beginning and the end of the content, and what is wrong with the archive."""
-    head, tail = b"", b""
+def _inspect_parquet(known: Inspected) -> Inspected:
+    with open(known.path, "rb") as file:
+        head = file.read(HEAD)
+        file.seek(max(0, known.size - TAIL))
+        known = replace(known, head=head, tail=file.read(TAIL))
+    if not known.tail.endswith(MAGIC):
+        return known  # which the format says
     try:
-        with _opened(path, packing) as file:
-            if not packing:
-                head = file.read(HEAD)
-                file.seek(max(0, file.seek(0, io.SEEK_END) - TAIL))
-                return head, file.read(TAIL), ""
+        shape = parquet.read_schema(known.path)
+    except (OSError, pyarrow.ArrowException) as error:
+        said = str(error).partition("\n")[0]
+        return replace(known, problem=f"damaged: the footer of this Parquet file is none ({said})")
+    return replace(known, shape=json.dumps([[each.name, str(each.type)] for each in shape]))
+
+
+def encoding_of(head: bytes) -> str:
+    """How text is encoded that begins so: by its mark, or because every other byte of what it
+    begins with is NUL."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    nuls = [head[place::2].count(0) / max(1, len(head) // 2) for place in (0, 1)]
+    if nuls[1] > _MANY_NULS and nuls[0] < _FEW_NULS:
+        return "utf-16-le"
+    if nuls[0] > _MANY_NULS and nuls[1] < _FEW_NULS:
+        return "utf-16-be"
+    return UTF_8
+
+
+def _unpacked(path: str, packing: str) -> tuple[bytes, bytes, bool, str]:
+    """The beginning and the end of the content, whether line breaks are quoted, and what is wrong
+    with the file."""
+    head, tail, lines = b"", b"", _Lines()
+    try:
+        with opened(path, packing) as file:
             while chunk := file.read(_CHUNK):
                 if len(head) < HEAD:
                     head = (head + chunk)[:HEAD]
                 tail = (tail + chunk)[-TAIL:]
+                lines.look_at(chunk)
+                if lines.problem:
+                    break
     except EOFError:
-        return head, tail, f"cut off: the {packing} archive ends in the middle"
+        return head, tail, False, f"cut off: the {packing} archive ends in the middle"
     except (OSError, zlib.error) as error:
-        return head, tail, f"damaged {packing} archive ({error})"
-    return head, tail, ""
+        return head, tail, False, f"damaged {packing} archive ({error})"
+    return head, tail, lines.breaks, lines.problem
 
 
-def _opened(path: str, packing: str) -> BinaryIO:
+class _Lines:
+    """What is to be known of the lines of a text before they are read."""
+
+    def __init__(self) -> None:
+        self.breaks = False
+        self.problem = ""
+        self._number = 1
+        self._length = 0
+        self._open = False  # whether an odd number of quotes stands before
+        self._quotes_count: bool | None = None
+
+    def look_at(self, chunk: bytes) -> None:
+        first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
+        self._length += len(chunk) if first < 0 else first
+        if self._length > LINE_BYTES_MAX:
+            megabytes = LINE_BYTES_MAX >> 20
+            self.problem = f"line {self._number} is longer than {megabytes} MB"
+            return
+        if self._quotes_count is None:  # in JSON and XML they say nothing about lines
+            self._quotes_count = not chunk.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"{", b"<"))
+        if self._quotes_count and not self.breaks:
+            self._look_at_quotes(chunk, first)
+        if first >= 0:
+            self._number += chunk.count(b"\n")
+            self._length = len(chunk) - last - 1
+
+    def _look_at_quotes(self, chunk: bytes, first: int) -> None:
+        if b'"' not in chunk:
+            self.breaks = self._open and first >= 0
+            return
+        data = np.frombuffer(chunk, np.uint8)
+        odd = np.bitwise_xor.accumulate(data == _QUOTE)
+        if self._open:
+            odd = ~odd
+        self.breaks = bool((odd & (data == _NEWLINE)).any())
+        self._open = bool(odd[-1])
+
+
+def opened(path: str, packing: str) -> BinaryIO:
+    """The content of a file."""
     if packing == "gzip":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if packing == "bzip2":
@@ -188,7 +290,24 @@ def linked(files: Sequence[Inspected], folder: Path) -> list[str]:
     folder.mkdir(parents=True)
     names = []
     for number, file in enumerate(files):
-        link = folder / f"{number:06d}{_SUFFIX[file.packing] or '.data'}"
-        link.symlink_to(Path(file.path).resolve())
+        if file.encoding in ("", UTF_8):
+            link = folder / f"{number:06d}{_SUFFIX[file.packing] or '.data'}"
+            link.symlink_to(Path(file.path).resolve())
+        else:
+            link = folder / f"{number:06d}.data"
+            _copy_as_utf8(file, link)
         names.append(str(link))
     return names
+
+
+def _copy_as_utf8(file: Inspected, target: Path) -> None:
+    """Half a character makes no UTF-8, so that its line is rejected as any other that is none."""
+    wrapped = io.TextIOWrapper(
+        opened(file.path, file.packing), file.encoding, "surrogatepass", newline=""
+    )
+    try:
+        with wrapped as source, target.open("wb") as copy:
+            while text := source.read(_CHUNK):
+                copy.write(text.removeprefix("\ufeff").encode(UTF_8, "surrogatepass"))
+    except UnicodeError as error:
+        raise BadInput(f"{file.path}: cut off or damaged: not {file.encoding} ({error})") from error

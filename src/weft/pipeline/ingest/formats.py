@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from weft.pipeline.ingest import mediawiki, pubsub, rows, snap
-from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.files import MAGIC, Inspected
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.ingest.records import Reading
 from weft.trace import KINDS
@@ -36,7 +36,7 @@ _LOOK_AT = 20
 
 def guessed(file: Inspected) -> str:
     """The name of the format, or `BadInput` if it could be anything."""
-    if file.head.startswith(rows.MAGIC):
+    if file.head.startswith(MAGIC):
         return rows.PARQUET
     sample = [line for line in file.lines if line.strip()][:_LOOK_AT]
     if not sample:

@@ -7,16 +7,19 @@ row per file; rows of data stay with the workers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
-from weft.pipeline.ingest import dictionary
+from weft.pipeline.ingest import dictionary, records
 from weft.pipeline.ingest import files as sources
 from weft.pipeline.ingest.dictionary import PLACED
 from weft.pipeline.ingest.files import Inspected
@@ -24,16 +27,44 @@ from weft.pipeline.ingest.formats import FORMATS, guessed
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
-from weft.pipeline.lake import POINTER, SHAPES, Draft, Lake, drafted
-from weft.pipeline.schemas import SOURCE
+from weft.pipeline.lake import SHAPES, Address, Draft, Lake, drafted, is_lake
+from weft.pipeline.location import Location
+from weft.pipeline.schemas import MEMBERSHIP, TEXT, TIME, WHOLE, columns
+from weft.pipeline.session import reason_of
 from weft.pipeline.transforms import together
 
 AUTO = "auto"
 BAD_SHARE = 0.5
 """guess: of a file with more bad rows than this, the format is wrong and not the rows"""
+FEW_PAIRS = 200_000
+"""guess: so many pairs of names, some ten megabytes, are sent to all tasks; what the lake has is
+then looked through where it lies. More are merged with all of it."""
+_MET = columns(user=WHOLE, topic=WHOLE, earlier=TIME, source=TEXT)
 
 STEPS = ("looking at the files", "reading", "distinct pairs", "users", "topics", "merging")
 Watch = Callable[[int, str], None]
+Reason = tuple[str, int, str]
+"""Why rows were rejected, how many, and where the first one stands."""
+
+
+class TooManyRejects(BadInput):
+    """More rows were rejected than the user allows; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """How many rejects are allowed: a number, or a share of all rows."""
+
+    rows: int | None = None
+    share: float | None = None
+
+    def allows(self, rejects: int, total: int) -> bool:
+        if self.rows is not None and rejects > self.rows:
+            return False
+        return self.share is None or rejects <= self.share * total
+
+    def __str__(self) -> str:
+        return f"{self.rows:,}" if self.rows is not None else f"{100 * (self.share or 0):g} %"
 
 
 @dataclass(frozen=True)
@@ -47,53 +78,80 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Quality:
+    """What became of the rows of an ingest."""
+
+    rows_in: int = 0
+    kept: int = 0
+    rejected: int = 0
+    duplicates: int = 0  # rows whose membership was stated before, here or in the lake
+    memberships: int = 0  # that are new in the lake
+    reasons: tuple[Reason, ...] = ()
+    encodings: tuple[tuple[str, int], ...] = ()  # and how many files have each
+
+    def rows(self, version: int) -> list[tuple[int, str, str | None, int]]:
+        """As rows of `QUALITY`."""
+        figures = ("rows_in", "kept", "rejected", "duplicates", "memberships")
+        return [
+            *((version, name, None, getattr(self, name)) for name in figures),
+            *((version, "rejected by reason", why, times) for why, times, _ in self.reasons),
+            *((version, "files by encoding", name, files) for name, files in self.encodings),
+        ]
+
+
+@dataclass(frozen=True)
 class Summary:
     """What an ingest did."""
 
-    lake: Path
+    lake: Location
     read: list[Read] = field(default_factory=list)
     known: list[str] = field(default_factory=list)  # files that the lake had already
     before: dict[str, int] = field(default_factory=dict)  # rows of each table
     after: dict[str, int] = field(default_factory=dict)
-    reasons: list[tuple[str, int, str]] = field(default_factory=list)  # why, how often, where first
+    quality: Quality = field(default_factory=Quality)
 
 
 def ingest(
     spark: SparkSession,
     paths: Sequence[Path],
-    lake: Path,
+    lake: Address,
     format_name: str = AUTO,
     options: Options | None = None,
     watch: Watch = lambda step, text: None,
+    rejects_max: Most | None = None,
 ) -> Summary:
     """Add files to a lake; raises `BadInput`, and leaves the lake as it was, if that cannot be."""
     chosen = sources.listed(paths)
-    with drafted(lake.resolve()) as draft:  # workers may be in another folder
+    place = Location.of(lake)  # whole: workers may be in another folder
+    with drafted(place) as draft, TemporaryDirectory(prefix="weft-links-") as aside:
+        # Links stand where workers see them: beside the data, or here for a lake elsewhere.
+        links = draft.staging.local if place.is_local else Path(aside)
         try:
-            return _Ingest(spark, lake, draft, options or Options(), watch).run(chosen, format_name)
-        except PySparkException as error:
-            raise BadInput(f"Spark could not read the files: {_told(error)}") from error
-
-
-def _told(error: PySparkException) -> str:
-    """What a person needs of Spark's error: the innermost reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes or lines or ["no reason given"])[-1 if causes else 0][:300]
+            work = _Ingest(spark, place, draft, links, options or Options(), watch)
+            return work.run(chosen, format_name, rejects_max or Most())
+        except (PySparkException, Py4JJavaError) as error:
+            raise BadInput(f"Spark could not take the files in: {reason_of(error)}") from error
 
 
 class _Ingest:
     def __init__(
-        self, spark: SparkSession, folder: Path, draft: Draft, options: Options, watch: Watch
+        self,
+        spark: SparkSession,
+        place: Location,
+        draft: Draft,
+        links: Path,
+        options: Options,
+        watch: Watch,
     ) -> None:
         self._spark = spark
-        self._folder = folder
+        self._place = place
         self._draft = draft
+        self._links = links
         self._options = options
         self._watch = watch
-        self._lake = Lake(folder) if (folder / POINTER).exists() else None
+        self._lake = Lake(place) if is_lake(place) else None
 
-    def run(self, paths: Sequence[Path], format_name: str) -> Summary:
+    def run(self, paths: Sequence[Path], format_name: str, most: Most) -> Summary:
         self._step(0)
         reads = [
             Read(file, self._plan(file, format_name))
@@ -102,29 +160,30 @@ class _Ingest:
         before = {table: self._draft.rows(table) for table in SHAPES}
         new, known = self._split(reads)
         if not new:
-            return Summary(self._folder, [], known, before, before)
+            return Summary(self._place, [], known, before, before)
         self._step(1)
         places = self._stage(new)
         judged = self._judge(new, places)
+        reasons = self._add_rejects(judged, places, most)
         self._step(2)
-        pairs = self._pairs(places)
+        pairs, stated = self._pairs(places, judged)
+        few = tables.count(pairs) <= FEW_PAIRS
+        named = tables.read(self._spark, pairs, PAIR)
         self._step(3)
-        users = self._names("users", "user", pairs)
+        users = self._names("users", "user", named, few)
         self._step(4)
-        topics = self._names("topics", "topic", pairs)
+        topics = self._names("topics", "topic", named, few)
         self._step(5)
-        numbers = pairs.transform(dictionary.interned, users, topics)
-        self._draft.replace(
-            "memberships", numbers.transform(dictionary.merged, self._old("memberships"))
-        )
-        reasons = self._add_rejects(judged, places)
+        total = self._add_memberships(named.transform(dictionary.interned, users, topics), few)
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
-        self._draft.add("sources", self._spark.createDataFrame(rows, SOURCE).coalesce(1), len(rows))
+        self._draft.add_rows("sources", rows)
+        quality = self._quality(judged, stated, total - before["memberships"], reasons)
+        self._draft.add_rows("quality", quality.rows(self._draft.number))
         self._step(5)  # the last moment to stop it
-        self._draft.commit(self._key(each) for each in judged)
-        after = {table: self._draft.rows(table) for table in SHAPES}
-        return Summary(self._folder, judged, known, before, after, reasons)
+        self._draft.commit((self._key(each) for each in judged), rows={"memberships": total})
+        after = {table: self._draft.rows(table) for table in SHAPES} | {"memberships": total}
+        return Summary(self._place, judged, known, before, after, quality)
 
     def _step(self, number: int) -> None:
         self._watch(number, STEPS[number])
@@ -143,16 +202,34 @@ class _Ingest:
         """What makes one file, read in one way, the same as another."""
         return (read.file.sha256, read.reading.format, self._reading(read.reading))
 
-    def _source(self, read: Read) -> tuple[str, str, int, str, str, int, int]:
+    def _source(self, read: Read) -> tuple[str, str, int, str, str, int, int, str | None]:
         """A row of `SOURCE`."""
         file, (sha256, form, reading) = read.file, self._key(read)
-        return (file.path, sha256, file.size, form, reading, read.rows, read.rejects)
+        known = (file.path, sha256, file.size, form, reading, read.rows, read.rejects)
+        return (*known, file.encoding or None)
+
+    @staticmethod
+    def _quality(
+        judged: Sequence[Read], stated: int, memberships: int, reasons: Sequence[Reason]
+    ) -> Quality:
+        kept = sum(each.rows for each in judged)
+        rejected = sum(each.rejects for each in judged)
+        encodings = Counter(each.file.encoding for each in judged if each.file.encoding)
+        return Quality(
+            kept + rejected,
+            kept,
+            rejected,
+            stated - memberships,
+            memberships,
+            tuple(reasons),
+            tuple(sorted(encodings.items())),
+        )
 
     def _split(self, reads: Sequence[Read]) -> tuple[list[Read], list[str]]:
         """What is new, and the files whose content was read in the same way before."""
-        kept = self._old("sources").collect()
-        seen = {(row.sha256, row.format, row.reading) for row in kept}
-        labels = {Path(row.file).name for row in kept if row.format == COMMUNITIES}
+        kept = [] if self._lake is None else self._lake.few("sources")
+        seen = {(row["sha256"], row["format"], row["reading"]) for row in kept}
+        labels = {Path(row["file"]).name for row in kept if row["format"] == COMMUNITIES}
         new, known = [], []
         for each in reads:
             key = self._key(each)
@@ -173,7 +250,7 @@ class _Ingest:
 
     def _stage(self, reads: Sequence[Read]) -> list[tuple[Reading, Place]]:
         """Parse the files, those that are read alike together."""
-        links = sources.linked([each.file for each in reads], self._draft.staging / "links")
+        links = sources.linked([each.file for each in reads], self._links / "links")
         rows = [(number, each.file.path, each.file.name) for number, each in enumerate(reads)]
         files = self._spark.createDataFrame(rows, FILE)
         alike: dict[Reading, list[str]] = {}
@@ -214,20 +291,42 @@ class _Ingest:
             f"{read.rejects} of {total} rows are bad{example}"
         )
 
-    def _pairs(self, places: Sequence[tuple[Reading, Place]]) -> DataFrame:
-        """The memberships of all files by name, written down."""
-        found = together(*(reading.pairs(place) for reading, place in places))
-        named = found.transform(
-            dictionary.prefixed, self._options.user_prefix, self._options.topic_prefix
-        )
+    def _pairs(
+        self, places: Sequence[tuple[Reading, Place]], judged: Sequence[Read]
+    ) -> tuple[Location, int]:
+        """The memberships of all files by name, distinct, written down; and how many rows state
+        them."""
+        stated = sum(each.rows for each in judged if not each.reading.is_trace)
+        folders = []
+        for number, (reading, place) in enumerate(places):
+            named = reading.pairs(place).transform(
+                dictionary.prefixed, self._options.user_prefix, self._options.topic_prefix
+            )
+            folders.append(self._draft.staging / f"pairs-{number}")
+            tables.write(named, folders[-1])
+            stated += tables.count(folders[-1]) if reading.is_trace else 0
+        if len(folders) == 1:
+            return folders[0], stated
+        all_of_them = together(*(tables.read(self._spark, each, PAIR) for each in folders))
         folder = self._draft.staging / "pairs"
-        tables.write(named, folder)
-        return tables.read(self._spark, folder, PAIR)
+        tables.write(all_of_them.transform(records.earliest), folder)
+        return folder, stated
 
-    def _names(self, table: str, column: str, pairs: DataFrame) -> DataFrame:
-        """Give numbers to new names; the dictionary of all of them."""
+    def _names(self, table: str, column: str, pairs: DataFrame, few: bool) -> DataFrame:
+        """Give numbers to new names; the dictionary of all of them, or, for few pairs, of those
+        that they need."""
         known = self._old(table)
         found = pairs.select(pairs[column].alias("name"))
+        if few:
+            if self._draft.rows(table):
+                folder = self._draft.staging / f"known-{table}"
+                tables.write(known.transform(dictionary.mentioned, found, column), folder)
+                known = tables.read(self._spark, folder, SHAPES[table])
+            new = found.transform(dictionary.unknown, known).transform(
+                dictionary.numbered_here, self._draft.rows(table)
+            )
+            staged = self._draft.add(table, new.withColumnRenamed("id", column))
+            return known.unionByName(tables.read_files(self._spark, staged.places, SHAPES[table]))
         folder = self._draft.staging / table
         tables.write(
             found.transform(dictionary.unknown, known).transform(dictionary.placed), folder
@@ -235,31 +334,75 @@ class _Ingest:
         placed = tables.read(self._spark, folder, PLACED)
         new = placed.transform(dictionary.numbered, self._draft.rows(table))
         fresh = new.withColumnRenamed("id", column)
-        self._draft.add(table, fresh, placed.count())
+        self._draft.add(table, fresh)
         return known.unionByName(fresh)
 
+    def _add_memberships(self, new: DataFrame, few: bool) -> int:
+        """Add memberships to those of the lake; how many there are then."""
+        before = self._draft.rows("memberships")
+        if self._lake is None or not before:
+            return self._draft.add("memberships", new).rows
+        if not few:
+            known = self._old("memberships")
+            return self._draft.replace("memberships", new.transform(dictionary.merged, known)).rows
+        folder = self._draft.staging / "new"
+        tables.write(new, folder)
+        new = tables.read(self._spark, folder, MEMBERSHIP)
+        again, files = self._met(new)
+        fresh = new.transform(dictionary.fresh, again)
+        if not files:
+            return before + self._draft.add("memberships", fresh).rows
+        kept = tables.read_files(self._spark, files, MEMBERSHIP)
+        rewritten = kept.transform(dictionary.sooner, again)
+        staged = self._draft.add("memberships", fresh.unionByName(rewritten), files)
+        return before + staged.rows - tables.count_files(files)
+
+    def _met(self, new: DataFrame) -> tuple[DataFrame, list[Location]]:
+        """Which of few memberships the lake has, and the files in which times change by them."""
+        assert self._lake is not None
+        files = self._lake.files("memberships")
+        known = self._old("memberships")
+        if self._place.is_local:
+            source = F.col("_metadata.file_path").alias("source")
+            known = known.select("*", source)
+        else:  # tasks that read for themselves do not say from where
+            known = known.withColumn("source", F.lit(None).cast("string"))
+        folder = self._draft.staging / "met"
+        tables.write(known.transform(dictionary.met, new, "source"), folder)
+        again = tables.read(self._spark, folder, _MET)
+        changed = tables.values(folder, "source", where="earlier")
+        names = {each and each.rpartition("/")[2] for each in changed}
+        return again, [file for file in files if file.name in names or None in names]
+
     def _add_rejects(
-        self, judged: Sequence[Read], places: Sequence[tuple[Reading, Place]]
-    ) -> list[tuple[str, int, str]]:
-        total = sum(each.rejects for each in judged)
-        if not total:
+        self, judged: Sequence[Read], places: Sequence[tuple[Reading, Place]], most: Most
+    ) -> list[Reason]:
+        rejects = sum(each.rejects for each in judged)
+        if not rejects:
             return []
         bad = together(*(reading.rejects(place) for reading, place in places))
-        self._draft.add("rejects", bad, total)
         tally = bad.groupBy("reason").agg(
             F.count("*").alias("times"), F.min(F.struct("file", "line")).alias("first")
         )
-        return [
+        reasons = [
             (row.reason, row.times, f"{row.first.file}:{row.first.line}")
             for row in tally.orderBy(F.desc("times"), "reason").collect()
         ]
+        total = rejects + sum(each.rows for each in judged)
+        if not most.allows(rejects, total):
+            said = "\n".join(f"  {n:,}: {why} (first at {where})" for why, n, where in reasons)
+            raise TooManyRejects(
+                f"{rejects:,} of {total:,} rows are bad, and --rejects-max allows {most}; "
+                f"nothing was added\n{said}"
+            )
+        self._draft.add("rejects", bad)
+        return reasons
 
     def _add_trace(self, places: Sequence[tuple[Reading, Place]]) -> None:
         traces = [reading.trace(place) for reading, place in places]
         known = [frame for frame in traces if frame is not None]
         if known:
-            trace = together(*known)
-            self._draft.add("trace", trace, trace.count())
+            self._draft.add("trace", together(*known))
 
     def _old(self, table: str) -> DataFrame:
         if self._lake is None:

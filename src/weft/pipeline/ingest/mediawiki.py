@@ -1,13 +1,15 @@
 """MediaWiki's publications: XML dumps and the history table. A page is a topic, and an editor is
 subscribed to it since the first edit.
 
-*XML dumps* are stub-meta-history, pages-articles, full history. Spark's own XML reader cuts a dump
-into pages; a page's revisions say which editor and when. An editor that is not logged in is known
-by address. An editor whose name was deleted is unknown: such revisions are rejected. A record is a
-page, so the `line` of a rejected row is the number of the page in the file; its text names the page
-and the revision. A dump that was cut off is known by its missing end, because the reader would only
-miss the last page. One file is one task, as dumps come in many files; a page is held in memory with
-all its revisions, so for whole histories prefer the stub dumps, which hold no text.
+*XML dumps* are stub-meta-history, pages-articles, full history. A dump is cut into pages where its
+text says that one ends (`</page>` cannot stand in a page's text, where `<` is written `&lt;`), and
+each is parsed alone: one that is not well-formed is one rejected row, and those after it are read.
+Spark's own reader of XML files stops at the first. A page's revisions say which editor and when. An
+editor that is not logged in is known by address. An editor whose name was deleted is unknown: such
+revisions are rejected. A record is a page, so the `line` of a rejected row is the number of the
+page in the file; its text names the page and the revision. A dump that was cut off is known by its
+missing end, because the reader would only miss the last page. A page is held in memory with all its
+revisions, so for whole histories prefer the stub dumps, which hold no text.
 
 *MediaWiki history* is Wikimedia's table of all edits, moves, deletions, as lines of 70 columns.
 Only edits count (`revision`, `create`); the rest is passed over. The table names pages without
@@ -36,6 +38,9 @@ END = b"</mediawiki>"
 DELETED = "the contributor is deleted"
 NOT_XML = "the page is not well-formed XML"
 _BAD = "_not_xml"
+_PAGE_BEGIN, _PAGE_END = r"<page(?=[\s>])", "</page>"
+_DUMP_END = r"</mediawiki>\s*$"
+_ALL = 2**31 - 1
 
 _CONTRIBUTOR = columns(username=TEXT, ip=TEXT, _deleted=TEXT)
 _REVISION = columns(id=TEXT, timestamp=TEXT, contributor=_CONTRIBUTOR)
@@ -65,15 +70,26 @@ class Dump(records.Records):
     format: str = XML
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
-        reader = spark.read.format("xml").schema(_PAGE)
-        reader = reader.options(rowTag="page", columnNameOfCorruptRecord=_BAD)
-        placed = reader.load(list(links)).select(
-            "*",
+        ended = spark.read.option("lineSep", _PAGE_END).text(list(links))
+        # A page without an end has the next one in it; one at the end of the dump has that in it.
+        begun = F.slice(F.split("value", _PAGE_BEGIN), 2, _ALL)
+        pages = ended.select(
             records.file_number().alias("file"),
-            F.lit(0).alias("block"),
-            F.monotonically_increasing_id().alias("position"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.explode(begun).alias("inside"),
         )
-        return placed.transform(parsed_pages)
+        text = F.concat(F.lit("<page"), F.regexp_replace("inside", _DUMP_END, ""), F.lit(_PAGE_END))
+        placed = pages.select(
+            "file", "block", F.monotonically_increasing_id().alias("position"), text.alias("text")
+        )
+        return placed.transform(read_pages).transform(parsed_pages)
+
+
+def read_pages(pages: DataFrame) -> DataFrame:
+    """Pages as text (`text`) → what stands in them."""
+    options = {"columnNameOfCorruptRecord": _BAD}
+    page = F.from_xml(F.make_valid_utf8("text"), _PAGE.simpleString(), options)
+    return pages.withColumn("page", page).select("file", "block", "position", "page.*")
 
 
 def parsed_pages(pages: DataFrame) -> DataFrame:
@@ -123,7 +139,9 @@ class History(records.Lines):
         split = text.withColumn("cells", F.split(value, "\t", -1))
         title = F.replace(_either(cells, TITLE_NOW, TITLE_THEN), F.lit("_"), F.lit(" "))
         space = F.coalesce(_either(cells, NAMESPACE_NOW, NAMESPACE_THEN), F.lit("0"))
-        entry = records.found(
+        entries = records.with_found(
+            split,
+            "entry",
             _either(cells, USER_NOW, USER_THEN),
             F.when(space == "0", title).otherwise(F.concat(space, F.lit(":"), title)),
             _cell(cells, TIME),
@@ -132,7 +150,8 @@ class History(records.Lines):
         )
         other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
         edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
-        return records.recorded(split, F.array(entry), skip=F.coalesce(other & ~edit, F.lit(False)))
+        skip = F.coalesce(other & ~edit, F.lit(False))
+        return records.recorded(entries, F.array("entry"), skip=skip)
 
 
 def _cell(cells: Column, place: int) -> Column:

@@ -4,14 +4,15 @@ columns, which one is the user, the topic and the time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.net.errors import WeftError
 
 SECONDS = "s"
-UNITS: dict[str, float] = {SECONDS: 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-"""Milliseconds in each unit that a time may be counted in."""
+UNITS: dict[str, float] = {SECONDS: 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+"""Microseconds in each unit that a time may be counted in."""
 # guess: what such columns are called in data that people have
 KNOWN: dict[str, tuple[str, ...]] = {
     "user": ("user", "user_id", "userid", "user_name", "username", "member", "subscriber", "peer"),
@@ -27,6 +28,27 @@ KNOWN: dict[str, tuple[str, ...]] = {
         "created_at",
     ),
 }
+
+
+_WORDS = frozenset(
+    {
+        *("account", "actor", "artist", "author", "band", "category"),
+        *("channel", "client", "community", "contributor", "customer", "date"),
+        *("day", "document", "dst", "editor", "event", "fan"),
+        *("feed", "film", "follower", "followee", "from", "gid"),
+        *("group", "header", "id", "item", "joined", "key"),
+        *("label", "list", "listener", "member", "movie", "name"),
+        *("node", "object", "owner", "page", "peer", "person"),
+        *("player", "post", "product", "reader", "repo", "room"),
+        *("since", "song", "source", "src", "subject", "subscriber"),
+        *("subscribed", "subreddit", "tag", "target", "time", "timestamp"),
+        *("to", "topic", "track", "uid", "user", "username"),
+        *("viewer", "when"),
+    }
+)
+"""guess: words in the names of columns that have to do with subscriptions"""
+_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
+_SPLIT = re.compile(r"[^a-z]+")
 
 
 class BadInput(WeftError):
@@ -51,10 +73,36 @@ class Options:
 # --- which column is what -------------------------------------------------------------------------
 
 
-def looks_like_header(cells: Sequence[str]) -> bool:
+def knows_names(cells: Sequence[str]) -> bool:
     """Whether one of these cells is a name that such columns have."""
     names = {name for known in KNOWN.values() for name in known}
     return any(_plain(cell) in names for cell in cells)
+
+
+def looks_like_header(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
+    """Whether these cells name the columns `below` them.
+
+    One known name is enough. Names that are not known are told from data only if there is no doubt,
+    because a row that is taken for a header is lost: all of them are made of words that columns are
+    called by, and no column has its name as a value; or two columns hold nothing but numbers.
+    """
+    if knows_names(cells):
+        return True
+    columns = [[row[place] for row in below if place < len(row)] for place in range(len(cells))]
+    called = all(_WORDS & set(_SPLIT.split(_CAMEL.sub(r"\1_\2", cell).lower())) for cell in cells)
+    if called and not any(cell in column for cell, column in zip(cells, columns, strict=True)):
+        return True
+    if any(_is_number(cell) for cell in cells):
+        return False
+    return sum(bool(column) and all(map(_is_number, column)) for column in columns) > 1
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def by_name(file: str, names: Sequence[str], options: Options) -> tuple[int, int, int | None]:

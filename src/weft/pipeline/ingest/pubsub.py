@@ -8,26 +8,30 @@ member before the trace began; since when is unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
+from weft.pipeline.ingest import records
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.ingest.records import COUNTED, PAIR, Place, Reading
-from weft.pipeline.schemas import REJECT, SMALL, selected
+from weft.pipeline.schemas import KEPT_TRACE, REJECT, SMALL, selected
 from weft.pipeline.traces import source
 from weft.protocol.delivery import JOIN, LEAVE
 
 WEFT = "weft-trace"
 GOSSIPSUB = "gossipsub-trace"
-_NS_PER_MS = 1_000_000
+_NS_PER_US = 1_000
 
 
 @dataclass(frozen=True)
 class Trace(Reading):
     """Records of what peers did."""
+
+    is_trace: ClassVar[bool] = True
 
     format: str
 
@@ -46,7 +50,7 @@ class Trace(Reading):
         return selected(known.withColumn("file", F.col("path")), REJECT)
 
     def trace(self, place: Place) -> DataFrame | None:
-        return source.records(_staged(place)).transform(source.laid_out)
+        return source.records(_staged(place)).transform(kept)
 
 
 def _staged(place: Place) -> DataFrame:
@@ -66,12 +70,20 @@ def counted(parsed: DataFrame) -> DataFrame:
     return selected(sums.withColumn("wrong", F.col("rejects")), COUNTED)
 
 
+def kept(trace: DataFrame) -> DataFrame:
+    """`TRACE` → `KEPT_TRACE`, laid out as a table that stays. Times that no calendar has are
+    null; the nanoseconds are there."""
+    us = F.expr(f"timestamp_ns div {_NS_PER_US}")
+    timed = trace.withColumn("time", F.when(us.between(*records.YEARS_US), F.timestamp_micros(us)))
+    return selected(timed, KEPT_TRACE).transform(source.laid_out)
+
+
 def memberships(trace: DataFrame) -> DataFrame:
     """`TRACE` → `PAIR`: the topics that peers were in, and since when."""
     moves = trace.where(F.col("kind").isin(JOIN, LEAVE) & (F.col("topic") != ""))
-    joined_ms = F.when(F.col("kind") == JOIN, F.expr(f"timestamp_ns div {_NS_PER_MS}"))
+    joined_us = F.when(F.col("kind") == JOIN, F.expr(f"timestamp_ns div {_NS_PER_US}"))
     members = moves.groupBy(F.col("peer").alias("user"), "topic").agg(
-        F.min(joined_ms).alias("time_ms")
+        F.min(joined_us).alias("time_us")
     )
     return selected(members, PAIR)
 

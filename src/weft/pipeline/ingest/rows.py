@@ -1,7 +1,9 @@
 """One membership per row, in columns: CSV, TSV, JSON lines, Parquet.
 
-CSV knows quotes; a quoted cell may hold separators but no line breaks, because lines are read
-apart. TSV knows none. Whether there is a header is told from the names in the first line. JSON
+CSV knows quotes; a quoted cell may hold separators and line breaks. Lines are read apart, in any
+number of tasks, unless a quote is open where one ends: such a file is read by one task, from its
+beginning. A quote that never ends costs its own line, and not all lines after it. TSV knows no
+quotes. Whether there is a header is told from the names in the first line. JSON
 lines have an object per line, with a field for the user, one for the topic, perhaps a time. Of
 Parquet the columns have names and types already.
 """
@@ -9,36 +11,61 @@ Parquet the columns have names and types already.
 from __future__ import annotations
 
 import csv
+import io
 import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
+from pyarrow import RecordBatch  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    NumericType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 from weft.pipeline import tables
 from weft.pipeline.ingest import records
-from weft.pipeline.ingest.files import Inspected
+from weft.pipeline.ingest.files import MAGIC, Inspected, opened
 from weft.pipeline.ingest.options import (
     BadInput,
     Options,
     by_name,
     by_number,
+    knows_names,
     looks_like_header,
     unit_of,
 )
-from weft.pipeline.ingest.records import RECORD
-from weft.pipeline.schemas import TEXT, columns, selected
+from weft.pipeline.ingest.records import LINE, RECORD
+from weft.pipeline.schemas import SMALL, TEXT, columns, joined, selected
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
 NOT_PLAIN = "the user or the topic is no plain value"
 PARQUET = "parquet"
-MAGIC = b"PAR1"
+OPEN_QUOTE = "a quote that does not end"
 
 _QUOTED = "csv"
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 _BAD = "_not_json"
+_LINES_JOINED = 1_000  # guess: in one row; a quote that is open for longer is none
+_ROWS = 10_000  # at once
+_SAMPLE = 50  # lines that a header is told from
+
+
+# A line, or a row over several, cut into cells, and what is wrong with it.
+_SPLIT = joined(LINE, columns(cells=ArrayType(TEXT), problem=TEXT))
 
 
 # --- CSV and TSV ----------------------------------------------------------------------------------
@@ -56,6 +83,27 @@ class Delimited(records.Lines):
     topic: int
     time: int | None
     unit: str
+    breaks: bool = False  # whether quoted cells may hold line breaks
+
+    def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
+        if not self.breaks:
+            return super().records(spark, links)
+        separator, width = self.separator, self.width
+
+        def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+            shape = to_arrow_schema(_SPLIT)
+            for batch in batches:
+                for number, link in zip(*batch.to_pydict().values(), strict=True):
+                    rows = quoted_rows(_text_of(link), separator, width)
+                    while some := list(islice(rows, _ROWS)):
+                        listed = [(number, 0, *_valid(row)) for row in some]
+                        named_rows = [dict(zip(shape.names, row, strict=True)) for row in listed]
+                        yield RecordBatch.from_pylist(named_rows, schema=shape)
+
+        numbers = [(int(Path(link).name.partition(".")[0]), link) for link in links]
+        named = spark.createDataFrame(numbers, columns(file=SMALL, link=TEXT))
+        split = named.repartition(len(links)).mapInArrow(work, _SPLIT)
+        return self._judged(split, F.col("problem"))
 
     @property
     def described(self) -> str:
@@ -66,19 +114,24 @@ class Delimited(records.Lines):
         return ", ".join([f"separator {self.separator!r}", header, *places, *unit])
 
     def parsed(self, text: DataFrame) -> DataFrame:
-        value = F.col("value")
-        cells = F.col("cells")
-        entry = records.found(
-            cells.getItem(self.user),
-            cells.getItem(self.topic),
-            None if self.time is None else cells.getItem(self.time),
+        return self._judged(text.withColumn("cells", self._cells(F.col("value"))))
+
+    def _judged(self, split: DataFrame, problem: Column | None = None) -> DataFrame:
+        """Lines with their `cells` → `RECORD`."""
+        value, cells = F.col("value"), F.col("cells")
+        width = F.when(F.size(cells) != self.width, f"not {self.width} columns")
+        entries = records.with_found(
+            split,
+            "entry",
+            F.get(cells, F.lit(self.user)),
+            F.get(cells, F.lit(self.topic)),
+            None if self.time is None else F.get(cells, F.lit(self.time)),
             unit=self.unit,
             text=value,
-            problem=F.when(F.size(cells) != self.width, f"not {self.width} columns"),
+            problem=width if problem is None else F.coalesce(problem, width),
         )
         skip = None if self.header is None else value == self.header
-        split = text.withColumn("cells", self._cells(value))
-        return records.recorded(split, F.array(entry), skip=skip)
+        return records.recorded(entries, F.array("entry"), skip=skip)
 
     def _cells(self, value: Column) -> Column:
         plain = F.split(value, _literal(self.separator), -1)
@@ -100,6 +153,80 @@ class Delimited(records.Lines):
         return F.when(F.contains(value, F.lit('"')), careful).otherwise(plain)
 
 
+class QuotedRow(NamedTuple):
+    """A row of CSV, where it begins, and what is wrong with it."""
+
+    line: int
+    text: str
+    cells: list[str]
+    problem: str | None = None
+
+
+def quoted_rows(lines: Iterable[str], separator: str, width: int) -> Iterator[QuotedRow]:
+    """The rows of CSV whose quoted cells may hold line breaks. Runs in workers.
+
+    A row that does not come to an end, or ends with another number of cells, was begun by a quote
+    that is none: its first line is bad, and the next line begins a row.
+    """
+    waiting: deque[tuple[int, str]] = deque()
+    coming = enumerate(lines, 1)
+    while begun := waiting.popleft() if waiting else next(coming, None):
+        number, text = begun
+        cells = _strict_cells(text, separator)
+        if cells is not None:
+            yield QuotedRow(number, text, cells)
+            continue
+        joined, held = text, 0
+        while cells is None and held < _LINES_JOINED:
+            if held == len(waiting):
+                more = next(coming, None)
+                if more is None:
+                    break
+                waiting.append(more)
+            joined += "\n" + waiting[held][1]
+            held += 1
+            if waiting[held - 1][1].count('"') % 2:  # else the quote is still open
+                cells = _strict_cells(joined, separator)
+        if cells is None or len(cells) != width:
+            yield QuotedRow(number, text, [], OPEN_QUOTE)
+            continue
+        for _ in range(held):
+            waiting.popleft()
+        yield QuotedRow(number, joined, cells)
+
+
+def _strict_cells(text: str, separator: str) -> list[str] | None:
+    """The cells of one row; None if a quote is open at its end."""
+    try:
+        lines = io.StringIO(text, newline="")  # which keeps the ends of lines
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+        found = list(reader)
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            return None
+        return next(csv.reader([text.replace("\n", " ")], delimiter=separator), [])
+    return found[0] if len(found) == 1 else []
+
+
+def _valid(row: QuotedRow) -> QuotedRow:
+    """A row that is no UTF-8 is bad."""
+    try:
+        row.text.encode()
+    except UnicodeEncodeError:
+        shown = row.text.encode(errors="surrogateescape").decode(errors="replace")
+        return QuotedRow(row.line, shown, [], records.NOT_TEXT)
+    return row
+
+
+def _text_of(link: str) -> Iterator[str]:
+    """The lines of a file by its link; bytes that are no UTF-8 are kept as they are."""
+    packing = {".gz": "gzip", ".bz2": "bzip2"}.get(Path(link).suffix, "")
+    with opened(link, packing) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline=None)
+        for line in text:
+            yield line.removesuffix("\n")
+
+
 def _literal(separator: str) -> str:
     """The pattern that means this character."""
     return "\\" + separator if separator in "\\^$.|?*+()[]{}" else separator
@@ -119,12 +246,14 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         each is not None and not each.isdecimal()
         for each in (options.user, options.topic, options.time)
     )
-    header = looks_like_header(cells) or by_names if options.header is None else options.header
+    below = _sample(format_name, separator, file.lines)
+    guessed = looks_like_header(cells, below)
+    header = (guessed or by_names) if options.header is None else options.header
     if len(cells) < 2:
         raise BadInput(
             f"{file.path}: not {format_name}: no {separator!r} in its first line {file.beginning}"
         )
-    if header:
+    if header and (by_names or knows_names(cells)):
         user, topic, time = by_name(file.path, cells, options)
     else:
         user, topic, time = by_number(file.path, len(cells), options)
@@ -138,7 +267,16 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         topic,
         time,
         unit_of(name, options),
+        format_name == _QUOTED and file.breaks,
     )
+
+
+def _sample(format_name: str, separator: str, lines: Sequence[str]) -> list[list[str]]:
+    """The cells of some lines after the first."""
+    some = [line for line in lines if line.strip()][1:_SAMPLE]
+    if format_name == _QUOTED:
+        return list(csv.reader(some, delimiter=separator))
+    return [line.split(separator) for line in some]
 
 
 # --- JSON lines -----------------------------------------------------------------------------------
@@ -165,12 +303,13 @@ class JsonLines(records.Lines):
         options = {"columnNameOfCorruptRecord": _BAD}
         split = text.withColumn("object", F.from_json("value", shape, options))
         read = F.col("object")
-        nested = r"^[\[{]"
         problem = F.coalesce(
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
-            F.when(read[self.user].rlike(nested) | read[self.topic].rlike(nested), NOT_PLAIN),
+            F.when(self._nested(self.user) | self._nested(self.topic), NOT_PLAIN),
         )
-        entry = records.found(
+        entries = records.with_found(
+            split,
+            "entry",
             read[self.user],
             read[self.topic],
             read[self.time] if self.time else None,
@@ -178,7 +317,15 @@ class JsonLines(records.Lines):
             text=F.col("value"),
             problem=problem,
         )
-        return records.recorded(split, F.array(entry))
+        return records.recorded(entries, F.array("entry"))
+
+    @staticmethod
+    def _nested(field: str) -> Column:
+        """Whether a field is a list or an object. Both are read as their text, as a name may be
+        that begins like one; so, of the few that do, the kind of value is looked at."""
+        begins = F.col("object")[field].rlike(r"^\s*[\[{]")
+        kind = F.from_json("value", StructType([StructField(field, VariantType())]))[field]
+        return begins & F.schema_of_variant(kind).rlike("^(ARRAY|OBJECT)")
 
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:
@@ -206,6 +353,7 @@ class Columnar(records.Records):
     """Columns, three of which count; which ones is known when the files are opened."""
 
     options: Options
+    shape: str = ""  # names and types of the columns: files that differ are read apart
     format: str = PARQUET
 
     @property
@@ -228,18 +376,20 @@ class Columnar(records.Records):
         names = [name for name in rows.columns if name not in ("_file", "_position")]
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
-        entry = records.found(
+        entries = records.with_found(
+            rows,
+            "_entry",
             _column(rows, names[user]).cast(TEXT),
             _column(rows, names[topic]).cast(TEXT),
             None if time is None else _time(rows, names[time]),
             unit=unit,
             text=F.to_json(F.struct(*(_column(rows, name) for name in names))),
         )
-        placed = rows.select(
+        placed = entries.select(
             F.col("_file").alias("file"),
             F.lit(0).alias("block"),
             F.col("_position").alias("position"),
-            F.array(entry).alias("found"),
+            F.array("_entry").alias("found"),
         )
         return selected(placed, RECORD)
 
@@ -252,7 +402,7 @@ def _time(rows: DataFrame, name: str) -> Column:
     """A time as the text that is read everywhere else."""
     column, kind = _column(rows, name), rows.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
-        return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")
+        return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     if isinstance(kind, NumericType):
         return column.cast("decimal(38, 9)").cast(TEXT)
     return column.cast(TEXT)
@@ -263,4 +413,5 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
     if not file.tail.endswith(MAGIC):
         raise BadInput(f"{file.path}: cut off: a Parquet file that does not end as one")
-    return Columnar(options)
+    by_name(file.path, [name for name, _ in json.loads(file.shape)], options)
+    return Columnar(options, file.shape)

@@ -10,6 +10,7 @@ line name it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -45,8 +46,10 @@ class Edges(records.Lines):
         time = None if self.time is None else F.get(ends, F.lit(self.time))
         problem = F.when(~F.size(ends).between(2, 4), NOT_EDGE)
         ways = [(0, 1), (1, 0)] if self.both_ways else [(0, 1)]
-        edges = [
-            records.found(
+        for number, (user, topic) in enumerate(ways):
+            split = records.with_found(
+                split,
+                f"edge_{number}",
                 F.get(ends, F.lit(user)),
                 F.get(ends, F.lit(topic)),
                 time,
@@ -54,17 +57,18 @@ class Edges(records.Lines):
                 text=value,
                 problem=problem,
             )
-            for user, topic in ways
-        ]
-        kept = F.array(*edges)
+        kept = F.array(*(f"edge_{number}" for number in range(len(ways))))
         if self.both_ways:  # one bad line is one bad row
-            kept = F.when(edges[0]["problem"].isNotNull(), F.array(edges[0])).otherwise(kept)
+            bad = F.col("edge_0.problem").isNotNull()
+            kept = F.when(bad, F.array("edge_0")).otherwise(kept)
         return records.recorded(split, kept, skip=value.rlike(COMMENT))
 
 
 @dataclass(frozen=True)
 class Communities(records.Lines):
     """The members of one community a line."""
+
+    names_topics: ClassVar[bool] = False
 
     format: str = COMMUNITIES
 

@@ -37,6 +37,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
 from weft.pipeline import tables
+from weft.pipeline.location import Location, environment
 from weft.pipeline.schemas import (
     REJECT,
     SMALL,
@@ -124,22 +125,22 @@ class Unreadable(Exception):
 def parts_of(source: Source) -> list[tuple[Part, float]]:
     """The parts of a trace, each with its share of the bytes."""
     cut = _row_groups if source.parquet else _spans
-    return [part for path in source.paths for part in cut(path.resolve())]
+    return [part for place in source.paths for part in cut(place)]
 
 
-def _row_groups(path: Path) -> list[tuple[Part, float]]:
+def _row_groups(place: Location) -> list[tuple[Part, float]]:
     try:
-        sizes = tables.group_bytes(path)
+        sizes = tables.group_bytes(place)
     except (OSError, pyarrow.ArrowException) as error:
-        raise Unreadable(f"{path}: {error}") from error
-    return [(Part(str(path), n, n + 1), float(size)) for n, size in enumerate(sizes)]
+        raise Unreadable(f"{place}: {error}") from error
+    return [(Part(str(place), n, n + 1), float(size)) for n, size in enumerate(sizes)]
 
 
-def _spans(path: Path) -> list[tuple[Part, float]]:
-    size = path.stat().st_size
-    if path.name.endswith(_PACKED):
-        return [(Part(str(path), 0, _TO_THE_END), float(size))]
-    return [(part, float(part.end - part.start)) for part in spans(str(path), 0, size)]
+def _spans(place: Location) -> list[tuple[Part, float]]:
+    size = place.size()
+    if place.name.endswith(_PACKED):
+        return [(Part(str(place), 0, _TO_THE_END), float(size))]
+    return [(part, float(part.end - part.start)) for part in spans(str(place), 0, size)]
 
 
 def spans(file: str, start: int, end: int) -> list[Part]:
@@ -165,13 +166,15 @@ def add_up(parts: DataFrame, folder: Path) -> None:
     """Write the pieces of these parts (PART) below a folder, as tables with a file per task; and
     those of reading: `bad` lines, and how many `lines` each part has."""
 
+    access = environment()
+
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         sums, bad, counts = Sums(), [], []
         for batch in batches:
             for row in batch.to_pylist():
                 part = Part(**row)
                 number = 0
-                for table, wrong, read in blocks(part):
+                for table, wrong, read in blocks(part, access):
                     sums.add(table)
                     bad += [(*part[:2], number + place + 1, *why) for place, *why in wrong]
                     number += read
@@ -192,14 +195,15 @@ def add_up(parts: DataFrame, folder: Path) -> None:
     parts.mapInArrow(work, PART).write.format("noop").mode("overwrite").save()
 
 
-def blocks(part: Part) -> Iterator[tuple[RecordBatch, list[tuple[int, str, str]], int]]:
+def blocks(
+    part: Part, access: Mapping[str, str] | None = None
+) -> Iterator[tuple[RecordBatch, list[tuple[int, str, str]], int]]:
     """The records of a part, some at a time (TRACE, names as codes); with the bad lines among
     them, as place, reason and text, and how many lines were read."""
     try:
         if part.file.endswith(tables.SUFFIX):
-            for batch in tables.read_batches(
-                Path(part.file), range(part.start, part.end), TRACE, _NAMES, BATCH_ROWS
-            ):
+            place, groups = Location.of(part.file, access), range(part.start, part.end)
+            for batch in tables.read_batches(place, groups, TRACE, _NAMES, BATCH_ROWS):
                 yield batch, [], 0
             return
         for texts in texts_of(part):

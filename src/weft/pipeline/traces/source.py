@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weft.net.errors import UsageError, WeftError
+from weft.pipeline.lake import Lake, is_lake
+from weft.pipeline.location import Location
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
 from weft.protocol import delivery
@@ -79,24 +82,38 @@ class BadTrace(WeftError):
 class Source:
     """Files that hold one trace, all of a kind."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[Location, ...]
     parquet: bool
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.paths)
+        return sum(path.size() for path in self.paths)
 
 
-def find(given: Sequence[Path]) -> Source:
-    """The trace in these files and folders."""
-    files = [file for path in given for file in _files(path)]
+def find(
+    given: Sequence[Path | Location], version: int | None = None, as_of: datetime | None = None
+) -> Source:
+    """The trace in these files, folders and lakes; of a lake what its version has, by default the
+    last one."""
+    files = [file for each in given for file in _found(Location.of(each), version, as_of)]
     parquet = [file for file in files if file.name.endswith(SUFFIX)]
     if parquet and len(parquet) < len(files):
         raise NoTrace(
             f"{parquet[0]} is Parquet and other files are JSON lines; measure one or the other"
         )
     return Source(tuple(files), bool(parquet))
+
+
+def _found(place: Location, version: int | None, as_of: datetime | None) -> list[Location]:
+    if is_lake(place):
+        files = Lake(place, version, as_of).files("trace")
+        if not files:
+            raise NoTrace(f"{place}: no trace in this lake")
+        return files
+    if version is not None or as_of is not None:
+        raise NoTrace(f"{place}: no lake, so it has no versions")
+    return [Location.of(file) for file in _files(place.local)]
 
 
 def _files(path: Path) -> list[Path]:

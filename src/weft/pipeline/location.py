@@ -1,0 +1,211 @@
+"""Where files are: a folder of this machine, or an address of another file system.
+
+    lake                     a folder, seen from where the command was started
+    file:///data/lake        the same, in full
+    s3://bucket/lake         S3 and what speaks like it (s3a:// means the same); gs:// is Google's
+    hdfs://host:8020/lake    Hadoop's
+
+All addresses go through this module: pyarrow's file systems open, list and remove files,
+`deltalake` is told what it needs to know, and Spark gets an address that it cannot mistake. Which
+machine of S3, and who asks, is what the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+AWS_REGION …), as it is for other programs; tasks on other machines get it with their work.
+
+Tried with local files and with moto's server of S3. gs:// and hdfs:// are handed to the same
+libraries, but were never tried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from pyarrow import fs  # type: ignore[import-untyped]
+
+from weft.net.errors import UsageError, WeftError
+from weft.pipeline.resources import put
+
+S3 = ("s3", "s3a")
+SCHEMES = ("file", *S3, "gs", "hdfs")
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.DOTALL)
+_TRIES, _SECONDS = 3, 20  # guess: what is not there by then is not there
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+_SHOWN = 300
+_ASKED = re.compile(r"AWS_[A-Z0-9_]+")
+
+
+class Unreachable(WeftError):
+    """A file system elsewhere does not answer, or not as it should; the text says why."""
+
+    def __init__(self, place: Location, error: Exception) -> None:
+        lines = [_COLOURS.sub("", line).strip("↳ ") for line in str(error).splitlines()]
+        said = ": ".join(line for line in lines if line)
+        super().__init__(f"{place}: cannot be reached ({said[:_SHOWN]})")
+
+
+class BadAddress(UsageError):
+    """An address that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder by its address: `file:///…` or another scheme, without a slash in the end.
+
+    `access` is what the environment says about a file system that is not this machine's own.
+    """
+
+    url: str
+    access: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def of(given: str | Path | Location, access: Mapping[str, str] | None = None) -> Location:
+        """What a user named: a path or an address; `access` is by default what the environment
+        says here."""
+        if isinstance(given, Location):
+            return given
+        found = _ADDRESS.fullmatch(str(given)) if isinstance(given, str) else None
+        if found is None or found[1] == "file":
+            path = Path(given) if found is None else Path("/" + unquote(found[2]))
+            return Location("file://" + str(path.resolve()))
+        scheme = found[1].lower()
+        if scheme not in SCHEMES:
+            listed = ", ".join(f"{each}://" for each in SCHEMES)
+            raise BadAddress(f"{given}: no file system that weft knows; there are {listed}")
+        if not found[2].strip("/"):
+            raise BadAddress(f"{given}: the address has no bucket or host")
+        known = environment() if access is None else access
+        return Location(f"{scheme}://{found[2].rstrip('/')}", known)
+
+    def __str__(self) -> str:
+        return self.url.removeprefix("file://")
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.url}/{name}", self.access)
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition(":")[0]
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def local(self) -> Path:
+        """The path; `BadAddress` where it is not one of this machine."""
+        if not self.is_local:
+            raise BadAddress(f"{self}: a folder of this machine is needed here, not an address")
+        return Path(self.url.removeprefix("file://"))
+
+    # --- for others -----------------------------------------------------------------------------
+
+    @property
+    def for_spark(self) -> str:
+        """How Spark names it, whatever its own default is (as on YARN)."""
+        return re.sub("^s3:", "s3a:", self.url)
+
+    @property
+    def for_delta(self) -> str:
+        """How `deltalake` names it."""
+        return str(self.local) if self.is_local else re.sub("^s3a:", "s3:", self.url)
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        """What `deltalake` needs to know to get there."""
+        if self.scheme not in S3:
+            return {}
+        plain = self.access.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        patience = {"max_retries": str(_TRIES), "retry_timeout": f"{_SECONDS}s"}
+        return {**patience, **self.access, **({"AWS_ALLOW_HTTP": "true"} if plain else {})}
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def opened(self) -> tuple[Any, str]:
+        """The file system of pyarrow, and the path there."""
+        if self.is_local:
+            return fs.LocalFileSystem(), str(self.local)
+        if self.scheme in S3:
+            return _s3(self.access), self.url.partition("://")[2]
+        system, path = fs.FileSystem.from_uri(quote(self.url, safe=":/@?&=%"))
+        return system, path
+
+    def exists(self) -> bool:
+        system, path = self.opened()
+        try:
+            return bool(system.get_file_info(path).type != fs.FileType.NotFound)
+        except OSError as error:
+            raise Unreachable(self, error) from error
+
+    def size(self) -> int:
+        """How many bytes a file has."""
+        system, path = self.opened()
+        return int(system.get_file_info(path).size)
+
+    def names(self) -> list[str]:
+        """What is in a folder; nothing if there is no such folder."""
+        system, path = self.opened()
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in found)
+
+    def read(self) -> bytes:
+        system, path = self.opened()
+        with system.open_input_stream(path) as file:
+            return bytes(file.read())
+
+    def write(self, content: bytes) -> None:
+        """Write a small file of text; it is there whole, or as it was."""
+        if self.is_local:
+            self.local.parent.mkdir(parents=True, exist_ok=True)
+            put(self.local, content.decode())
+            return
+        system, path = self.opened()
+        with system.open_output_stream(path) as file:
+            file.write(content)
+
+    def reader(self) -> IO[bytes]:
+        """The file, to be read from any place."""
+        system, path = self.opened()
+        file: IO[bytes] = system.open_input_file(path)
+        return file
+
+    def remove(self) -> None:
+        """Remove a folder with all that is in it; nothing if there is none."""
+        if self.is_local:
+            shutil.rmtree(self.local, ignore_errors=True)
+            return
+        system, path = self.opened()
+        if system.get_file_info(path).type == fs.FileType.Directory:
+            system.delete_dir(path)
+
+
+def environment() -> dict[str, str]:
+    """What this process was told about file systems elsewhere."""
+    return {name: value for name, value in os.environ.items() if _ASKED.fullmatch(name)}
+
+
+def _s3(access: Mapping[str, str]) -> Any:
+    settings: dict[str, object] = {
+        "connect_timeout": _SECONDS,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(_TRIES),
+    }
+    if endpoint := access.get("AWS_ENDPOINT_URL"):
+        parts = urlsplit(endpoint)
+        settings |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}
+    for name, key in (
+        ("AWS_ACCESS_KEY_ID", "access_key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret_key"),
+        ("AWS_SESSION_TOKEN", "session_token"),
+        ("AWS_REGION", "region"),
+    ):
+        if value := access.get(name):
+            settings[key] = value
+    return fs.S3FileSystem(**settings)

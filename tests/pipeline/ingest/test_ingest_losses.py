@@ -1,0 +1,190 @@
+"""Nothing is lost silently: files that once lost good rows, and what must come of them now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow  # type: ignore[import-untyped]
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from weft.pipeline.ingest import files
+from weft.pipeline.ingest.files import inspect, listed
+from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
+from weft.pipeline.ingest.mediawiki import NOT_XML
+from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
+from weft.pipeline.ingest.records import NULS
+from weft.pipeline.ingest.rows import NOT_PLAIN, OPEN_QUOTE, QuotedRow, quoted_rows
+from weft.pipeline.lake import Lake
+
+Held = set[tuple[str, str, int | None]]
+Bad = list[tuple[str, int, str]]
+
+
+def taken(
+    spark: SparkSession, paths: Sequence[Path], options: Options | None = None
+) -> tuple[Held, Bad]:
+    """The memberships of a lake of these files, by name, with their seconds; and its rejects."""
+    place = paths[0].parent / "lake"
+    ingest(spark, paths, place, options=options)
+    lake = Lake(place)
+    users = lake.users(spark).withColumnRenamed("name", "user_name")
+    topics = lake.topics(spark).withColumnRenamed("name", "topic_name")
+    named = lake.memberships(spark).join(users, "user").join(topics, "topic")
+    rows = named.select("user_name", "topic_name", F.unix_seconds("time").alias("s")).collect()
+    bad = lake.table(spark, "rejects").collect()
+    return {tuple(row) for row in rows}, sorted(
+        (Path(row.file).name, row.line, row.reason) for row in bad
+    )
+
+
+def page(number: int, end: str = "</revision>") -> str:
+    return (
+        f"<page><title>P{number}</title><revision><id>{number}</id>"
+        f"<timestamp>1970-01-01T00:00:01Z</timestamp><contributor><username>ann</username>"
+        f"</contributor>{end}</page>\n"
+    )
+
+
+def test_a_broken_page_costs_no_other_page(spark: SparkSession, tmp_path: Path) -> None:
+    pages = [page(n, "" if n == 10 else "</revision>") for n in range(1, 201)]
+    pages[20] = pages[20].replace("</page>", "")  # and this one has no end
+    dump = tmp_path / "dump.xml"
+    dump.write_text("<mediawiki>\n" + "".join(pages) + "</mediawiki>\n")
+    held, bad = taken(spark, [dump])
+    assert {topic for _, topic, _ in held} == {f"P{n}" for n in range(1, 201) if n != 10}
+    assert bad == [("dump.xml", 10, NOT_XML)]
+
+
+def test_parquet_files_with_other_columns_keep_their_times(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{name}.parquet" for name in ("a", "b", "c")]
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"]}), paths[0])
+    parquet.write_table(pyarrow.table({"topic": ["x"], "time": [7], "user": ["bob"]}), paths[1])
+    parquet.write_table(pyarrow.table({"user": [5], "topic": ["x"], "time": [8]}), paths[2])
+    assert taken(spark, paths) == ({("ann", "x", None), ("bob", "x", 7), ("5", "x", 8)}, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_other_encodings_are_read(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_bytes("user,topic\nänn,cats\nbob,犬\n".encode(encoding))
+    assert taken(spark, [path]) == ({("änn", "cats", None), ("bob", "犬", None)}, [])
+    [known] = Lake(tmp_path / "lake").table(spark, "sources").collect()
+    assert known.encoding.startswith(encoding)
+
+
+def test_nuls_in_a_name_are_no_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text("user,topic\nann,cats\nbob,dogs\nb\0b,cats\n")
+    held, bad = taken(spark, [path])
+    assert held == {("ann", "cats", None), ("bob", "dogs", None)}
+    assert bad == [("subs.csv", 4, NULS)]
+
+
+def test_names_may_begin_like_json(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.jsonl"
+    path.write_text(
+        '{"user": "[bot] ann", "topic": "{x}"}\n'
+        '{"user": "[1, 2]", "topic": " [y"}\n'
+        '{"user": ["ann"], "topic": "x"}\n'
+        '{"user": "ann", "topic": {"name": "x"}}\n'
+    )
+    held, bad = taken(spark, [path])
+    assert held == {("[bot] ann", "{x}", None), ("[1, 2]", "[y", None)}
+    assert bad == [("subs.jsonl", 3, NOT_PLAIN), ("subs.jsonl", 4, NOT_PLAIN)]
+
+
+def test_quoted_line_breaks_are_part_of_a_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text(
+        'user,topic\n"ann\nlee",cats\nbob,"a ""big"" dog"\n5" disk,cats\n'
+        '"cid,cats\ndan,cats\neve,"x\ny\nz"\nfay,cats\n'
+    )
+    held, bad = taken(spark, [path])
+    assert held == {
+        ("ann\nlee", "cats", None),
+        ("bob", 'a "big" dog', None),
+        ('5" disk', "cats", None),
+        ("dan", "cats", None),
+        ("eve", "x\ny\nz", None),
+        ("fay", "cats", None),
+    }
+    assert bad == [("subs.csv", 6, OPEN_QUOTE)]
+
+
+def test_a_quote_that_never_ends_costs_its_line() -> None:
+    lines = ['a,"b', *(f"u{n},t" for n in range(3))]
+    rows = list(quoted_rows(lines, ",", 2))
+    assert rows[0] == QuotedRow(1, 'a,"b', [], OPEN_QUOTE)
+    assert [row.cells for row in rows[1:]] == [["u0", "t"], ["u1", "t"], ["u2", "t"]]
+    assert [row.line for row in rows] == [1, 2, 3, 4]
+
+
+def test_an_unknown_header_is_no_membership(spark: SparkSession, tmp_path: Path) -> None:
+    words, numbers = tmp_path / "words.csv", tmp_path / "numbers.csv"
+    words.write_text("fan_name,bandName,since\nann,abba,5\nbob,queen,6\n")
+    numbers.write_text("abonné,sujet\n1,20\n2,30\n")
+    assert taken(spark, [words, numbers]) == (
+        {("ann", "abba", 5), ("bob", "queen", 6), ("1", "20", None), ("2", "30", None)},
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "below", "expected"),
+    [
+        (["ann", "movie"], [["bob", "song"]], False),  # a row, as far as anybody can tell
+        (["movie", "tag"], [["movie", "x"]], False),  # a name that occurs as a value
+        (["bob", "7"], [["1", "7"], ["2", "8"]], False),
+        (["UserId", "groupName"], [["1", "x"]], True),
+        (["x", "y"], [["1", "2"], ["3", "4"]], True),
+        (["x", "y"], [], False),
+    ],
+)
+def test_what_a_header_is(cells: list[str], below: list[list[str]], expected: bool) -> None:
+    assert looks_like_header(cells, below) is expected
+
+
+def test_more_rejects_than_allowed_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    path, lake = tmp_path / "subs.csv", tmp_path / "lake"
+    path.write_text("user,topic\nann,cats\nann,cats\nbob,cats\n,cats\nalas\n")
+    for most in (Most(1), Most(share=0.3)):
+        with pytest.raises(TooManyRejects, match=r"2 of 5 rows are bad, and --rejects-max allows"):
+            ingest(spark, [path], lake, rejects_max=most)
+        assert not lake.exists()
+    summary = ingest(spark, [path], lake, rejects_max=Most(2))
+    found = summary.quality
+    assert (found.rows_in, found.kept, found.rejected) == (5, 3, 2)
+    assert (found.duplicates, found.memberships, found.encodings) == (1, 2, (("utf-8", 1),))
+    kept = Lake(lake).table(spark, "quality").where("version = 1").collect()
+    assert {(row.figure, row.reason): row.rows for row in kept} == {
+        ("rows_in", None): 5,
+        ("kept", None): 3,
+        ("rejected", None): 2,
+        ("duplicates", None): 1,
+        ("memberships", None): 2,
+        ("rejected by reason", "no user"): 1,
+        ("rejected by reason", "not 2 columns"): 1,
+        ("files by encoding", "utf-8"): 1,
+    }
+
+
+def test_what_cannot_be_read_is_said_in_a_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged, long = tmp_path / "damaged.parquet", tmp_path / "long.csv"
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"]}), damaged)
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-20] + b"\xff" * 12 + whole[-8:])
+    assert inspect(str(damaged)).problem.startswith("damaged: the footer of this Parquet file")
+    monkeypatch.setattr(files, "LINE_BYTES_MAX", 3 << 20)
+    long.write_bytes(b"user,topic\nann,cats\n" + b"x" * (4 << 20) + b",cats\n")
+    for path, said in ((damaged, "damaged: the footer"), (long, "line 3 is longer than 3 MB")):
+        with pytest.raises(BadInput, match=f"{path.name}: {said}") as caught:
+            ingest(spark, listed([path]), tmp_path / "lake")
+        assert "\n" not in str(caught.value)
