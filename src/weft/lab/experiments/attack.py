@@ -52,14 +52,15 @@ OFF: dict[Attack, Defence] = {
     "poison": Defence(views=False),
     "eclipse": Defence(links=False, views=False),
     "black-hole": Defence(access=False),
-    "drop": Defence(score=False),
+    "drop": Defence(),
     "forge": Defence(),
     "replay": Defence(),
     "spam": Defence(rates=False),
     "lie": Defence(claims=False),
     "ground": Defence(access=False, score=False),
 }
-"""A peer's defences without the one that answers the attack."""
+"""A peer's defences without the one that answers the attack. Against dropped events the lazy links'
+announcements are enough, and nothing of that is a setting; nor are signatures."""
 
 
 # --- points -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
+from weft.protocol.defence import Silence
 from weft.protocol.delivery import DUPLICATE_MESSAGE, Delivery, trace_event
 from weft.protocol.membership import (
     MEMBERS_MAX,
@@ -53,6 +54,7 @@ class TopicState(TopicPart):
         "_period",
         "_quiet",
         "_scheme",
+        "_silence",
         "entering",
         "links",
         "overlay",
@@ -80,7 +82,8 @@ class TopicState(TopicPart):
         self.overlay = overlay
         self.scheme = scheme
         self.view = Cyclon(ctx, topic)
-        self.links = Links(ctx, topic)
+        self.links = Links(ctx, topic, self._carries)
+        self._silence = Silence(ctx)
         self.stan = Stan(ctx, topic, self.view, acquaintances)
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
@@ -129,6 +132,7 @@ class TopicState(TopicPart):
         if not self._take_in(event, hops, source):
             return False
         self._scheme.push(event, hops, source.peer if source is not None else None)
+        self._silence.note_event()
         return True
 
     def _take_in(self, event: Event, hops: int, source: Contact | None) -> bool:
@@ -155,6 +159,7 @@ class TopicState(TopicPart):
 
     def on_pushed(self, sender: Contact, event: Event, hops: int) -> None:
         """An event came over a link, or a reference to one that is here already."""
+        self._silence.hear(sender.peer)
         if self.accept(event, min(hops, HOPS_MAX - 1), sender):  # room for one more hop
             return
         self._ctx.counters["duplicates"] += 1
@@ -184,6 +189,7 @@ class TopicState(TopicPart):
         for event in message.events:
             if self._take_in(event, 0, source):
                 new += 1
+                self._silence.note_late_event()
                 self._scheme.push_repaired(event, sender.peer)
         self._ctx.counters["repaired"] += new
         self._ctx.counters["repairs_duplicate"] += len(message.events) - new
@@ -194,6 +200,7 @@ class TopicState(TopicPart):
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """A member that keeps no tree (schemes may be mixed) asks at once for what it lacks."""
+        self._silence.hear(sender.peer)
         if self.tree is None:
             if not self.entering:
                 recent.ask_for(self._ctx, self.recent, sender, message)
@@ -245,6 +252,7 @@ class TopicState(TopicPart):
 
     def link_up(self, contact: Contact, fingerprint: int) -> None:
         self._quiet = False
+        self._silence.watch(contact.peer)
         self.stan.heard_from(contact.peer)
         if self.tree is not None:
             self.tree.link_up(contact)
@@ -253,9 +261,18 @@ class TopicState(TopicPart):
 
     def link_down(self, peer: PeerId) -> None:
         self._quiet = False
+        self._silence.forget(peer)
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
+
+    def _shun_silent(self) -> None:
+        """Give up links that bring nothing, as long as there are others, or other members."""
+        if self.tree is None or not self._ctx.config.defence.score:
+            return
+        for peer in self._silence.silent(list(self.tree.lazy), list(self.tree.eager)):
+            if len(self.links.linked) > 1 or len(self.view) > 1:
+                self.links.shun(peer)
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""
@@ -360,6 +377,7 @@ class TopicState(TopicPart):
         self._quiet = True
         self.view.exchange(self.news(), [])
         self.stan.run_cycle(self.popularity, self.links.linked)
+        self._shun_silent()
         self.maintain_links()
         if self.tree is not None and self._ctx.config.stan.enabled and not self.tree.busy:
             self.links.improve(self._ranked(), self.recent.fingerprint(), self._carries)
