@@ -28,6 +28,11 @@ waits for the ends of the walks), because a subscription should not wait for the
 and it starts a few walks, not one per view slot: each step may cost a TLS handshake, and the
 newcomer's own exchanges raise its in-degree to the mean within a few cycles.
 
+Deviation: Cyclon believes whatever it is told, and a few hostile peers own every view within some
+cycles. Here a message counts for as many entries as an exchange carries, what others send unasked
+replaces a few entries between two exchanges of one's own, and every second exchange goes to a peer
+of a sample that cannot be pushed aside (`defence.py`), which also enters the view.
+
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
 """
@@ -43,6 +48,7 @@ from msgspec import Meta, Struct
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
+from weft.protocol.defence import Sampler
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message, Span, Spans
 from weft.rules import cyclon as rules
@@ -197,6 +203,14 @@ _EVERY_CYCLES = 4
 remembered are still there after about 90 cycles."""
 
 
+_ON_THEIR_WORD = 4
+"""guess: entries taken from others' requests and walks between two exchanges of one's own, half of
+what an exchange carries; an honest peer is asked about once in that time."""
+_SAMPLES = 8
+"""guess: places of the sample (`defence.py`); Brahms has about the cube root of all peers."""
+_SAMPLER = stream_of("cyclon.sampler")
+
+
 class _Asked:
     """An exchange waiting for its reply."""
 
@@ -219,6 +233,8 @@ class Cyclon:
         "_contacts",
         "_ctx",
         "_gone",
+        "_sampler",
+        "_taken",
         "ages",
         "peers",
         "tick",
@@ -235,6 +251,8 @@ class Cyclon:
         self._asked: dict[int, _Asked] = {}
         # Peers that left lately, and until which cycle that counts.
         self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
+        self._sampler = Sampler(ctx.key(_SAMPLER ^ stream_of(topic), n) for n in range(_SAMPLES))
+        self._taken = 0  # entries, on others' word, since this peer's latest exchange
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -264,6 +282,25 @@ class Cyclon:
         """The neighbours of which nothing was heard for longest."""
         slots = sorted(range(len(self.peers)), key=lambda slot: -self.ages[slot])
         return [self._contacts[self.peers[slot]] for slot in slots[:count]]
+
+    def known(self) -> list[Contact]:
+        """All neighbours, and the peers of the sample."""
+        if not self._ctx.config.defence.views:
+            return self.contacts()
+        return list({one.peer: one for one in (*self.contacts(), *self._strays())}.values())
+
+    def _strays(self) -> list[Contact]:
+        """Peers of the sample that the view does not hold."""
+        return [one for one in self._sampler.contacts() if one.peer not in self.peers]
+
+    def _on_their_word(self, entries: int) -> int:
+        """How many of so many entries are taken that others sent unasked."""
+        cyclon = self._ctx.config.cyclon
+        if not self._ctx.config.defence.views:
+            return entries
+        if 2 * len(self.peers) < cyclon.view_size:
+            return min(entries, cyclon.shuffle_length)
+        return max(0, min(entries, _ON_THEIR_WORD - self._taken))
 
     def neighbour(self) -> Contact | None:
         """One random neighbour, for a step of a walk."""
@@ -301,8 +338,15 @@ class Cyclon:
         if self._gone:
             self._gone.pop(peer, None)
 
+    def _met(self, contact: Contact) -> None:
+        """A peer spoke for itself, from where it listens."""
+        self._heard_from(contact.peer)
+        if self._ctx.config.defence.views and contact.peer != self._ctx.me.peer:
+            self._sampler.meet(contact)
+
     def remove(self, peer: PeerId) -> bool:
         """Drop a peer that left or does not answer."""
+        self._sampler.forget(peer)
         for tick in [t for t, asked in self._asked.items() if asked.contact.peer == peer]:
             del self._asked[tick]
         if peer not in self.peers:
@@ -316,12 +360,17 @@ class Cyclon:
     def exchange(self, news: OverlayNews, topics_sample: list[int]) -> None:
         """Run one cycle: ask the oldest neighbour for an exchange."""
         self.tick += 1
+        self._taken = 0
         self._expire()
         if not self.peers:
             return
         self.ages = rules.aged(self.ages)
-        peer = self.peers[rules.oldest_slot(self.ages)]
-        self._ask_for_exchange(self._contacts[peer], news, topics_sample)
+        strays = self._strays() if self.tick % 2 else []
+        if strays:
+            contact = self._ctx.pick(_SAMPLER, strays)
+        else:
+            contact = self._contacts[self.peers[rules.oldest_slot(self.ages)]]
+        self._ask_for_exchange(contact, news, topics_sample)
 
     def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
         """Force a view exchange with this peer (TERA's ForceViewExchange).
@@ -359,7 +408,13 @@ class Cyclon:
         if asked is None or asked.contact.peer != sender.peer:
             return False
         del self._asked[message.tick]
-        self._merge(sender, message.descriptors, asked.sent)
+        self._met(sender)
+        received = message.descriptors
+        if self._ctx.config.defence.views:
+            received = received[: self._ctx.config.cyclon.shuffle_length]
+            if not asked.known:
+                received = [Descriptor(sender, 0), *received]
+        self._merge(sender, received, asked.sent)
         self.welcome(sender)
         return True
 
@@ -369,6 +424,7 @@ class Cyclon:
             del self._gone[peer]
         limit = self._ctx.now - self._ctx.config.cyclon.reply_timeout_ms
         for tick in [tick for tick, asked in self._asked.items() if asked.since <= limit]:
+            self._sampler.forget(self._asked[tick].contact.peer)
             del self._asked[tick]
             self._ctx.counters["exchanges_unanswered"] += 1
 
@@ -376,7 +432,7 @@ class Cyclon:
 
     def on_request(self, sender: Contact, message: ShuffleRequest, news: OverlayNews) -> None:
         ctx = self._ctx
-        self._heard_from(sender.peer)
+        self._met(sender)
         asker = int.from_bytes(sender.peer[:8], "big")
         key = key_of(ctx.seed, self._answer, asker, message.tick)
         wanted = ctx.config.cyclon.shuffle_length
@@ -384,7 +440,11 @@ class Cyclon:
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         ctx.send(sender, ShuffleReply(self.topic, message.tick, descriptors, news))
-        self._merge(sender, message.descriptors, sent)
+        # The asker itself comes last in its list, and is the only one that is there for sure.
+        received = message.descriptors[::-1]
+        taken = self._on_their_word(len(received))
+        self._taken += taken
+        self._merge(sender, received[:taken][::-1], sent)
 
     def _merge(self, sender: Contact, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
         contacts = self._contacts
@@ -416,7 +476,7 @@ class Cyclon:
     def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Span]) -> None:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
-        self._heard_from(sender.peer)
+        self._met(sender)
         mask = subset_mask(ctx.next_key(_SAMPLE), len(self.peers), ctx.config.cyclon.shuffle_length)
         given = [Descriptor(ctx.me, 0)]
         given += [
@@ -450,8 +510,9 @@ class Cyclon:
     def _end_join_walk(self, joiner: Contact) -> None:
         """Swap one entry for the newcomer and give it away, as in Cyclon's join."""
         ctx = self._ctx
-        if joiner.peer in self.peers:
+        if joiner.peer in self.peers or not self._on_their_word(1):
             return
+        self._taken += 1
         if self.add(joiner):
             ctx.send(joiner, JoinGift(self.topic, Descriptor(ctx.me, 0)))
             return
@@ -464,7 +525,9 @@ class Cyclon:
         ctx.send(joiner, JoinGift(self.topic, given))
 
     def on_join_gift(self, message: JoinGift) -> None:
-        self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
+        if self._on_their_word(1):
+            self._taken += 1
+            self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
 
 
 class Entry:

@@ -222,7 +222,7 @@ class TopicState(TopicPart):
     def maintain_links(self) -> None:
         if self.scheme == "tree" and self.links.room():
             ranked = self._ctx.config.stan.enabled
-            candidates = self._ranked() if ranked else self.view.contacts()
+            candidates = self._ranked() if ranked else self.view.known()
             self.links.maintain(candidates, self.recent.fingerprint(), ranked)
 
     def _ranked(self) -> list[Contact]:
