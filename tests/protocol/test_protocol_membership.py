@@ -303,3 +303,11 @@ def test_a_sample_of_those_that_spoke_is_asked_by_turns() -> None:
     known = {number_of(one.peer) for one in rig.peer.general.known()}
     sampled = known - set(view(rig))
     assert sampled and sum(number < 32 for number in known) > len(known) / 2
+
+
+@pytest.mark.parametrize(("defended", "most"), [(True, 4), (False, 63)])
+def test_a_strangers_walk_goes_no_farther_than_ones_own(defended: bool, most: int) -> None:
+    rig = Rig(1, c.Config(defence=c.Defence(rates=defended)))
+    rig.meet(2)
+    effects = rig.hear(66, JoinWalk(GENERAL, contact(9), 64))
+    assert everything_sent(effects) == [(2, JoinWalk(GENERAL, contact(9), most))]

@@ -41,8 +41,8 @@ class Config:
     links: bool = True  # links give way with a reason only, and some are chosen by this peer
     score: bool = True  # links that bring nothing are given up
     access: bool = True  # a publisher from outside goes through several access points
-    rates: bool = True  # walks that others began are bounded, for each peer that sends them
-    claims: bool = True  # roles: only from peers that were asked, or are near
+    rates: bool = True  # walks that others began go no farther than one's own
+    claims: bool = True  # roles that a third peer names are confirmed by the peer itself
 
 
 # --- links that bring nothing ---------------------------------------------------------------------

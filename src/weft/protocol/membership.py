@@ -502,7 +502,10 @@ class Cyclon:
         if message.steps > 0:
             onward = self.neighbour()
             if onward is not None and onward.peer != message.joiner.peer:
-                walk = JoinWalk(message.topic, message.joiner, message.steps - 1)
+                left = message.steps
+                if self._ctx.config.defence.rates:  # no farther than this peer would have it go
+                    left = min(left, max(1, self._ctx.config.cyclon.join_walk_steps))
+                walk = JoinWalk(message.topic, message.joiner, left - 1)
                 self._ctx.send(onward, walk)
                 return
         self._end_join_walk(message.joiner)
@@ -525,9 +528,7 @@ class Cyclon:
         ctx.send(joiner, JoinGift(self.topic, given))
 
     def on_join_gift(self, message: JoinGift) -> None:
-        if self._on_their_word(1):
-            self._taken += 1
-            self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
+        self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
 
 
 class Entry:
