@@ -309,8 +309,10 @@ class Publishing:
             self._copy_later(pending.topic, pending.event.number)
 
     def _doubt(self, pending: _Pending, taker: Contact) -> None:
-        """One says that it has the event: look for others that would know."""
-        if not self._ctx.config.defence.access:
+        """One says that it has the event: look for others that would know. Only TERA's lookups find
+        others; those of the DHTs lead to the peers that are responsible for the topic."""
+        config = self._ctx.config
+        if not config.defence.access or config.routing != "tera":
             return
         doubted = self._doubted.get(pending.topic)
         if doubted is None:

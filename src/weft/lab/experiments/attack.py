@@ -56,11 +56,11 @@ OFF: dict[Attack, Defence] = {
     "forge": Defence(),
     "replay": Defence(),
     "spam": Defence(rates=False),
-    "lie": Defence(claims=False),
+    "lie": Defence(),
     "ground": Defence(access=False, score=False),
 }
-"""A peer's defences without the one that answers the attack. Against dropped events the lazy links'
-announcements are enough, and nothing of that is a setting; nor are signatures."""
+"""A peer's defences without the one that answers the attack. Dropped events and lies are made up
+for by the lazy links' announcements, and nothing of that is a setting; nor are signatures."""
 
 
 # --- points -----------------------------------------------------------------------------------
