@@ -137,7 +137,7 @@ class Sampler:
 
 # --- how often ------------------------------------------------------------------------------------
 
-_COUNTED_MAX = 1_024
+_COUNTED_MAX = 128
 """guess: peers whose doings are counted; the oldest are forgotten first."""
 
 

@@ -157,7 +157,7 @@ class Stabilisation(Layer):
         """A child says so for itself. What another peer says of it, the child is asked: else one
         stranger could have events sent to any number of peers that never wanted them."""
         forwarder, child = self._roles.forwarding(message.topic), message.child
-        if forwarder is None:
+        if forwarder is None or child.peer == self._roles.me.peer:
             return
         known = child.peer == sender.peer or child.peer in forwarder.children
         if known or not self._ctx.config.defence.claims:
