@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from protocol_kit import (
@@ -299,3 +301,48 @@ def test_in_a_small_overlay_everybody_knows_everybody(size: int) -> None:
     for number, peer in group.peers.items():
         known = {number_of(c) for c in peer.general.contacts()}
         assert known == set(group.peers) - {number}
+
+
+# --- hostile neighbours -------------------------------------------------------------------------
+
+PEERS = c.Config(cyclon=c.Cyclon(view_size=20))
+
+
+def crowd(config: c.Config) -> Rig:
+    """A peer whose view is full of honest ones."""
+    rig = Rig(1, config)
+    rig.meet(*range(2, 22))
+    assert view(rig) == [*range(2, 22)]
+    return rig
+
+
+@pytest.mark.parametrize(("defended", "most"), [(True, 4), (False, 20)])
+def test_stuffed_views_displace_few(defended: bool, most: int) -> None:
+    rig = crowd(replace(PEERS, defence=c.Defence(views=defended)))
+    for tick in range(20):
+        stuffing = [entry(number) for number in range(100 + 40 * tick, 140 + 40 * tick)]
+        rig.hear(90 + tick % 5, ShuffleRequest(GENERAL, tick, stuffing))
+        rig.hear(90, JoinWalk(GENERAL, contact(2_000 + tick), 0))
+        rig.hear(90, JoinGift(GENERAL, entry(3_000 + tick)))
+    assert sum(number >= 90 for number in view(rig)) == most
+
+
+def test_a_sample_of_those_that_spoke_is_asked_by_turns() -> None:
+    """However often hostile peers speak, each is in it no more likely than an honest one."""
+    rig = Rig(1, PEERS)
+    for number in range(2, 32):
+        rig.hear(number, ShuffleRequest(GENERAL, 1, [entry(number)]))
+    for tick in range(200):
+        hostile = 40 + tick % 10
+        rig.hear(hostile, ShuffleRequest(GENERAL, tick, [entry(hostile)]))
+    known = {number_of(one.peer) for one in rig.peer.general.known()}
+    sampled = known - set(view(rig))
+    assert sampled and sum(number < 32 for number in known) > len(known) / 2
+
+
+@pytest.mark.parametrize(("defended", "most"), [(True, 0), (False, 63)])
+def test_a_strangers_walk_goes_no_farther_than_ones_own(defended: bool, most: int) -> None:
+    rig = Rig(1, c.Config(defence=c.Defence(rates=defended)))
+    rig.meet(2)
+    effects = rig.hear(66, JoinWalk(GENERAL, contact(9), 64))
+    assert everything_sent(effects) == [(2, JoinWalk(GENERAL, contact(9), most))]

@@ -28,8 +28,11 @@ from weft.protocol.tera.access_points import (
 )
 from weft.protocol.wire import Payload
 
+BELIEVES = c.Config(defence=c.Defence(access=False))
+"""One access point is enough."""
 
-def publisher(config: c.Config | None = None) -> Rig:
+
+def publisher(config: c.Config = BELIEVES) -> Rig:
     """A peer with one neighbour and one known access point, peer 5."""
     rig = Rig(1, config)
     rig.meet(2)
@@ -93,6 +96,58 @@ def test_events_are_numbered_per_topic() -> None:
     for topic in (T, other, T):
         routed += [r.run.first for _, r in sent(rig.publish(topic=topic), RouteEvent)]
     assert routed == [1, 1, 2]
+
+
+# --- access points that lie ---------------------------------------------------------------------
+
+
+def test_further_access_points_get_the_event_and_tell() -> None:
+    rig = publisher(c.Config())
+    rig.publish()
+    effects = rig.hear(5, result(1, True))
+    assert answers(effects) == []  # it may say so and drop it
+    [(_, walk)] = sent(effects, LookupWalk)
+    assert walk.avoid == [contact(5).peer]
+    effects = rig.hear(2, LookupHit(walk.lookup, contact(6)))
+    assert told(effects, RouteEvent) == []  # by now the first may be spreading it
+    assert told(rig.wait(300), RouteEvent) == [6]
+    assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]
+    assert rig.peer.publishing.waiting == 0
+
+
+def test_where_there_is_no_other_one_is_enough() -> None:
+    rig = publisher(c.Config())
+    rig.publish()
+    number = lookup_number(rig.hear(5, result(1, True)))
+    assert answers(rig.hear(2, LookupMiss(number))) == [(9, "delivered")]
+
+
+def test_later_events_go_to_all_that_are_known() -> None:
+    rig = publisher(c.Config())
+    rig.publish()
+    effects = rig.hear(5, result(1, True))
+    for number in (6, 7, 8):
+        effects = rig.hear(2, LookupHit(lookup_number(effects), contact(number)))
+    assert sent(effects, LookupWalk) == []
+    rig.wait(300)
+    assert told(rig.publish(), RouteEvent) == [5]
+    assert told(rig.wait(300), RouteEvent) == [6, 7, 8]
+
+
+def test_others_are_shown_the_event_later_and_again() -> None:
+    rig = publisher(c.Config())
+    rig.publish()
+    number = lookup_number(rig.hear(5, result(1, True)))
+    rig.hear(2, LookupMiss(number))
+    shown = []
+    for other in (10, 11):
+        [(_, walk)] = sent(rig.wait(5_000), LookupWalk)
+        assert contact(5).peer in walk.avoid
+        effects = rig.hear(2, LookupHit(walk.lookup, contact(other)))
+        shown += told(effects, RouteEvent)
+        rig.hear(2, LookupMiss(lookup_number(effects)))
+    assert shown == [10, 11]
+    assert sent(rig.wait(5_000), LookupWalk) == []  # that was enough
 
 
 # --- the access point is stale ------------------------------------------------------------------
@@ -259,7 +314,7 @@ def test_an_access_point_in_doubt_is_replaced_before_it_is_lost() -> None:
 
 
 def test_an_isolated_peer_queues_and_sends_once_it_has_a_neighbour() -> None:
-    rig = Rig(1)
+    rig = Rig(1, BELIEVES)
     assert answers(rig.publish(token=1)) == [(1, "queued")]
     effects = rig.hear(2, JoinRequest(GENERAL))
     number = lookup_number(effects)

@@ -59,6 +59,7 @@ def test_every_kind_of_run_is_drawn() -> None:
         Asked(peers=7, topics=2, events=0, history=True),
         Asked(routing="pulsarcast", hierarchy=True, calm=True),
         Asked(scheme="full-gossip", disasters=("power-loss",)),
+        Asked(hostile=30, attack="eclipse"),
     ],
 )
 def test_what_is_asked_holds_for_every_run(asked: Asked) -> None:
@@ -83,6 +84,16 @@ def test_the_command_of_a_run_asks_for_exactly_this_run() -> None:
         assert read.scheme_used == drawn.scheme_used
 
 
+def test_hostile_peers_are_drawn_in_a_third_of_the_runs_once_the_constant_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not any(draw_settings(seed).hostile for seed in SEEDS)
+    monkeypatch.setattr(campaign, "HOSTILE_PERCENT", 33)
+    drawn = Counter(draw_settings(seed).hostile for seed in SEEDS)
+    assert set(drawn) == {0, *campaign.HOSTILE_SHARES}
+    assert 0.3 < 1 - drawn[0] / len(SEEDS) < 0.36
+
+
 # --- shrinking ----------------------------------------------------------------------------------
 
 
@@ -97,13 +108,14 @@ def test_what_a_failure_does_not_need_is_taken_away(seed: int, peers: int, event
         needed = needs and "crashes" not in settings.without and not settings.calm
         return Result(settings, violations=[f"peer {settings.peers} lost it"] if needed else [])
 
-    drawn = replace(draw_settings(seed), calm=False)
+    drawn = replace(draw_settings(seed), calm=False, hostile=30, attack="drop")
     if not fails(drawn).violations:
         return
     found = shrink(drawn, frozenset({"peer lost it"}), fails)
     assert found is not None and found.violations
     smallest = found.settings
     assert not smallest.disasters and not smallest.history and not smallest.hierarchy
+    assert not smallest.hostile and smallest.attack is None
     assert smallest.peers <= peers * 10 // 9 + 1 and smallest.events <= events * 10 // 9 + 1
     assert set(smallest.without) == set(faults.FAULTS) - {"crashes"}
     assert smallest.topics == 1

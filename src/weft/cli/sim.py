@@ -51,6 +51,8 @@ weft sim --seed 7 --routing topic-dht --scheme full-gossip   … and another of 
 weft sim --seed 7 --disaster mass-crash   most peers crash at one moment, on top of the usual
 weft sim --campaign 10                ten minutes of runs never played before, on all cores
 weft sim --campaign 10 --routing pulsarcast --history   … all of them with these two
+weft sim --seed 7 --hostile 30        30 % of all peers are hostile, by an attack that is drawn
+weft sim --seeds 1..20 --hostile 10 --attack eclipse   … or given
 weft sim --seed 7 --hierarchy         subscribers of a topic get its sub-topics' events, too
 """
 SHOWN = 8
@@ -60,6 +62,11 @@ FAULTS = (
     *("stalls", "slow", "clocks", "churn"),
 )
 DISASTERS = ("mass-crash", "power-loss", "long-partition", "flash-crowd", "slow-peers")
+ATTACKS = (
+    *("poison", "eclipse", "black-hole", "drop", "forge"),
+    *("replay", "spam", "lie", "ground"),
+)
+HOSTILE_MAX = 90
 KEEP = Path("out") / "campaign.jsonl"
 TOLD_EVERY_S = 30.0  # how often a campaign without a terminal says how far it is
 SCHEMES = (
@@ -112,6 +119,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FAULTS,
         metavar="NAME",
         help=f"leave out a class of the faults drawn, may be given again: {', '.join(FAULTS)}",
+    )
+    parser.add_argument(
+        "--hostile",
+        type=whole(0, HOSTILE_MAX),
+        metavar="SHARE",
+        help="so many percent of all peers are hostile, beside the honest ones of --peers; what "
+        "must hold is asked for the honest (0)",
+    )
+    parser.add_argument(
+        "--attack",
+        choices=ATTACKS,
+        metavar="KIND",
+        help=f"what hostile peers do (drawn from the seed): {', '.join(ATTACKS)}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
@@ -176,6 +196,8 @@ def settings_of(args: argparse.Namespace, seed: int) -> ScenarioSettings:
             hierarchy=args.hierarchy,
             disasters=tuple(dict.fromkeys(args.disaster or ())),
             without=tuple(dict.fromkeys(args.without or ())),
+            hostile=args.hostile or 0,
+            attack=args.attack,
         )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error
@@ -248,6 +270,10 @@ def _faults_text(faults: dict[str, object]) -> str:
         f"{size('stalls')} stalls",
         f"{faults['churn_percent']} % churn",
     ]
+    hostile = faults.get("hostile")
+    if isinstance(hostile, dict):
+        attacks = ", ".join(dict.fromkeys(hostile["attacks"]))
+        parts.append(f"{hostile['count']} hostile peers ({attacks})")
     return ", ".join(parts)
 
 
@@ -479,6 +505,8 @@ def _asked(args: argparse.Namespace) -> Asked:
         args.history,
         args.hierarchy,
         tuple(dict.fromkeys(args.disaster or ())),
+        args.hostile or 0,
+        args.attack,
     )
     try:
         draw_settings(0, asked)

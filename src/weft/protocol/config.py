@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from weft.ids import BadId
 from weft.protocol.context import require
+from weft.protocol.defence import Config as Defence
 from weft.protocol.history.history import Config as History
 from weft.protocol.history.storage import Keep
 from weft.protocol.kademlia.kademlia import Config as Dht
@@ -29,6 +30,7 @@ in which the subscribers of a topic lie side by side."""
 __all__ = [
     "Config",
     "Cyclon",
+    "Defence",
     "Dht",
     "Dissemination",
     "History",
@@ -59,6 +61,7 @@ class Config:
     history: History = field(default_factory=History)
     pulsar: Pulsar = field(default_factory=Pulsar)
     topic_dht: TopicDht = field(default_factory=TopicDht)
+    defence: Defence = field(default_factory=Defence)
     hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py), "/": of all
     trace: bool = False  # produce Trace effects
 

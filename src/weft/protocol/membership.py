@@ -32,6 +32,11 @@ by one within 1.5 s: after six walks of five steps each is known by at least 6 o
 later, at 11.2 connections per peer; after two of one step and an exchange by at least 3, at 5.3;
 after ten cycles the degrees are the same (deviation 5.3 and 6.0), and longer walks change nothing.
 
+Deviation: Cyclon believes whatever it is told, and a few hostile peers own every view within some
+cycles. Here a message counts for as many entries as an exchange carries, what others send unasked
+replaces a few entries between two exchanges of one's own, and every second exchange goes to a peer
+of a sample that cannot be pushed aside (`defence.py`), which also enters the view.
+
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
 """
@@ -48,6 +53,7 @@ from weft.bounded import BoundedDict
 from weft.documents.run import Statement
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
+from weft.protocol.defence import Sampler
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message, Statements
 from weft.rules import cyclon as rules
@@ -208,6 +214,14 @@ _EVERY_CYCLES = 4
 remembered are still there after about 90 cycles."""
 
 
+_ON_THEIR_WORD = 4
+"""guess: entries taken from others' requests and walks between two exchanges of one's own, half of
+what an exchange carries; an honest peer is asked about once in that time."""
+_SAMPLES = 8
+"""guess: places of the sample (`defence.py`); Brahms has about the cube root of all peers."""
+_SAMPLER = stream_of("cyclon.sampler")
+
+
 class _Asked:
     """An exchange waiting for its reply."""
 
@@ -232,6 +246,8 @@ class Cyclon:
         "_fillings",
         "_gone",
         "_let_in",
+        "_sampler",
+        "_taken",
         "ages",
         "peers",
         "tick",
@@ -251,6 +267,8 @@ class Cyclon:
         self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
         # Newcomers that asked lately, and when: one that asks again starts no further walks.
         self._let_in: BoundedDict[PeerId, Millis] = BoundedDict(_LET_IN_MAX)
+        self._sampler = Sampler(ctx.key(_SAMPLER ^ stream_of(topic), n) for n in range(_SAMPLES))
+        self._taken = 0  # entries, on others' word, since this peer's latest exchange
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -280,6 +298,25 @@ class Cyclon:
         """The neighbours of which nothing was heard for longest."""
         slots = sorted(range(len(self.peers)), key=lambda slot: -self.ages[slot])
         return [self._contacts[self.peers[slot]] for slot in slots[:count]]
+
+    def known(self) -> list[Contact]:
+        """All neighbours, and the peers of the sample."""
+        if not self._ctx.config.defence.views:
+            return self.contacts()
+        return list({one.peer: one for one in (*self.contacts(), *self._strays())}.values())
+
+    def _strays(self) -> list[Contact]:
+        """Peers of the sample that the view does not hold."""
+        return [one for one in self._sampler.contacts() if one.peer not in self.peers]
+
+    def _on_their_word(self, entries: int) -> int:
+        """How many of so many entries are taken that others sent unasked."""
+        cyclon = self._ctx.config.cyclon
+        if not self._ctx.config.defence.views:
+            return entries
+        if 2 * len(self.peers) < cyclon.view_size:
+            return min(entries, cyclon.shuffle_length)
+        return max(0, min(entries, _ON_THEIR_WORD - self._taken))
 
     def neighbour(self) -> Contact | None:
         """One random neighbour, for a step of a walk."""
@@ -317,8 +354,15 @@ class Cyclon:
         if self._gone:
             self._gone.pop(peer, None)
 
+    def _met(self, contact: Contact) -> None:
+        """A peer spoke for itself, from where it listens."""
+        self._heard_from(contact.peer)
+        if self._ctx.config.defence.views and contact.peer != self._ctx.me.peer:
+            self._sampler.meet(contact)
+
     def remove(self, peer: PeerId) -> bool:
         """Drop a peer that left or does not answer."""
+        self._sampler.forget(peer)
         for tick in [t for t, asked in self._asked.items() if asked.contact.peer == peer]:
             del self._asked[tick]
         if peer not in self.peers:
@@ -333,6 +377,7 @@ class Cyclon:
         """Run one cycle: ask the oldest neighbour for an exchange, unless the last one has not even
         left: this side is making more connections than it has time for."""
         self.tick += 1
+        self._taken = 0
         self._expire()
         if not self.peers:
             return
@@ -340,8 +385,12 @@ class Cyclon:
         if any(self._ctx.is_stalled(asked.contact.peer) for asked in self._asked.values()):
             self._ctx.counters["exchanges_put_off"] += 1
             return
-        peer = self.peers[rules.oldest_slot(self.ages)]
-        self._ask_for_exchange(self._contacts[peer], news, topics_sample)
+        strays = self._strays() if self.tick % 2 else []
+        if strays:
+            contact = self._ctx.pick(_SAMPLER, strays)
+        else:
+            contact = self._contacts[self.peers[rules.oldest_slot(self.ages)]]
+        self._ask_for_exchange(contact, news, topics_sample)
 
     def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
         """Force a view exchange with this peer (TERA's ForceViewExchange).
@@ -379,7 +428,13 @@ class Cyclon:
         if asked is None or asked.contact.peer != sender.peer:
             return False
         del self._asked[message.tick]
-        self._merge(sender, message.descriptors, asked.sent)
+        self._met(sender)
+        received = message.descriptors
+        if self._ctx.config.defence.views:
+            received = received[: self._ctx.config.cyclon.shuffle_length]
+            if not asked.known:
+                received = [Descriptor(sender, 0), *received]
+        self._merge(sender, received, asked.sent)
         self.welcome(sender)
         return True
 
@@ -391,6 +446,7 @@ class Cyclon:
         limit_ms = ctx.config.cyclon.reply_timeout_ms
         for tick, asked in list(self._asked.items()):
             if ctx.has_had_time(asked.contact.peer, asked.since, limit_ms):
+                self._sampler.forget(asked.contact.peer)
                 del self._asked[tick]
                 ctx.counters["exchanges_unanswered"] += 1
 
@@ -398,7 +454,7 @@ class Cyclon:
 
     def on_request(self, sender: Contact, message: ShuffleRequest, news: OverlayNews) -> None:
         ctx = self._ctx
-        self._heard_from(sender.peer)
+        self._met(sender)
         asker = int.from_bytes(sender.peer[:8], "big")
         key = key_of(ctx.seed, self._answer, asker, message.tick)
         wanted = ctx.config.cyclon.shuffle_length
@@ -406,7 +462,11 @@ class Cyclon:
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         ctx.send(sender, ShuffleReply(self.topic, message.tick, descriptors, news))
-        self._merge(sender, message.descriptors, sent)
+        # The asker itself comes last in its list, and is the only one that is there for sure.
+        received = message.descriptors[::-1]
+        taken = self._on_their_word(len(received))
+        self._taken += taken
+        self._merge(sender, received[:taken][::-1], sent)
 
     def _merge(self, sender: Contact, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
         contacts = self._contacts
@@ -438,7 +498,7 @@ class Cyclon:
     def on_join_request(self, sender: Contact, news: OverlayNews, seen: list[Statement]) -> None:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
-        self._heard_from(sender.peer)
+        self._met(sender)
         mask = subset_mask(ctx.next_key(_SAMPLE), len(self.peers), ctx.config.cyclon.shuffle_length)
         given = [Descriptor(ctx.me, 0)]
         given += [
@@ -482,7 +542,10 @@ class Cyclon:
         if message.steps > 0:
             onward = self.neighbour()
             if onward is not None and onward.peer != message.joiner.peer:
-                walk = JoinWalk(message.topic, message.joiner, message.steps - 1)
+                left = message.steps
+                if self._ctx.config.defence.rates:  # no farther than this peer would have it go
+                    left = min(left, max(1, self._ctx.config.cyclon.join_walk_steps))
+                walk = JoinWalk(message.topic, message.joiner, left - 1)
                 self._ctx.send(onward, walk)
                 return
         self._end_join_walk(message.joiner)
@@ -490,8 +553,9 @@ class Cyclon:
     def _end_join_walk(self, joiner: Contact) -> None:
         """Swap one entry for the newcomer and give it away, as in Cyclon's join."""
         ctx = self._ctx
-        if joiner.peer in self.peers:
+        if joiner.peer in self.peers or not self._on_their_word(1):
             return
+        self._taken += 1
         if self.add(joiner):
             ctx.send(joiner, JoinGift(self.topic, Descriptor(ctx.me, 0)))
             return

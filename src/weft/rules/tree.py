@@ -49,6 +49,12 @@ def still_wanted(links: int, asked: int, wanted: int) -> int:
     return max(0, wanted - links - asked)
 
 
+def still_to_choose(chosen: int, asked: int, quota: int) -> int:
+    """How many more members to ask so that some links are of this member's own choice, however
+    many others have asked it for one (GossipSub v1.1, Section 5.3: the outbound quota)."""
+    return max(0, quota - chosen - asked)
+
+
 def pair_weight(mine: int, theirs: int) -> int:
     """How early a link to another is wanted, alike at both ends; the lowest first."""
     return min(mine, theirs)

@@ -25,7 +25,10 @@ from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.peer import Peer
 from weft.rules.hierarchy import above
+from weft.sim.attacks import tactic_of
 from weft.sim.dice import Dice
+from weft.sim.faults import Attack
+from weft.sim.hostile import Gang, HostilePeer, identity
 from weft.sim.network import Conditions, Network
 from weft.sim.node import TRUE_CLOCK, Clock, Node, keyed
 from weft.sim.record import Delivery
@@ -66,6 +69,20 @@ class SimNet:
         store = MemoryStore() if config.history.enabled else None
         make = partial(self.make_machine, contact, config, store, sign)
         return self.world.add(contact, make, clock, store)
+
+    def add_hostile(self, gang: Gang, attack: Attack) -> Node:
+        """One more peer, which is down, and hostile once its gang strikes."""
+        number, config = len(self.nodes), self.config
+        contact, sign = identity(self.seed, number, attack, gang.topics)
+        gang.enlist(contact)
+        store = MemoryStore() if config.history.enabled else None
+        tactic = partial(tactic_of, attack, gang, contact, number, config.routing)
+
+        def make() -> seam.Machine:
+            honest = self.make_machine(contact, config, store, sign)
+            return HostilePeer(honest, contact.peer, gang, tactic)
+
+        return self.world.add(contact, make, store=store)
 
     def make_machine(
         self, contact: Contact, config: Config, store: Store | None, sign: Signer

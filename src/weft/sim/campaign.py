@@ -2,8 +2,9 @@
 
 A fixed list of seeds shows that what once broke stays mended. A campaign looks for what nobody has
 thought of: each run has a seed that was never played, and with it a network from 4 to 300 peers,
-1 to 50 topics, a routing and scheme, faults and disasters or none, with or without history and
-hierarchies. Most networks are small: they show most failures, at a fraction of the time.
+1 to 50 topics, a routing and scheme, faults and disasters or none, with or without history,
+hierarchies and hostile peers. Most networks are small: they show most failures, at a fraction of
+the time.
 
 A run that violates something is shrunk: whatever can be taken away while the same kind of violation
 remains (peers, events, topics, one class of faults after the other) is taken away, so that a reader
@@ -23,7 +24,7 @@ from typing import TypeAlias
 
 from weft.protocol.config import Routing
 from weft.sim.dice import Dice
-from weft.sim.faults import DISASTERS, FAULTS, Disaster, Fault
+from weft.sim.faults import DISASTERS, FAULTS, Attack, Disaster, Fault
 from weft.sim.runs import begin_worker
 from weft.sim.scenario import SCHEMES, AnyScheme, Result, ScenarioSettings, run
 
@@ -43,6 +44,11 @@ ROUTINGS: tuple[tuple[int, Routing], ...] = (
     (10, "flood"),
 )
 CALM_PERCENT, HISTORY_PERCENT, HIERARCHY_PERCENT, DISASTER_PERCENT = 15, 50, 25, 50
+
+HOSTILE_PERCENT = 0
+"""Runs in which hostile peers are drawn. A third is asked (33), as soon as all defences hold; until
+then a campaign has them where `--hostile` asks for them, in all its runs."""
+HOSTILE_SHARES = (10, 20, 30)
 
 TRIES_MAX = 80  # guess: to shrink one failure
 TRY_S_MAX = 120.0  # guess: CPU seconds spent on that
@@ -64,6 +70,8 @@ class Asked:
     history: bool = False
     hierarchy: bool = False
     disasters: tuple[Disaster, ...] = ()
+    hostile: int = 0
+    attack: Attack | None = None
 
 
 def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
@@ -78,6 +86,9 @@ def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
     drawn = dice.weighted("campaign.routing", [weight for weight, _ in routings])
     routing = asked.routing or routings[drawn][1]
     schemes: tuple[AnyScheme | None, ...] = (None, *SCHEMES[routing])
+    hostile = asked.hostile
+    if not hostile and dice.percent("campaign.hostile", HOSTILE_PERCENT):
+        hostile = dice.pick("campaign.hostile.share", HOSTILE_SHARES)
     calm = asked.calm or (not asked.disasters and dice.percent("campaign.calm", CALM_PERCENT))
     return ScenarioSettings(
         seed=seed,
@@ -90,6 +101,8 @@ def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
         history=asked.history or dice.percent("campaign.history", HISTORY_PERCENT),
         hierarchy=asked.hierarchy or dice.percent("campaign.hierarchy", HIERARCHY_PERCENT),
         disasters=asked.disasters or (() if calm else _disasters(dice)),
+        hostile=hostile,
+        attack=asked.attack,
     )
 
 
@@ -163,6 +176,8 @@ def _without_fault(settings: ScenarioSettings, fault: Fault) -> ScenarioSettings
 
 _CUTS: list[_Cut] = [  # the boldest first
     *(partial(_without_disaster, disaster=disaster) for disaster in DISASTERS),
+    lambda settings: replace(settings, hostile=0, attack=None),
+    lambda settings: replace(settings, hostile=settings.hostile // 2 or settings.hostile),
     lambda settings: replace(settings, hierarchy=False),
     lambda settings: replace(settings, history=False),
     *_part(1, 2),

@@ -9,6 +9,9 @@ or out by a draw of its own, because a mix of everything hides what a few faults
 Disasters come on top where they are asked for: most peers crash at one moment, a group loses power
 and comes back, the network stays cut until it heals, a crowd arrives, a third of the peers is slow.
 
+Hostile peers (`sim/hostile.py`) come on top, too, beside the honest ones that users sit at. Their
+attack begins with the faults, and does not end when the network heals.
+
 Times are counted in cycles of the view exchange and handed out in milliseconds.
 """
 
@@ -30,8 +33,12 @@ Fault: TypeAlias = Literal[
 Disaster: TypeAlias = Literal[
     "mass-crash", "power-loss", "long-partition", "flash-crowd", "slow-peers"
 ]
+Attack: TypeAlias = Literal[
+    "poison", "eclipse", "black-hole", "drop", "forge", "replay", "spam", "lie", "ground"
+]
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
+ATTACKS: tuple[Attack, ...] = get_args(Attack)
 DISASTERS: tuple[Disaster, ...] = get_args(Disaster)
 LATENCIES: tuple[LatencyKind, ...] = ("constant", "uniform", "long_tail")
 CROWD_EVENTS = 30
@@ -113,6 +120,17 @@ class Crowd:
 
 
 @dataclass(frozen=True)
+class Hostility:
+    """Hostile peers. They have the numbers after those of the honest."""
+
+    count: int
+    attacks: tuple[Attack, ...]  # one for each
+    begins_ms: int
+    joins_ms: int  # when they come up: with the honest, or to strike
+    topics: tuple[int, ...]  # those under attack; drawn, modulo the topics that there are
+
+
+@dataclass(frozen=True)
 class FaultPlan:
     """Everything that goes wrong in one run."""
 
@@ -126,6 +144,7 @@ class FaultPlan:
     clocks: tuple[Clock, ...] = ()  # by peer; none: all are right
     churn_percent: int = 0  # peers that change a subscription while faults strike
     crowd: Crowd | None = None
+    hostility: Hostility | None = None
 
     def mix(self) -> dict[str, object]:
         """The plan in a few words, for the result of a run."""
@@ -154,6 +173,7 @@ class FaultPlan:
             "clock_drift_ppm_max": max((abs(c.drift_ppm) for c in self.clocks), default=0),
             "churn_percent": self.churn_percent,
             **({"crowd": asdict(self.crowd)} if self.crowd is not None else {}),
+            **({"hostile": asdict(self.hostility)} if self.hostility is not None else {}),
         }
 
 
@@ -171,8 +191,10 @@ def draw_faults(
     timeline: Timeline,
     disasters: Collection[Disaster] = (),
     without: Collection[Fault] = (),
+    hostile: int = 0,
 ) -> FaultPlan:
-    """The faults that this seed stands for. Peer 0, by which others join, never stays down."""
+    """The faults that this seed stands for. Peer 0, by which others join, never stays down. So many
+    `hostile` peers have the numbers after those of the others; they know no fault but cuts."""
     dice = Dice(seed)
     latency = Latency(dice.pick("faults.latency", LATENCIES), dice.between("faults.typical", 2, 80))
     in_order = dice.percent("faults.in_order", 50)
@@ -189,14 +211,14 @@ def draw_faults(
     distance_ms_max = _sometimes(dice, "faults.distance", 50, 5, 120)
     churn_percent = _sometimes(dice, "faults.churn", 60, 5, 40)
     crashes = () if "crashes" in without else _draw_crashes(dice, peers, timeline)
-    episodes = () if "partitions" in without else _draw_episodes(dice, peers, timeline)
+    episodes = () if "partitions" in without else _draw_episodes(dice, peers, hostile, timeline)
     slow = () if "slow" in without else _draw_slow(dice, peers)
     if "mass-crash" in disasters:
         crashes += _draw_mass_crash(dice, peers, timeline)
     if "power-loss" in disasters:
         crashes += _draw_power_loss(dice, peers, timeline)
     if "long-partition" in disasters:
-        episodes = _draw_long_partition(dice, peers, timeline)
+        episodes = _draw_long_partition(dice, peers + hostile, timeline)
     if "slow-peers" in disasters:
         slow = _draw_slow_peers(dice, peers)
     return FaultPlan(
@@ -236,7 +258,7 @@ def _draw_crashes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ..
     return tuple(crashes)
 
 
-def _draw_episodes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Episode, ...]:
+def _draw_episodes(dice: Dice, peers: int, hostile: int, timeline: Timeline) -> tuple[Episode, ...]:
     """Cuts one after the other, in a part of the runs."""
     episodes = []
     start_ms = timeline.faults_ms
@@ -246,22 +268,23 @@ def _draw_episodes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Episode,
             break
         start_ms += dice.below("faults.cut.wait", max(1, left_ms // 2), number)
         end_ms = dice.between("faults.cut.end", start_ms + 1, timeline.heal_ms, number)
-        partition = _draw_partition(dice, peers, number)
+        partition = _draw_partition(dice, peers, hostile, number)
         told = dice.percent("faults.cut.told", 50, number)
         episodes.append(Episode(start_ms, end_ms, partition, told))
         start_ms = end_ms
     return tuple(episodes)
 
 
-def _draw_partition(dice: Dice, peers: int, number: int) -> Partition:
+def _draw_partition(dice: Dice, peers: int, hostile: int, number: int) -> Partition:
+    everybody = range(peers + hostile)
     kind = dice.pick("faults.cut.kind", ("halves", "thirds", "few"), number)
     if kind == "few":
         away = dice.below("faults.cut.few", max(1, peers // 4), number) + 1
         cut_off = frozenset(dice.some("faults.cut.who", range(peers), away, number))
-        groups = tuple(int(peer in cut_off) for peer in range(peers))
+        groups = tuple(int(peer in cut_off) for peer in everybody)
     else:
         sides = 2 if kind == "halves" else 3
-        groups = tuple(dice.below("faults.cut.side", sides, peer, number) for peer in range(peers))
+        groups = tuple(dice.below("faults.cut.side", sides, peer, number) for peer in everybody)
     return Partition(groups, one_way=dice.percent("faults.cut.one_way", 20, number))
 
 
@@ -357,4 +380,36 @@ def _draw_crowd(dice: Dice, peers: int, timeline: Timeline) -> Crowd:
         span_ms=_AT_ONCE_MS,
         peers=tuple(crowd),
         newcomers=tuple(peer for peer in crowd if dice.percent("disaster.crowd.new", 50, peer)),
+    )
+
+
+# --- hostile peers ----------------------------------------------------------------------------
+
+TOPICS_ATTACKED = 3
+"""guess: topics that a gang is in; it strikes harder in few."""
+
+
+def hostile_count(peers: int, share: int) -> int:
+    """How many hostile peers make so many percent of all, beside so many honest ones."""
+    return -(-peers * share // (100 - share))
+
+
+def draw_hostility(
+    seed: int, count: int, timeline: Timeline, attack: Attack | None = None
+) -> Hostility | None:
+    """Without an `attack` that all of them make, it is drawn; in some runs each has its own."""
+    if not count:
+        return None
+    dice = Dice(seed)
+    drawn = attack if attack is not None else dice.pick("hostile.attack", ATTACKS)
+    mixed = attack is None and dice.percent("hostile.mixed", 30)
+    infiltrated = dice.percent("hostile.infiltrated", 50)
+    return Hostility(
+        count=count,
+        attacks=tuple(
+            dice.pick("hostile.each", ATTACKS, peer) if mixed else drawn for peer in range(count)
+        ),
+        begins_ms=timeline.faults_ms,
+        joins_ms=0 if infiltrated else timeline.faults_ms,
+        topics=tuple(dice.below("hostile.topic", 1 << 16, n) for n in range(TOPICS_ATTACKED)),
     )

@@ -109,6 +109,8 @@ class Record:
     answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
     peers: dict[PeerId, int] = field(default_factory=dict)  # which peer has which id
     end_ms: int = 0
+    _names: set[tuple[int, Topic, bytes]] = field(default_factory=set)  # made when asked for …
+    _names_of: int = 0  # … of so many publications
 
     def play_to(self, at_ms: int) -> None:
         """The run has got so far."""
@@ -119,6 +121,33 @@ class Record:
         latest = next((life for life in reversed(self.lives) if life.peer == peer), None)
         if latest is not None:
             latest.end(at_ms, how)
+
+    def among_honest(self, honest: int) -> Record:
+        """What concerns the honest peers alone, those with the first `honest` numbers: what was
+        sent among them, and what they were handed of what they have published themselves. That
+        they were handed nothing else in their names is judged first (`check_genuine`)."""
+        return Record(
+            lives=[life for life in self.lives if life.peer < honest],
+            stays=[stay for stay in self.stays if stay.peer < honest],
+            publications=self.publications,
+            deliveries=[one for one in self.deliveries if self.is_genuine(one)],
+            parasites=[one for one in self.parasites if max(one.sender, one.peer) < honest],
+            disconnects=self.disconnects,
+            answers=self.answers,
+            peers=self.peers,
+            end_ms=self.end_ms,
+        )
+
+    def is_genuine(self, delivery: Delivery) -> bool:
+        """Whether a user has published this in the name that it came under."""
+        name = self.index_of(delivery.event.publisher), delivery.topic, delivery.event.payload
+        return name in self._published()
+
+    def _published(self) -> set[tuple[int, Topic, bytes]]:
+        if self._names_of != len(self.publications):
+            self._names_of = len(self.publications)
+            self._names = {(p.peer, p.topic, p.payload) for p in self.publications.values()}
+        return self._names
 
     def index_of(self, peer: PeerId) -> int:
         """Which peer has this id; ids without keys carry it themselves (`sim/node.py`)."""

@@ -26,18 +26,24 @@ from weft.sim.dice import Dice
 from weft.sim.faults import (
     CROWD_EVENTS,
     NO_FAULTS,
+    Attack,
     Crash,
     Crowd,
     Disaster,
     Episode,
     Fault,
     FaultPlan,
+    Hostility,
     Stall,
     Timeline,
     draw_faults,
+    draw_hostility,
     draw_timeline,
+    hostile_count,
 )
+from weft.sim.hostile import Gang
 from weft.sim.node import TRUE_CLOCK, Node
+from weft.sim.record import Record
 from weft.sim.workload import HIERARCHY, Publication, Shape, Workload, draw_workload
 from weft.sim.world import World
 from weft.store.reader import Since
@@ -48,6 +54,8 @@ GHOST_PERCENT_MAX = 2
 44 cycles, and up to 1 % after 80, which is when a run ends."""
 PARASITE_GRACE_MS = 5_000
 """guess: well over the slowest way there and back in a healed run."""
+HOSTILE_MAX = 90
+"""guess: percent of all peers; with 80 there are four for each honest one."""
 _START_CYCLES = 2
 _PUBLISH_FROM_CYCLES = 4
 _BURST_PERCENT = 25
@@ -84,6 +92,8 @@ class ScenarioSettings:
     hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
     disasters: tuple[Disaster, ...] = ()  # on top of the faults that the seed stands for
     without: tuple[Fault, ...] = ()  # of those faults
+    hostile: int = 0  # so many percent of all peers are hostile, beside the `peers` that are honest
+    attack: Attack | None = None  # what they do; None: drawn
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -94,6 +104,10 @@ class ScenarioSettings:
             raise ValueError("the number of events cannot be negative")
         if self.calm and (self.disasters or self.without):
             raise ValueError("a calm run has no faults, so no disaster and none to leave out")
+        if not 0 <= self.hostile <= HOSTILE_MAX:
+            raise ValueError(f"hostile peers: 0 to {HOSTILE_MAX} percent of all")
+        if self.attack is not None and not self.hostile:
+            raise ValueError("an attack needs hostile peers")
         known = SCHEMES[self.routing]
         if self.scheme is not None and self.scheme not in known:
             choice = f"there are {', '.join(known)}" if known else "there is none to choose"
@@ -123,6 +137,8 @@ class ScenarioSettings:
             + ["--hierarchy"] * self.hierarchy
             + [f"--disaster {disaster}" for disaster in self.disasters]
             + [f"--without {fault}" for fault in self.without]
+            + [f"--hostile {self.hostile}"] * (self.hostile > 0)
+            + [f"--attack {self.attack}"] * (self.attack is not None)
         )
 
 
@@ -199,6 +215,8 @@ class Scenario:
         self._bound_violations: list[str] = []
         for clock in self.plan.clocks or (TRUE_CLOCK,) * settings.peers:
             self.net.add(clock=clock)
+        if self.plan.hostility is not None:
+            self._add_hostile(self.plan.hostility)
         self._schedule_start()
         self.net.schedule(self.workload.publications, _PUBLISH_FROM_CYCLES * self.cycle_ms)
         self._schedule_faults()
@@ -228,6 +246,19 @@ class Scenario:
         self.net.start(peer, self._known_to(peer))
         for topic in self._wanted[peer]:
             self._subscribe(self.net.nodes[peer], topic)
+
+    def _add_hostile(self, plan: Hostility) -> None:
+        """Hostile peers are members of the topics that they attack, to begin with."""
+        topics = self.workload.topics
+        attacked = list(dict.fromkeys(topics[number % len(topics)] for number in plan.topics))
+        honest = [node.contact for node in self.net.nodes]
+        gang = Gang(self.settings.seed, plan.begins_ms, honest, attacked)
+        for attack in plan.attacks:
+            node = self.net.add_hostile(gang, attack)
+            self._wanted.append(dict.fromkeys(attacked))
+            span_ms = _START_CYCLES * self.cycle_ms
+            at_ms = plan.joins_ms + self.net.dice.below("start.at", span_ms, node.index)
+            self.world.at(at_ms, partial(self._start, node.index))
 
     def _subscribe(self, node: Node, topic: Topic) -> None:
         since: Since | None = "beginning" if self.wants_past(node.index, topic) else None
@@ -338,64 +369,82 @@ class Scenario:
         return []
 
     def judge(self) -> list[str]:
-        world, record, config = self.world, self.world.record, self.config
-        now_ms = world.now_ms
-        states = states_of(world)
+        """What must hold for the honest, whatever the others do."""
+        config, now_ms, everything = self.config, self.world.now_ms, self.world.record
+        forged = deliveries.check_genuine(everything, self.settings.peers)
+        record = everything.among_honest(self.settings.peers) if self._hostile else everything
+        states = states_of(self.world)
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
         patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
         return [  # what explains the rest comes first
-            *self._judge_routing(states),
-            *self._judge_history(states),
-            *deliveries.check_believed(record, self.net.counted("forged")),
+            *forged,
+            *self._judge_routing(record, states),
+            *self._judge_history(record, states),
+            *self._judge_belief(record),
             *deliveries.check_only_subscribers(record),
             *deliveries.check_once(record),
-            *self._judge_hierarchy(),
+            *self._judge_hierarchy(record),
             *deliveries.check_answers(record, settled_ms, patience_ms),
             *self._bound_violations,
             *state.check_bounds(states.values(), config, now_ms),
-            *state.check_ghosts(record, states, now_ms, GHOST_PERCENT_MAX),
+            *state.check_ghosts(everything, states, now_ms, GHOST_PERCENT_MAX),
         ]
 
-    def _judge_routing(self, states: Mapping[int, PeerState]) -> list[str]:
-        """What this routing promises (`PROMISES`)."""
-        record, now_ms = self.world.record, self.world.now_ms
+    def _judge_belief(self, record: Record) -> list[str]:
+        """Among honest peers, nobody is called a liar."""
+        if self._hostile:
+            return []
+        return deliveries.check_believed(record, self.net.counted("forged"))
+
+    @property
+    def _hostile(self) -> bool:
+        return self.plan.hostility is not None
+
+    def _judge_routing(self, record: Record, states: Mapping[int, PeerState]) -> list[str]:
+        """What this routing promises (`PROMISES`). Among hostile peers nobody can say which roles
+        and roots are right: what the honest are handed is judged."""
+        now_ms = self.world.now_ms
         promise = PROMISES[self.settings.routing]
         merged = state.check_merged if promise.overlays else state.check_general
         violations = merged(record, states, now_ms)
         if promise.repairs or self.settings.history:
-            violations += deliveries.check_complete(record)
+            violations += deliveries.check_complete(record, receipts=self._hostile)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
-        if promise.roles:
+        if promise.roles and not self._hostile:
             violations += dht.check_world(self.world, self.config)
-        if promise.roots:
+        if promise.roots and not self._hostile:
             violations += trees.check_world(self.world, self.config)
         return violations
 
-    def _judge_hierarchy(self) -> list[str]:
+    def _judge_hierarchy(self, record: Record) -> list[str]:
         named = {each.payload: each.topic for each in self.workload.publications}
         roots = self.config.hierarchies
-        return deliveries.check_levels(self.world.record, named, roots)
+        return deliveries.check_levels(record, named, roots)
 
-    def _judge_history(self, states: Mapping[int, PeerState]) -> list[str]:
+    def _judge_history(self, record: Record, states: Mapping[int, PeerState]) -> list[str]:
         if not self.settings.history:
             return []
-        stores = {node.index: node.store for node in self.world.nodes if node.store is not None}
+        honest = self.world.nodes[: self.settings.peers]
+        stores = {node.index: node.store for node in honest if node.store is not None}
         return [
-            *history.check_same_streams(self.world.record, stores, self.wants_past),
+            *history.check_same_streams(record, stores, self.wants_past),
             *history.check_complete_streams(states, self.world.now_ms),
-            *history.check_order(self.world.record, stores),
-            *history.check_answered(self.world.record, stores),
+            *history.check_order(record, stores),
+            *history.check_answered(record, stores),
         ]
 
 
 def make_plan(settings: ScenarioSettings, timeline: Timeline) -> FaultPlan:
+    hostile = hostile_count(settings.peers, settings.hostile)
+    hostility = draw_hostility(settings.seed, hostile, timeline, settings.attack)
     if settings.calm:
-        return NO_FAULTS
-    return draw_faults(
-        settings.seed, settings.peers, timeline, settings.disasters, settings.without
+        return replace(NO_FAULTS, hostility=hostility)
+    drawn = draw_faults(
+        settings.seed, settings.peers, timeline, settings.disasters, settings.without, hostile
     )
+    return replace(drawn, hostility=hostility)
 
 
 def make_workload(
@@ -453,6 +502,7 @@ class Result:
             "routing": self.settings.routing,
             "history": self.settings.history,
             "hierarchy": self.settings.hierarchy,
+            "hostile": self.settings.hostile,
             "faults": self.faults,
             "counts": self.counts,
             "violations": self.violations,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from protocol_kit import (
@@ -15,6 +17,7 @@ from protocol_kit import (
     sent,
     told,
 )
+from weft.documents.run import Run
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import Descriptor, ShuffleRequest
@@ -23,6 +26,8 @@ from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.wire import Payload
 
 FEW = c.Config(links=c.Links(wanted=2, most=3))
+ANY = replace(FEW, defence=c.Defence(links=False))
+"""Links that others asked for are as good as any."""
 
 
 def member(*links: int, config: c.Config = FEW) -> Rig:
@@ -76,6 +81,85 @@ def test_asking_again_is_accepted_again_and_changes_nothing() -> None:
     effects = rig.hear(2, LinkRequest(T, urgent=True))
     assert everything_sent(effects) == [(2, LinkReply(T, True, 0))]
     assert linked(rig) == [2, 3, 4]
+
+
+# --- members that want them all -----------------------------------------------------------------
+
+
+def urgent(rig: Rig, *numbers: int) -> list[int]:
+    """Who gets a link by saying that it has none."""
+    found = []
+    for number in numbers:
+        [(_, reply)] = sent(rig.hear(number, LinkRequest(T, urgent=True)), LinkReply)
+        assert isinstance(reply, LinkReply)
+        found += [number] * reply.accepted
+    return found
+
+
+def test_urgent_requests_displace_one_link_at_a_time() -> None:
+    rig = member(2, 3, 4)
+    assert urgent(rig, *range(20, 40)) == [20]
+    rig.wait(5_000)
+    assert len(urgent(rig, *range(40, 60))) == 1
+    undefended = member(2, 3, 4, config=ANY)
+    assert urgent(undefended, *range(20, 40)) == [*range(20, 40)]
+    assert all(number >= 20 for number in linked(undefended))
+
+
+def test_links_of_ones_own_choice_never_give_way() -> None:
+    rig = member()
+    introduce(rig, 2, 3)
+    for number in (2, 3):
+        rig.hear(number, LinkReply(T, True))
+    rig.link(4)
+    for number in range(20, 60):
+        urgent(rig, number)
+        rig.wait(1_000)
+    assert {2, 3} < set(linked(rig)) and len(linked(rig)) == 3
+
+
+def test_nor_do_links_that_events_depend_on() -> None:
+    rig = member(2, 3, 4)
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    for number in (3, 4):  # second copies: their links are lazy from now on
+        rig.hear(number, Payload(T, event(9, 1), 1))
+    for number in range(20, 40):
+        urgent(rig, number)
+        rig.wait(1_000)
+    assert 2 in linked(rig)
+
+
+def test_some_links_are_of_ones_own_choice() -> None:
+    rig = member(2, 3, config=replace(FEW, links=c.Links(wanted=2, most=3, chosen=2)))
+    assert len(told(introduce(rig, 5, 6, 7), LinkRequest)) == 2
+    assert told(introduce(member(2, 3, config=ANY), 5, 6, 7), LinkRequest) == []
+
+
+def test_a_neighbour_that_brings_nothing_is_given_up() -> None:
+    """It is linked lazily, so that it should announce each event."""
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    numbers = iter(range(1, 40))
+
+    def following() -> Run:
+        number = next(numbers)
+        return event(9, number, published_ms=number * 2_000)
+
+    for _ in range(12):
+        one = following()
+        for neighbour in (2, 3, 4):
+            rig.hear(neighbour, Payload(T, one, 1))
+        rig.wait(1_000)
+    assert {2, 3, 4} <= set(linked(rig))
+    for _ in range(12):  # now the third says nothing any more
+        one = following()
+        for neighbour in (2, 3):
+            rig.hear(neighbour, Payload(T, one, 1))
+        rig.wait(2_000)
+    assert {2, 3} <= set(linked(rig)) and 4 not in linked(rig)
+    assert sent(rig.hear(4, LinkRequest(T, urgent=True)), LinkReply) == [
+        (4, LinkReply(T, False, rig.peer.tera.topics[T].recent.fingerprint()))
+    ]
 
 
 # --- asking -------------------------------------------------------------------------------------
@@ -158,7 +242,7 @@ def test_or_is_answered_with_unlink_when_there_is_no_room() -> None:
 
 
 def test_a_link_given_up_is_replaced_from_the_view() -> None:
-    rig = member(2, 3)
+    rig = member(2, 3, config=ANY)
     introduce(rig, 7)
     effects = rig.hear(2, Unlink(T))
     assert linked(rig) == [3]
@@ -167,7 +251,7 @@ def test_a_link_given_up_is_replaced_from_the_view() -> None:
 
 
 def test_a_lost_peer_is_replaced_too() -> None:
-    rig = member(2, 3)
+    rig = member(2, 3, config=ANY)
     introduce(rig, 7)
     assert told(rig.lose(3), LinkRequest) == [7]
 

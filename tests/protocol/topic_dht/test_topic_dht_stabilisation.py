@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol_kit import T, sent
+from protocol_kit import T, contact, sent, told
 from topic_dht_rig import child_of_2, parent, routing
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import (
@@ -16,7 +16,8 @@ from weft.protocol.topic_dht.roles import (
     RoleReply,
     RoleRequest,
 )
-from weft.protocol.topic_dht.upkeep import IsChild
+from weft.protocol.topic_dht.upkeep import IsChild, IsParent
+from weft.protocol.wire import Payload
 from weft.rules.roles import Load
 
 
@@ -48,3 +49,22 @@ def test_a_parent_looks_for_itself_whether_it_does_more_than_its_share(
     ask = RoleRequest(40, T, REPLACE, locations=9, topics=18, work=work)
     [(_, reply)] = sent(rig.hear(8, ask), RoleReply)
     assert reply.verdict == verdict
+
+
+def test_children_that_others_name_are_asked_first() -> None:
+    """One stranger must not have events sent to peers that never wanted them."""
+    rig = parent(children=(8,))
+    asked = [told(rig.hear(66, IsParent(T, contact(number))), IsChild) for number in range(70, 134)]
+    assert asked == [[number] for number in range(70, 78)] + [[]] * 56
+    effects = rig.publish()
+    assert set(told(effects, Payload)) <= {8}
+    rig.hear(70, IsParent(T, contact(70)))  # it wants that itself
+    assert 70 in told(rig.publish(), Payload)
+
+
+def test_a_child_speaks_up_to_a_parent_that_others_found_for_it() -> None:
+    rig = child_of_2()
+    rig.wait(rig.peer.config.topic_dht.period_ms)
+    effects = rig.hear(5, IsChild(T))
+    assert told(effects, IsParent) == [5]
+    assert told(rig.hear(5, IsChild(T)), IsParent) == []

@@ -8,6 +8,11 @@ Where members are ranked (`stan.py`), links to the first of the ranking are aske
 there are enough, one at a time; a link that neither end wants most, and that carries no events, is
 given up afterwards. So links move to the same peers in all topics, and no tree loses a branch.
 
+Against members that want all links of a peer (eclipse): a link gives way to an urgent request only
+if the other end had asked for it, it carries no events, and none has given way for a while. And
+`chosen` links are of the peer's own choice, however many others have asked for one. A member that
+brought nothing (`defence.py`) is given up, and is not linked again for a while.
+
 Invariants: at most `most` links; a peer is linked or asked, never both.
 """
 
@@ -56,6 +61,7 @@ class Config:
 
     wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected
     most: int = 10  # guess: twice the wanted number, so that requests are rarely refused
+    chosen: int = 2  # paper (GossipSub v1.1): links asked for by the peer itself
     request_timeout_ms: Millis = 5_000  # guess
     ping_after_ms: Millis = 15_000  # guess: a linked peer is probed after so long a silence
     answer_ms: Millis = 1_500  # guess: a peer that owes a sign of life is pinged after so long
@@ -70,6 +76,12 @@ class Config:
 
 _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")
+_GIVE_WAY_MS = 5_000
+"""guess: between two links that give way to urgent requests."""
+_SHUNNED_MS = 60_000
+"""guess: for so long a member that brought nothing is not linked again."""
+_SHUNNED_MAX = 64
+"""guess: members remembered as such; a view has 20."""
 _RELEASE_CYCLES = 30
 """guess: a neighbour that did not give a link up is asked again after so long."""
 
@@ -77,12 +89,29 @@ _RELEASE_CYCLES = 30
 class Links:
     """The links of one peer in one topic."""
 
-    __slots__ = ("_asked", "_ctx", "_full", "_kept", "_topic", "linked")
+    __slots__ = (
+        "_asked",
+        "_carries",
+        "_chosen",
+        "_ctx",
+        "_full",
+        "_gave_way",
+        "_kept",
+        "_shunned",
+        "_topic",
+        "linked",
+    )
 
-    def __init__(self, ctx: Context, topic: Topic) -> None:
+    def __init__(self, ctx: Context, topic: Topic, carries: Callable[[PeerId], bool]) -> None:
+        """`carries`: whether events depend on the link to a peer."""
         self._ctx = ctx
         self._topic = topic
+        self._carries = carries
         self.linked: dict[PeerId, Contact] = {}
+        self._chosen: dict[PeerId, None] = {}  # of these, those that this peer asked for
+        self._gave_way: Millis = -_GIVE_WAY_MS  # when a link last did
+        # Members that brought nothing, and until when that counts.
+        self._shunned: BoundedDict[PeerId, Millis] = BoundedDict(_SHUNNED_MAX)
         self._asked: dict[PeerId, Millis] = {}
         # Members that said no lately, or say nothing: not the next ones to ask.
         self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
@@ -96,13 +125,18 @@ class Links:
             for peer, since in list(waiting.items()):
                 if ctx.has_had_time(peer, since, limit_ms):
                     del waiting[peer]
-        wanted = self._ctx.config.links.wanted
-        return tree.still_wanted(len(self.linked), len(self._asked), wanted)
+        for peer in [peer for peer in self._shunned if not self.shuns(peer)]:
+            del self._shunned[peer]
+        config, asked = ctx.config, len(self._asked)
+        more = tree.still_wanted(len(self.linked), asked, config.links.wanted)
+        if not config.defence.links or config.stan.enabled:  # a ranking is nobody's choice
+            return more
+        return max(more, tree.still_to_choose(len(self._chosen), asked, config.links.chosen))
 
     def maintain(self, candidates: Sequence[Contact], recent: int, ranked: bool = False) -> None:
         """Ask for links until there are enough, or nobody is left to ask: the first candidates if
         they are ranked, else any."""
-        taken = {*self.linked, *self._asked, *self._full}
+        taken = {*self.linked, *self._asked, *self._full, *self._shunned}
         left = [contact for contact in candidates if contact.peer not in taken]
         for _ in range(min(self.room(), len(left))):
             contact = left[0] if ranked else self._ctx.pick(_CHOOSE, left)
@@ -159,11 +193,26 @@ class Links:
     def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
         most = self._ctx.config.links.most
         if sender.peer not in self.linked:
-            if not tree.accepts(len(self.linked), most, message.urgent):
+            accepted = tree.accepts(len(self.linked), most, message.urgent)
+            if not accepted or self.shuns(sender.peer) or not self._makes_room():
                 self._ctx.send(sender, LinkReply(self._topic, False, recent))
                 return
             self._add(sender, message.recent)
         self._ctx.send(sender, LinkReply(self._topic, True, recent))
+
+    def _makes_room(self) -> bool:
+        """Whether a link may give way to one that another peer asks for."""
+        config, now = self._ctx.config, self._ctx.now
+        if not tree.must_evict(len(self.linked), config.links.most) or not config.defence.links:
+            return True
+        if now - self._gave_way < _GIVE_WAY_MS or not self._spare():
+            return False
+        self._gave_way = now
+        return True
+
+    def _spare(self) -> list[PeerId]:
+        """Links that the other ends asked for and that no event depends on."""
+        return [one for one in self.linked if one not in self._chosen and not self._carries(one)]
 
     def on_reply(self, sender: Contact, message: LinkReply) -> None:
         if not message.accepted:
@@ -172,6 +221,7 @@ class Links:
             elif self._asked.pop(sender.peer, None) is not None:
                 self._full[sender.peer] = self._ctx.now
         elif sender.peer in self._asked:
+            self._chosen[sender.peer] = None
             self._add(sender, message.recent)
         else:  # too late, or never asked: no reason to give up another link
             self.adopt(sender)
@@ -180,11 +230,24 @@ class Links:
         """The other end believes in a link: believe in it too if there is room, else say no."""
         if sender.peer in self.linked:
             return True
-        if tree.must_evict(len(self.linked), self._ctx.config.links.most):
+        full = tree.must_evict(len(self.linked), self._ctx.config.links.most)
+        if full or self.shuns(sender.peer):
             self._ctx.send(sender, Unlink(self._topic))
             return False
         self._add(sender, 0)
         return True
+
+    def shun(self, peer: PeerId) -> None:
+        """A member has brought nothing: without it, and not with it again for a while."""
+        contact = self.linked.get(peer)
+        if contact is not None:
+            self._ctx.counters["links_shunned"] += 1
+            self._shunned.renew(peer, self._ctx.now + _SHUNNED_MS)
+            self._ctx.send(contact, Unlink(self._topic))
+            self._drop(peer)
+
+    def shuns(self, peer: PeerId) -> bool:
+        return self._shunned.get(peer, 0) > self._ctx.now
 
     def on_unlink(self, sender: Contact) -> None:
         if self.lose(sender.peer):
@@ -210,7 +273,8 @@ class Links:
 
     def _add(self, contact: Contact, recent: int) -> None:
         if tree.must_evict(len(self.linked), self._ctx.config.links.most):
-            victim = self.linked[self._ctx.pick(_EVICT, list(self.linked))]
+            spare = self._spare() if self._ctx.config.defence.links else []
+            victim = self.linked[self._ctx.pick(_EVICT, spare or list(self.linked))]
             self._ctx.send(victim, Unlink(self._topic))
             self._drop(victim.peer)
         self._asked.pop(contact.peer, None)
@@ -219,4 +283,5 @@ class Links:
 
     def _drop(self, peer: PeerId) -> None:
         del self.linked[peer]
+        self._chosen.pop(peer, None)
         self._ctx.tell(LinkDown(self._topic, peer))

@@ -177,7 +177,10 @@ class Size:
             else:
                 self.on_sample(self._ctx.me, SampleReply(self._topic, message.round))
             return
-        walk = SampleWalk(self._topic, message.origin, message.round, message.steps - 1)
+        left = message.steps
+        if self._ctx.config.defence.rates:  # nobody has others walk farther than this peer would
+            left = min(left, self._ctx.config.size.walk_steps)
+        walk = SampleWalk(self._topic, message.origin, message.round, left - 1)
         self._ctx.send(onward, walk)
 
     def on_sample(self, sender: Contact, message: SampleReply) -> None:

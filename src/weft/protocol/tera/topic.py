@@ -20,6 +20,7 @@ from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
+from weft.protocol.defence import Silence
 from weft.protocol.delivery import Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
@@ -54,6 +55,7 @@ class TopicState(TopicPart):
         "_period",
         "_quiet",
         "_scheme",
+        "_silence",
         "entering",
         "links",
         "overlay",
@@ -81,7 +83,8 @@ class TopicState(TopicPart):
         self.overlay = overlay
         self.scheme = scheme
         self.view = Cyclon(ctx, topic)
-        self.links = Links(ctx, topic)
+        self.links = Links(ctx, topic, self._carries)
+        self._silence = Silence(ctx)
         self.stan = Stan(ctx, topic, self.view, acquaintances)
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
@@ -134,6 +137,7 @@ class TopicState(TopicPart):
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
             self._scheme.push(run, hops, source.peer if source is not None else None)
+            self._silence.note_event()
         return taken
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
@@ -154,6 +158,7 @@ class TopicState(TopicPart):
         in a link over which the tree goes."""
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
+        self._silence.hear(sender.peer)
         taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
@@ -185,6 +190,7 @@ class TopicState(TopicPart):
                 break  # what else such a sender says is not worth a verification each
             if taken is Taken.NEW:
                 new += 1
+                self._silence.note_late_event()
                 self._scheme.push_repaired(run, sender.peer)
             counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
             self._ctx.counters[counted] += len(run.payloads)
@@ -195,6 +201,7 @@ class TopicState(TopicPart):
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """A member that keeps no tree (schemes may be mixed) asks at once for what it lacks."""
+        self._silence.hear(sender.peer)
         if self.tree is None:
             if not self.entering:
                 recent.ask_for(self._ctx, self.recent, sender, message)
@@ -216,7 +223,7 @@ class TopicState(TopicPart):
     def maintain_links(self) -> None:
         if self.scheme == "tree" and self.links.room():
             ranked = self._ctx.config.stan.enabled
-            candidates = self._ranked() if ranked else self.view.contacts()
+            candidates = self._ranked() if ranked else self.view.known()
             self.links.maintain(candidates, self.recent.fingerprint(), ranked)
 
     def _ranked(self) -> list[Contact]:
@@ -246,6 +253,7 @@ class TopicState(TopicPart):
 
     def link_up(self, contact: Contact, fingerprint: int) -> None:
         self._quiet = False
+        self._silence.watch(contact.peer)
         self.stan.heard_from(contact.peer)
         if self.tree is not None:
             self.tree.link_up(contact)
@@ -254,9 +262,18 @@ class TopicState(TopicPart):
 
     def link_down(self, peer: PeerId) -> None:
         self._quiet = False
+        self._silence.forget(peer)
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
+
+    def _shun_silent(self) -> None:
+        """Give up links that bring nothing, as long as there are others, or other members."""
+        if self.tree is None or not self._ctx.config.defence.score:
+            return
+        for peer in self._silence.silent(list(self.tree.lazy), list(self.tree.eager)):
+            if len(self.links.linked) > 1 or len(self.view) > 1:
+                self.links.shun(peer)
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""
@@ -361,6 +378,7 @@ class TopicState(TopicPart):
         self._quiet = True
         self.view.exchange(self.news(), [])
         self.stan.run_cycle(self.popularity, self.links.linked)
+        self._shun_silent()
         self.maintain_links()
         if self.tree is not None and self._ctx.config.stan.enabled and not self.tree.busy:
             self.links.improve(self._ranked(), self.recent.fingerprint(), self._carries)

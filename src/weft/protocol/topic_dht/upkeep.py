@@ -39,6 +39,7 @@ from collections.abc import Callable
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
+from weft.protocol.defence import Quota
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.topic_dht.operations import Initiator
@@ -92,6 +93,9 @@ class IsChild(Message, frozen=True, tag=90):
 # --- state ----------------------------------------------------------------------------------------
 
 _ROUTER = stream_of("topic_dht.router")
+NAMED_MAX = 8
+"""guess: children that one peer may name to another in a period; a router does so for those that
+asked it just then."""
 
 
 class Stabilisation(Layer):
@@ -102,6 +106,7 @@ class Stabilisation(Layer):
     ) -> None:
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
+        self._named: Quota[PeerId] = Quota(NAMED_MAX, self._config.period_ms)
 
     # --- every period, and when a parent is lost --------------------------------------------------
 
@@ -149,7 +154,16 @@ class Stabilisation(Layer):
         self._lookup.find(message.topic, target, found)
 
     def on_is_parent(self, sender: Contact, message: IsParent) -> None:
-        self._adopt(message)
+        """A child says so for itself. What another peer says of it, the child is asked: else one
+        stranger could have events sent to any number of peers that never wanted them."""
+        forwarder, child = self._roles.forwarding(message.topic), message.child
+        if forwarder is None or child.peer == self._roles.me.peer:
+            return
+        known = child.peer == sender.peer or child.peer in forwarder.children
+        if known or not self._ctx.config.defence.claims:
+            self._adopt(message)
+        elif self._named.takes(sender.peer, self._ctx.now):
+            self._tell_child(message.topic, child)
 
     def on_is_child(self, sender: Contact, message: IsChild) -> None:
         role = self._roles.by_topic.get(message.topic)
@@ -163,6 +177,8 @@ class Stabilisation(Layer):
         if fresh and self._roles.is_closer(message.topic, child.parent.peer, sender.peer):
             self._send(sender, Forget(message.topic))
         else:
+            if child.parent.peer != sender.peer:  # which may know of this one by hearsay alone
+                self._send(sender, IsParent(message.topic, self._roles.me))
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
 
@@ -190,11 +206,15 @@ class Stabilisation(Layer):
         if child.peer not in forwarder.children and len(forwarder.children) >= CHILDREN_MAX:
             return
         forwarder.adopt(child, self._ctx.now)
-        gates = forwarder.gates(self._config.alternatives_max)
-        load = self._roles.load(message.topic)
-        told = IsChild(message.topic, gates, load.topics, load.children, load.work)
-        self._send(child, told)
+        self._tell_child(message.topic, child)
         self._initiator.settle_down(role)
+
+    def _tell_child(self, topic: Topic, child: Contact) -> None:
+        forwarder = self._roles.forwarding(topic)
+        if forwarder is not None:
+            gates = forwarder.gates(self._config.alternatives_max)
+            load = self._roles.load(topic)
+            self._send(child, IsChild(topic, gates, load.topics, load.children, load.work))
 
     def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
         """Take over from a parent that does more than its share; one at a time, since each counts

@@ -33,16 +33,22 @@ class _Known:
     because: str
 
 
-def check_complete(record: Record) -> list[str]:
+def check_complete(record: Record, receipts: bool = False) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
     That is owed for an event that some peer still holds: one that delivered it to its own
     application and has stayed subscribed since, or an access point that accepted it and has. An
     event whose every holder went down or left is lost, and no protocol could do better.
+
+    With `receipts`, as where peers lie, an event is owed as well if its publisher lives and was
+    told that it is delivered, whichever peer had said so.
     """
     deliveries = record.deliveries_by_event()
     lasting = _lasting_stays(record)
     known = _known_events(record, deliveries, lasting)
+    if receipts:
+        for key, told in _receipts(record):
+            known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
         got = {(d.peer, d.life) for d in deliveries.get(key, ())}
@@ -106,6 +112,19 @@ def _acceptances(
                 yield key, _Known(publication.at_ms, because)
 
 
+def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:
+    """Events whose publisher lives on and was told that they are delivered."""
+    running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
+    for publication in record.publications.values():
+        if (publication.peer, publication.life) not in running:
+            continue
+        for at_ms, answer in publication.answers:
+            event = publication.event(answer)
+            if answer.outcome == "delivered" and event is not None:
+                because = f"its publisher was told at {at_ms} ms that it is delivered"
+                yield event_key(publication.topic, event), _Known(publication.at_ms, because)
+
+
 # --- among honest peers, nobody is called a liar ----------------------------------------------
 
 
@@ -115,6 +134,20 @@ def check_believed(record: Record, forged: int) -> list[str]:
     if forged:
         found.append(f"{forged} runs or statements were taken for forged")
     return found
+
+
+# --- nothing in the name of an honest peer that it has not published --------------------------
+
+
+def check_genuine(record: Record, honest: int) -> list[str]:
+    """What comes under the name of an honest peer (those have the first numbers) is its own."""
+    return [
+        f"peer {delivery.peer} was handed "
+        f"{event_text(event_key(delivery.topic, delivery.event))} at {delivery.at_ms} ms, which "
+        f"peer {record.index_of(delivery.event.publisher)} has never published"
+        for delivery in record.deliveries
+        if record.index_of(delivery.event.publisher) < honest and not record.is_genuine(delivery)
+    ]
 
 
 # --- only subscribers get one, and once -------------------------------------------------------

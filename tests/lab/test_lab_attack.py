@@ -1,0 +1,60 @@
+"""The attack rows: what they ask of small tables, and a small run."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frames import frame
+from weft.lab.experiments import attack
+from weft.lab.run import all_entries
+from weft.lab.verdict import judge, measures_of
+from weft.protocol.config import Defence
+from weft.sim.faults import ATTACKS
+
+
+def test_every_attack_has_a_row() -> None:
+    assert sorted(f"attack-{name}" for name in ATTACKS) == sorted(
+        name for name in all_entries() if name.startswith("attack-")
+    )
+
+
+def test_each_group_is_judged_and_a_defence_that_is_off_must_be_missed(
+    spark: SparkSession,
+) -> None:
+    def row(hostile: int, history: int, defended: int, **found: float) -> dict[str, object]:
+        numbers = dict.fromkeys(attack.TOLD, 1.0)
+        asked = {"delivered": 100.0, "of_allowed": 0.5, "forged": 0, "twice": 0, "short": 0}
+        place = {"hostile": hostile, "history": history, "defended": defended}
+        return {**place, "honest": 20, "seed": 1, **numbers, **asked, **found}
+
+    rows = [
+        row(10, 0, 1),
+        row(30, 1, 1, delivered=99.5, of_allowed=1.5),
+        row(80, 0, 1, delivered=99.5, of_allowed=1.5),
+        row(30, 0, 0, delivered=50.0, forged=7),
+    ]
+    entry = next(one for one in attack.ENTRIES if one.id == "attack-eclipse")
+    found = measures_of(entry, frame(spark, attack.COLUMNS, rows), "full")
+    verdict = judge(entry, found, size="full", seeds=1, points=7, notes=[])
+    short = {name for name, asked in verdict.tolerance.items() if not asked["passed"]}
+    assert len(verdict.tolerance) == 4 + 4 + 3 + 1
+    assert short == {
+        f"30 % hostile, with a store: {attack.ASKED['delivered']}",
+        f"30 % hostile, with a store: {attack.ASKED['of_allowed']}",
+        f"30 % hostile, without a store, defence off: {attack.SHORT}",
+    }
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_row_is_run_without_its_defence_where_there_is_one(name: str) -> None:
+    [entry] = [one for one in attack.ENTRIES if one.id == f"attack-{name}"]
+    off = [point for point in entry.points("quick") if not point["defended"]]
+    assert len(off) == (attack.OFF[name] != Defence())  # type: ignore[index]
+
+
+def test_a_small_network_under_drops_delivers_all() -> None:
+    point = {"attack": "drop", "honest": 8, "hostile": 10, "history": 0, "defended": 1}
+    found = attack.run(point, 1)
+    assert found["delivered"] == 100 and found["forged"] == found["twice"] == 0
+    assert 0 < found["p50_calm"] <= found["p99_calm"]
