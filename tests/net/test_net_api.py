@@ -198,6 +198,73 @@ async def test_bad_arguments_are_named() -> None:
         await weft.Peer.start(listen="256.0.0.1:0")
 
 
+@pytest.mark.parametrize("payload", [5, None, 1.5, ["a"], {"a": 1}])
+async def test_a_payload_that_is_neither_bytes_nor_text_is_refused(payload: object) -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match="bytes or a text, not"):
+            await peer.publish("/x", payload)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("topic", "instead"),
+    [
+        ("/a/#", "hierarchies=['/a'], --hierarchy /a)"),
+        ("/a/*/c", "hierarchies=['/a'], --hierarchy /a)"),
+        ("/a/b>/>", "hierarchies=['/a/b>'], --hierarchy /a/b>)"),
+        ("/+/b", "no topic stands above all others"),
+        ("/#", "no topic stands above all others"),
+    ],
+)
+async def test_wildcards_are_refused_with_what_to_use_instead(
+    topic: str, instead: str, tmp_path: Path
+) -> None:
+    async with weft.Peer.open(config=LIVELY, store=tmp_path / "store.db") as peer:
+        for use in (peer.subscribe, peer.consume):
+            with pytest.raises(weft.UsageError, match="wildcard") as caught:
+                use(topic)
+            assert instead in str(caught.value)
+        with pytest.raises(weft.UsageError, match="wildcard"):
+            await peer.publish(topic, b"")
+        await peer.subscribe("/a#/b+c")  # part of a segment is no wildcard
+
+
+@pytest.mark.parametrize("topic", [5, None, {"/a"}])
+async def test_a_topic_that_is_no_text_is_named(topic: object) -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match="expected a t"):
+            await peer.publish(topic, b"")  # type: ignore[call-overload]
+        with pytest.raises(weft.UsageError, match="expected a t"):
+            peer.subscribe(topic)  # type: ignore[arg-type]
+
+
+async def test_one_address_to_join_by_is_understood() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY) as first,
+        weft.Peer.open(join=first.address, config=LIVELY) as second,
+    ):
+        await until(lambda: not first.isolated and not second.isolated, "both to meet")
+    with pytest.raises(weft.UsageError, match="no text and no list"):
+        await weft.Peer.start(join=5)  # type: ignore[arg-type]
+
+
+async def test_what_others_are_told_can_be_given_to_the_peer() -> None:
+    async with weft.Peer.open(listen="0.0.0.0:0", announce="127.0.0.1", config=LIVELY) as peer:
+        assert peer.address.startswith("/ip4/127.0.0.1/tcp/")
+        async with weft.Peer.open(join=peer.address, config=LIVELY) as other:
+            await until(lambda: not other.isolated, "the announced address to work")
+
+
+def test_every_error_that_users_meet_has_one_root() -> None:
+    errors = [
+        value
+        for value in (getattr(weft, name) for name in weft.__all__)
+        if isinstance(value, type) and issubclass(value, Exception)
+    ]
+    assert len(errors) > 20
+    assert all(issubclass(error, weft.WeftError) for error in errors)
+    assert {weft.StoreError, weft.PositionGap, weft.Refused, weft.BadId} <= set(errors)
+
+
 async def test_the_largest_payload_arrives() -> None:
     async with swarm(2) as (a, b):
         await a.subscribe("/big")

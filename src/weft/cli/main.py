@@ -91,14 +91,13 @@ def explain(error: Exception) -> Problem | None:
                 "./weft in a checkout brings it in; otherwise: pip install 'weft[EXTRA]', with the "
                 "extra that has it (see pyproject.toml)."
             )
+    from weft.errors import WeftError
     from weft.ids import BadId
-    from weft.net.errors import ConfigError, UsageError, WeftError
+    from weft.net.errors import ConfigError, UsageError
 
     if isinstance(error, BadId | ConfigError | UsageError):
         return Problem(str(error), USAGE)
-    from weft.store.interface import StoreError
-
-    if isinstance(error, WeftError | StoreError):
+    if isinstance(error, WeftError):
         return Problem(str(error))
     if isinstance(error, OSError) and error.filename is not None:
         return Problem(f"{error.filename}: {error.strerror}")

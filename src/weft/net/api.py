@@ -26,7 +26,7 @@ from weft.ids import (
     contact_text,
     parse_cid,
     parse_contact,
-    parse_topic,
+    parse_plain_topic,
     peer_text,
 )
 from weft.net import metrics as prometheus
@@ -100,21 +100,24 @@ class Peer:
     @staticmethod
     async def start(
         listen: str | None = None,
-        join: Iterable[str] = (),
+        join: str | Iterable[str] = (),
         key: Identity | Path | str | None = None,
         config: Config | None = None,
         trace: Path | str | None = None,
         metrics: str | None = None,
         store: Store | Path | str | None = None,
         routing: Routing | None = None,
-        hierarchies: Iterable[str] = (),
+        hierarchies: str | Iterable[str] = (),
+        announce: str | None = None,
     ) -> Peer:
         """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
         `async with` block, which leaves the network at its end.
 
-        `listen` is HOST:PORT (port 0: any free one), `join` lists addresses of known peers, `key`
-        is a key file (made if missing) or an `Identity`, None a fresh one in memory; `trace` names
-        a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
+        `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
+        are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
+        of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
+        fresh one in memory; `trace` names a file for trace records and `metrics` the HOST:PORT to
+        serve Prometheus metrics on.
         With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
         `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
         "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
@@ -122,15 +125,16 @@ class Peer:
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
         """
-        config = _routed(config or Config(), routing, tuple(hierarchies))
+        config = _routed(config or Config(), routing, _texts("hierarchies", hierarchies))
         network = config.network
-        contacts = tuple(usable(parse_contact, text) for text in (*join, *network.join))
+        known = (*_texts("join", join), *network.join)
+        contacts = tuple(usable(parse_contact, text) for text in known)
         identity = _identity(key)
         identity.hold()
         kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
-        listener, address = bind(listen or network.listen, network.announce)
+        listener, address = bind(listen or network.listen, announce or network.announce)
         try:
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
@@ -204,7 +208,7 @@ class Peer:
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
         """
-        name = usable(parse_topic, topic)
+        name = usable(parse_plain_topic, topic)
         problem = self._machine.routing.scheme_problem(name, scheme)
         if problem:
             raise UsageError(problem)
@@ -228,7 +232,7 @@ class Peer:
             raise UsageError("a consumer needs a store: open the peer with store=…")
         if name is not None and not name:
             raise UsageError("the name of a consumer is empty")
-        parsed = usable(parse_topic, topic)
+        parsed = usable(parse_plain_topic, topic)
         history = self._machine.history
         return self._runtime.consume(parsed, lambda: history.has_past(parsed), name, after)
 
@@ -261,7 +265,7 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        data = _payload(payload)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
@@ -274,6 +278,8 @@ class Peer:
                 prompt = self._machine.history is None and self._machine.routing.is_subscribed(name)
                 return await self._runtime.publish(name, data, prompt)
             return (await self._publish_together({name: levels}, data))[0]
+        if not isinstance(topic, list | tuple):
+            raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
         names = dict.fromkeys(self._known_topic(each) for each in topic)
         return await self._publish_together(
             {name: self._machine.levels(name) for name in names}, data
@@ -296,7 +302,7 @@ class Peer:
         """Topics that this peer is subscribed to were checked before."""
         known = Topic(topic)
         subscribed = self._machine.routing.is_subscribed(known)
-        return known if subscribed else usable(parse_topic, topic)
+        return known if subscribed else usable(parse_plain_topic, topic)
 
     # --- looking at it --------------------------------------------------------------------------
 
@@ -379,6 +385,27 @@ def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...
     except ValueError as error:
         raise UsageError(str(error)) from error
     return dataclasses.replace(config, protocol=protocol)
+
+
+def _texts(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """One text, or several."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any") from error
+
+
+def _payload(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    kind = type(payload).__name__
+    raise UsageError(f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first")
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from weft.errors import WeftError
 from weft.ids import BadId
 
 T = TypeVar("T")
-
-
-class WeftError(Exception):
-    """Base of everything that weft raises on purpose."""
 
 
 class ConfigError(WeftError):
@@ -33,6 +30,8 @@ class UsageError(WeftError, ValueError):
 
 def usable(parse: Callable[[str], T], text: str) -> T:
     """Read a topic, peer id or address that the caller gave; `UsageError` if it is none."""
+    if not isinstance(text, str):
+        raise UsageError(f"expected a text, not {type(text).__name__} ({text!r:.60})")
     try:
         return parse(text)
     except BadId as error:

@@ -36,7 +36,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline import tables
 from weft.pipeline.resources import claimed, put
 from weft.pipeline.schemas import MEMBERSHIP, REJECT, SOURCE, TOPIC, TRACE, USER

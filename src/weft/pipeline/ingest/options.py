@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 
 SECONDS = "s"
 UNITS: dict[str, float] = {SECONDS: 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}

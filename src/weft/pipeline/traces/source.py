@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from weft.net.errors import UsageError, WeftError
+from weft.errors import WeftError
+from weft.net.errors import UsageError
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
 from weft.protocol import delivery
