@@ -30,10 +30,12 @@ if TYPE_CHECKING:
         DhtError,
         HistoryError,
         IdentityError,
+        IsolatedError,
         ListenError,
         UsageError,
     )
     from weft.net.identity import Identity
+    from weft.net.life import LifeEvent, LifeEvents
     from weft.net.receipt import Receipt
     from weft.net.subscription import Notification, Subscription
     from weft.store.car import BadArchive
@@ -65,6 +67,9 @@ _HOMES = {
     "DhtError": "weft.net.errors",
     "HistoryError": "weft.net.errors",
     "IdentityError": "weft.net.errors",
+    "IsolatedError": "weft.net.errors",
+    "LifeEvent": "weft.net.life",
+    "LifeEvents": "weft.net.life",
     "ListenError": "weft.net.errors",
     "UsageError": "weft.net.errors",
     "Identity": "weft.net.identity",
@@ -96,6 +101,9 @@ __all__ = [
     "HistoryError",
     "Identity",
     "IdentityError",
+    "IsolatedError",
+    "LifeEvent",
+    "LifeEvents",
     "ListenError",
     "NotHeld",
     "Notification",

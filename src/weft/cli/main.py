@@ -11,6 +11,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -75,6 +76,9 @@ def dispatch(arguments: Sequence[str]) -> int:
         args = argparse.Namespace(rest=rest)
     else:
         args = parser.parse_args(rest)
+    if hasattr(args, "log_level"):
+        logging.basicConfig(format="weft: %(levelname)s: %(message)s")
+        logging.getLogger("weft").setLevel(args.log_level.upper())
     code: int = module.run(args)
     return code
 

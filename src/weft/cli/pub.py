@@ -74,8 +74,8 @@ async def _run(args: argparse.Namespace) -> int:
                     receipts = await asyncio.wait_for(finals, args.timeout)
                 except TimeoutError:
                     raise Problem(
-                        f"no peer answered within {args.timeout:g} s; is one of these running?\n"
-                        + "\n".join(args.join)
+                        f"the event found no way within {args.timeout:g} s\n"
+                        + "\n".join(f"{one}: {why}" for one, why in peer.unanswered.items())
                     ) from None
                 return [await receipt.report() for receipt in receipts]
 

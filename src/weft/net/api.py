@@ -36,6 +36,7 @@ from weft.net.dht import Dht
 from weft.net.errors import UsageError, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
+from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import Receipt
 from weft.net.runtime import Runtime
@@ -84,12 +85,14 @@ class Peer:
         machine: Machine,
         config: Config,
         identity: Identity,
+        life: Life,
         store: Store | None = None,
     ) -> None:
         self.config = config
         self._identity = identity
         self._runtime = runtime
         self._machine = machine
+        self._life = life
         self._metrics: prometheus.Endpoint | None = None
         self.dht = Dht(runtime, config.protocol.dht.enabled)
         self.owned = Owned(runtime, machine)
@@ -143,9 +146,10 @@ class Peer:
                 config.protocol, trace=tracer is not None, history=history
             )
             machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
+            life = Life(me, lambda: machine.isolated, machine.newest_version)
             durable = Durable(kept) if kept is not None else None
             runtime = Runtime(
-                machine, me, credentials, network, tracer, f"weft/{__version__}", durable
+                machine, me, credentials, network, tracer, f"weft/{__version__}", durable, life
             )
             await runtime.start(listener, incarnation, contacts)
         except BaseException:
@@ -154,7 +158,7 @@ class Peer:
                 kept.close()
             identity.release()
             raise
-        peer = Peer(runtime, machine, config, identity, kept)
+        peer = Peer(runtime, machine, config, identity, life, kept)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -303,6 +307,24 @@ class Peer:
         known = Topic(topic)
         subscribed = self._machine.routing.is_subscribed(known)
         return known if subscribed else usable(parse_plain_topic, topic)
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def joined(self, timeout: float | None = None) -> Awaitable[None]:
+        """Wait until this peer knows another. After `timeout` seconds an `IsolatedError` says what
+        became of each address to join by; None: for as long as it takes."""
+        return self._life.joined(timeout)
+
+    def events(self) -> LifeEvents:
+        """What happens to this peer from now on (`LifeEvent`): connections, being isolated and
+        joined again, topics that their owners change. The first one says whether it is isolated.
+        The queue is bounded: a program that does not read loses the oldest."""
+        return self._life.events()
+
+    @property
+    def unanswered(self) -> dict[str, str]:
+        """The addresses to join by that have not answered so far, and why."""
+        return self._life.unanswered
 
     # --- looking at it --------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ class ClosedError(WeftError):
     """The peer or the subscription is closed."""
 
 
+class IsolatedError(WeftError, TimeoutError):
+    """The peer met no other in time; the text says what each address to join by came to."""
+
+
 class DhtError(WeftError):
     """No peer took what was to be stored, or too many operations wait already."""
 

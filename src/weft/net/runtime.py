@@ -34,7 +34,8 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.consumer import Consumer, Unqueued
-from weft.net.errors import ClosedError, HandlerFault, UsageError
+from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
+from weft.net.life import Life
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
@@ -76,8 +77,10 @@ class Runtime:
         tracer: Tracer | None = None,
         agent: str = "weft",
         durable: Durable | None = None,
+        life: Life | None = None,
     ) -> None:
         self.me = me
+        self._life = life or Life(me, lambda: False, lambda topic: None)
         self.counters = Counters()
         self._handle = machine.handle
         self._settings = settings
@@ -111,6 +114,7 @@ class Runtime:
         self._acceptor.open(_BACKLOG)
         now = now_ms()
         self._wall_ahead, self._clock_due = _wall_ms() - now, now + _CLOCK_MS
+        self._life.joining(contacts)
         self.feed(seam.Started(incarnation, contacts, now + self._wall_ahead))
         if self._tracer is not None:
             self._timers.after(_TICK_MS, self._gate.tick, None)
@@ -186,10 +190,15 @@ class Runtime:
     def connected(self, contact: Contact) -> None:
         if self._tracer is not None:
             self._tracer.about_peer(ADD_PEER, contact.peer)
+        self._life.connected(contact)
 
     def disconnected(self, peer: PeerId) -> None:
         if self._tracer is not None:
             self._tracer.about_peer(REMOVE_PEER, peer)
+        self._life.disconnected(peer)
+
+    def unreachable(self, peer: PeerId, fault: Fault | None, reason: str) -> None:
+        self._life.unreachable(peer, fault, reason)
 
     def tick(self) -> None:
         """Once a second."""
@@ -264,6 +273,8 @@ class Runtime:
         def stored(done: asyncio.Future[list[Outcome]]) -> None:
             error = self._store_failure("storing", done)
             self._on_stored(seam.Stored(effect.token, str(error) if error is not None else ""))
+            for version in effect.topics if error is None else ():
+                self._life.stored(version)
 
         done.add_done_callback(stored)
 
@@ -483,6 +494,7 @@ class Runtime:
             await self._acceptor.close()
         self.feed(seam.Leave())
         self.subscriptions.close()
+        self._life.close()
         await self.pool.close()
         if self._durable is not None:
             await self._durable.close()

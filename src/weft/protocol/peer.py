@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
@@ -247,6 +248,10 @@ class Peer:
     def members(self, topic: Topic) -> list[Contact]:
         """Members of a topic that this peer knows, linked ones first."""
         return self.routing.members(topic)
+
+    def newest_version(self, topic: Topic) -> TopicVersion | None:
+        """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
+        return self.history.versions.newest(topic) if self.history is not None else None
 
     def levels(self, topic: Topic) -> list[Topic]:
         """The topics that an event of `topic` counts in: itself, then those above it in its
