@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         IdentityError,
         IsolatedError,
         ListenError,
+        NotConfirmed,
         UsageError,
     )
     from weft.net.identity import Identity
@@ -71,6 +72,7 @@ _HOMES = {
     "LifeEvent": "weft.net.life",
     "LifeEvents": "weft.net.life",
     "ListenError": "weft.net.errors",
+    "NotConfirmed": "weft.net.errors",
     "UsageError": "weft.net.errors",
     "Identity": "weft.net.identity",
     "Receipt": "weft.net.receipt",
@@ -105,6 +107,7 @@ __all__ = [
     "LifeEvent",
     "LifeEvents",
     "ListenError",
+    "NotConfirmed",
     "NotHeld",
     "Notification",
     "Peer",

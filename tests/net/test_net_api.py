@@ -16,6 +16,7 @@ from swarm_kit import together
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.protocol import config as protocol
+from weft.protocol.config import Routing
 
 LIVELY = weft.Config(
     network=Network(leave_timeout_ms=1_000),
@@ -85,6 +86,61 @@ async def test_a_non_subscriber_is_told_which_access_point_took_its_event() -> N
         note = await anext(sub)
         assert note.event_id == receipt.event_id
         assert a.status()["topics"] == {}
+
+
+@pytest.mark.parametrize("routing", ["tera", "topic-dht", "pulsarcast", "flood"])
+async def test_a_member_that_knows_no_other_is_told_so(routing: Routing) -> None:
+    """With a dead address to join by, a flood to nobody said "delivered", too."""
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    async with weft.Peer.open(config=LIVELY, join=address, routing=routing) as peer:
+        sub = peer.subscribe("/x")
+        receipt = await peer.publish("/x", b"hello?")
+        assert receipt.outcome in ("alone", "queued")
+        with pytest.raises(weft.NotConfirmed) as caught:
+            await peer.publish("/x", b"hello?", confirm="taken", timeout=0.2)
+        assert caught.value.outcome in ("alone", "timeout")
+        await sub.close()
+
+
+async def test_a_flood_to_nobody_is_not_delivered() -> None:
+    async with weft.Peer.open(config=LIVELY, routing="flood") as peer:
+        assert (await peer.publish("/x", b"hello?")).outcome == "alone"
+
+
+async def test_a_member_that_is_alone_with_a_store_is_told_so() -> None:
+    async with swarm(1, history=True) as (peer,):
+        await peer.subscribe("/x")
+        receipt = await peer.publish("/x", b"hello?", confirm="accepted")
+        assert (receipt.outcome, receipt.access_point_text) == ("alone", peer.address)
+
+
+async def test_a_publisher_gets_the_certainty_that_it_asks_for() -> None:
+    async with swarm(3) as (a, b, c):
+        await a.subscribe("/x")
+        taken = await c.publish("/x", b"1", confirm="taken", timeout=60)
+        assert (taken.outcome, taken.access_point_text) == ("delivered", a.address)
+        await b.subscribe("/x")
+        await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
+        both = await b.publish(["/x"], b"2", confirm="taken")
+        assert [receipt.outcome for receipt in both] == ["delivered"]
+        for confirm in ("accepted", "taken"):
+            with pytest.raises(weft.NotConfirmed, match="no subscriber of /nobody") as caught:
+                await c.publish("/nobody", b"3", confirm=confirm)  # type: ignore[call-overload]
+            assert caught.value.outcome == "no_subscriber"
+        with pytest.raises(weft.UsageError, match="expected one of accepted, taken"):
+            await c.publish("/x", b"4", confirm="stored")  # type: ignore[call-overload]
+
+
+async def test_without_network_it_is_accepted_and_not_taken() -> None:
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    async with weft.Peer.open(config=LIVELY, join=address) as peer:
+        assert (await peer.publish("/x", b"", confirm="accepted")).outcome == "queued"
+        await until(lambda: "cannot reach" in peer.unanswered[address], "the dial to fail")
+        with pytest.raises(weft.NotConfirmed, match="cannot reach") as caught:
+            await peer.publish("/x", b"", confirm="taken", timeout=0)
+        assert caught.value.outcome == "timeout"
 
 
 async def test_an_event_for_nobody_is_reported() -> None:

@@ -8,6 +8,7 @@ async with weft.Peer.open(join=["/ip4/…/tcp/4001/p2p/12D3KooW…"]) as peer:
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -33,12 +34,12 @@ from weft.net import metrics as prometheus
 from weft.net.config import Config
 from weft.net.consumer import Consumer
 from weft.net.dht import Dht
-from weft.net.errors import UsageError, usable
+from weft.net.errors import NotConfirmed, UsageError, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
-from weft.net.receipt import Receipt
+from weft.net.receipt import CONFIRM, Confirm, Receipt
 from weft.net.runtime import Runtime
 from weft.net.subscription import Subscription
 from weft.net.tls import Credentials
@@ -255,13 +256,42 @@ class Peer:
             raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
 
     @overload
-    async def publish(self, topic: str, payload: bytes | str) -> Receipt: ...
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> Receipt: ...
 
     @overload
-    async def publish(self, topic: Topics, payload: bytes | str) -> list[Receipt]: ...
+    async def publish(
+        self,
+        topic: Topics,
+        payload: bytes | str,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> list[Receipt]: ...
 
-    async def publish(self, topic: str | Topics, payload: bytes | str) -> Receipt | list[Receipt]:
-        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full.
+    async def publish(
+        self,
+        topic: str | Topics,
+        payload: bytes | str,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> Receipt | list[Receipt]:
+        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full, and
+        returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
+        to; the receipt says what became of it.
+
+        With `confirm` anything less is a `NotConfirmed`. "accepted": this peer or an access point
+        has it, and it was not refused. "taken": another peer has it as well: at a publisher that is
+        not subscribed, an access point that said so; at a member, members that it was sent to, and
+        members do not say so. "taken" waits for a network and for an access point, up to
+        `timeout` seconds (None: as long as this peer tries).
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -269,6 +299,8 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
+        if confirm is not None:
+            return await self._publish_confirmed(topic, payload, confirm, timeout)
         data = _payload(payload)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
@@ -288,6 +320,21 @@ class Peer:
         return await self._publish_together(
             {name: self._machine.levels(name) for name in names}, data
         )
+
+    async def _publish_confirmed(
+        self, topic: str | Topics, payload: bytes | str, confirm: Confirm, seconds: float | None
+    ) -> Receipt | list[Receipt]:
+        if confirm not in CONFIRM:
+            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        try:
+            async with asyncio.timeout(seconds):
+                if isinstance(topic, str):
+                    return await (await self.publish(topic, payload)).confirmed(confirm)
+                receipts = await self.publish(topic, payload)
+                return [await receipt.confirmed(confirm) for receipt in receipts]
+        except TimeoutError:
+            lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
+            raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
 
     async def _publish_together(
         self, named: dict[Topic, list[Topic]], data: bytes

@@ -50,6 +50,15 @@ class IsolatedError(WeftError, TimeoutError):
     """The peer met no other in time; the text says what each address to join by came to."""
 
 
+class NotConfirmed(WeftError):
+    """A publish did not come to what its caller asked to be sure of; `outcome` says what it came
+    to, as in a receipt, or "timeout"."""
+
+    def __init__(self, text: str, outcome: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
 class DhtError(WeftError):
     """No peer took what was to be stored, or too many operations wait already."""
 

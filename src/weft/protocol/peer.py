@@ -477,9 +477,16 @@ class Peer:
     def _route(self, token: int, topic: Topic, proven: Proven, climbs: bool) -> None:
         """Spread a run of this peer's own: in the topic, or through a peer that is in it."""
         if self.routing.publish(topic, proven, self._delivery.stored):
-            self._ctx.out.append(Answer(token, "delivered", self.me, proven.run))
+            alone = self._is_alone_in(topic)
+            self._ctx.out.append(Answer(token, "delivered", self.me, proven.run, alone=alone))
         else:
             self.publishing.publish(token, topic, proven.run, self.isolated, climbs)
+
+    def _is_alone_in(self, topic: Topic) -> bool:
+        """Whether what this peer spreads in a topic goes to no other peer, as far as it knows."""
+        if self.isolated and not self.routing.members(topic):
+            return True
+        return not self.routing.reaches_others(topic)
 
     def _find(self, topic: Topic) -> int:
         """Look for members of a topic from outside; `LookupDone` follows."""
