@@ -32,13 +32,14 @@ if TYPE_CHECKING:
         IdentityError,
         IsolatedError,
         ListenError,
+        LossError,
         NotConfirmed,
         UsageError,
     )
     from weft.net.identity import Identity
     from weft.net.life import LifeEvent, LifeEvents
     from weft.net.receipt import Receipt
-    from weft.net.subscription import Notification, Subscription
+    from weft.net.subscription import Gap, Notification, Subscription
     from weft.store.car import BadArchive
     from weft.store.cursor import PositionError, PositionGap, PositionUnknown
     from weft.store.interface import (
@@ -72,6 +73,8 @@ _HOMES = {
     "LifeEvent": "weft.net.life",
     "LifeEvents": "weft.net.life",
     "ListenError": "weft.net.errors",
+    "Gap": "weft.net.subscription",
+    "LossError": "weft.net.errors",
     "NotConfirmed": "weft.net.errors",
     "UsageError": "weft.net.errors",
     "Identity": "weft.net.identity",
@@ -100,6 +103,7 @@ __all__ = [
     "Consumer",
     "ControlError",
     "DhtError",
+    "Gap",
     "HistoryError",
     "Identity",
     "IdentityError",
@@ -107,6 +111,7 @@ __all__ = [
     "LifeEvent",
     "LifeEvents",
     "ListenError",
+    "LossError",
     "NotConfirmed",
     "NotHeld",
     "Notification",

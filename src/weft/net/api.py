@@ -41,7 +41,7 @@ from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Confirm, Receipt
 from weft.net.runtime import Runtime
-from weft.net.subscription import Subscription
+from weft.net.subscription import ON_LOSS, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
@@ -203,6 +203,8 @@ class Peer:
         topic: str,
         scheme: Scheme | None = None,
         since: Literal["beginning"] | str | datetime | None = None,
+        *,
+        on_loss: OnLoss = "log",
     ) -> Subscription:
         """Subscribe to a topic. Await the result to be sure that the topic has been joined.
 
@@ -212,12 +214,18 @@ class Peer:
 
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
+
+        A subscription that is not read in time drops events. `on_loss` says what it tells of that:
+        a line in the "log", which is always there; with "raise" a `LossError`, with "mark" a `Gap`
+        in place of the notifications, both where the events would have come.
         """
+        if on_loss not in ON_LOSS:
+            raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
         name = usable(parse_plain_topic, topic)
         problem = self._machine.routing.scheme_problem(name, scheme)
         if problem:
             raise UsageError(problem)
-        return self._runtime.subscribe(name, scheme, self._since(since))
+        return self._runtime.subscribe(name, scheme, self._since(since), on_loss)
 
     def consume(self, topic: str, *, name: str | None = None, after: str | None = None) -> Consumer:
         """Read a topic from this peer's store, so that nothing is lost or repeated when this

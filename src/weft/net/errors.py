@@ -59,6 +59,14 @@ class NotConfirmed(WeftError):
         self.outcome = outcome
 
 
+class LossError(WeftError):
+    """Events of a subscription were dropped because it was not read; `lost` says how many."""
+
+    def __init__(self, text: str, lost: int) -> None:
+        super().__init__(text)
+        self.lost = lost
+
+
 class DhtError(WeftError):
     """No peer took what was to be stored, or too many operations wait already."""
 

@@ -40,7 +40,7 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt, Sent
-from weft.net.subscription import Subscription, Subscriptions
+from weft.net.subscription import OnLoss, Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -435,13 +435,19 @@ class Runtime:
             await room
 
     def subscribe(
-        self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
+        self,
+        topic: Topic,
+        scheme: seam.Scheme | None = None,
+        since: Since | None = None,
+        on_loss: OnLoss = "log",
     ) -> Subscription:
         self._check_open()
         past = None
         if since is not None and self._durable is not None:
             past = (self._durable.store, since)
-        subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe, past)
+        subscription = Subscription(
+            topic, self._settings, self._timers, self._unsubscribe, past, on_loss
+        )
         self._enter(subscription, scheme, since)
         return subscription
 

@@ -10,7 +10,8 @@ its own, bounded in number and bytes. When it is full, the connection that broug
 the event is not read from (and a local publisher is suspended) until the application has taken
 half of what waits, but no longer than `subscription_patience_ms`; after that what does not fit is
 dropped: `dropped` says how many, the peer counts them, the trace has a REJECT_MESSAGE for each
-(see `congestion` for why this cannot lock up).
+(see `congestion` for why this cannot lock up). Every loss is in the log, and the subscriber chooses
+(`on_loss`) whether it is also an exception, or a `Gap` where the events would have come.
 
 A subscription that asked for the past is not live at once. It first reads the store, a page at a
 time, and live events wait meanwhile; those that the reader meets too are taken out. When it has
@@ -23,9 +24,11 @@ store.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from functools import lru_cache
+from typing import Literal, TypeAlias, get_args
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
@@ -33,9 +36,9 @@ from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, PeerId, Topic, cid_text, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
-from weft.net.errors import ClosedError, UsageError
+from weft.net.errors import ClosedError, LossError, UsageError
 from weft.net.metrics import Counters
-from weft.net.timers import Timers
+from weft.net.timers import Timers, now_ms
 from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
@@ -44,10 +47,17 @@ from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
 
+log = logging.getLogger("weft.net")
+
+OnLoss: TypeAlias = Literal["log", "raise", "mark"]
+"""What a subscriber wants to hear of events that were dropped, besides the line in the log."""
+ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
+
 HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
+_LOSS_MS = 1_000  # guess: between two lines in the log about the losses of one subscription
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
 _publisher_text = lru_cache(maxsize=4_096)(peer_text)
@@ -116,6 +126,30 @@ class Notification:
         return f"Notification({self.event_id!r}, {size} bytes, hops={self.hops})"
 
 
+class Gap(Notification):
+    """Stands in a subscription where events were dropped (`on_loss="mark"`): the last of them, with
+    an empty payload."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, deliver: seam.Deliver) -> None:
+        super().__init__(deliver, len(deliver.run.payloads) - 1)
+        self.lost = len(deliver.run.payloads)  # how many events
+
+    @property
+    def payload(self) -> bytes:
+        return b""
+
+    def widened(self, deliver: seam.Deliver) -> Gap:
+        """With more events that were dropped after these."""
+        gap = Gap(deliver)
+        gap.lost += self.lost
+        return gap
+
+    def __repr__(self) -> str:
+        return f"Gap({self.topic!r}, lost={self.lost})"
+
+
 class Subscription:
     """Notifications of one topic, in a bounded queue. Made by `Peer.subscribe`; `past` says from
     where on, and out of which store, earlier events come first."""
@@ -127,9 +161,15 @@ class Subscription:
         timers: Timers,
         unsubscribe: Callable[[Subscription], Awaitable[None]],
         past: tuple[Store, Since] | None = None,
+        on_loss: OnLoss = "log",
     ) -> None:
         self.topic = topic
         self.dropped = 0  # notifications that found no room
+        self._on_loss = on_loss
+        self._gaps: deque[tuple[int, Gap]] = deque()  # and how many events went in before each
+        self._put = 0  # events, so far
+        self._logged = 0  # of `dropped`: the log has them
+        self._log_due = 0
         self.outcome: seam.Outcome | None = None  # "joined" or "instantiated", once it is known
         self._settings = settings
         self._unsubscribe = unsubscribe
@@ -160,7 +200,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Notification:
-        while not self._runs:
+        while not self._runs and not self._gaps:
             if self._closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
@@ -171,7 +211,7 @@ class Subscription:
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
-        return self._take() if self._runs else None
+        return self._take() if self._runs or self._gaps else None
 
     def __len__(self) -> int:
         """Notifications that wait to be read."""
@@ -194,6 +234,8 @@ class Subscription:
         return self._closed
 
     def _take(self) -> Notification:
+        if self._gaps and self._put - self._waiting >= self._gaps[0][0]:
+            return self._take_gap()
         deliver, place = self._runs[0], self._place
         payloads = deliver.run.payloads
         if place + 1 < len(payloads):
@@ -206,11 +248,45 @@ class Subscription:
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
+                self._log_losses()
             if self._past is not None:
                 self._past.go_on()
         return Notification(deliver, place)
 
+    def _take_gap(self) -> Gap:
+        _, gap = self._gaps.popleft()
+        if self._on_loss == "raise":
+            text = f"{gap.lost} events of {self.topic} were dropped: they were not read in time"
+            raise LossError(text, gap.lost)
+        return gap
+
     # --- for the driver -------------------------------------------------------------------------
+
+    def lose(self, deliver: seam.Deliver) -> None:
+        """These events find no room, after all that waits now."""
+        self.dropped += len(deliver.run.payloads)
+        if now_ms() >= self._log_due:
+            self._log_losses()
+        if self._on_loss == "log":
+            return
+        if self._gaps and self._gaps[-1][0] == self._put:
+            self._gaps[-1] = (self._put, self._gaps[-1][1].widened(deliver))
+        else:
+            self._gaps.append((self._put, Gap(deliver)))
+        self._wake()
+
+    def _log_losses(self) -> None:
+        """At most one line a second while it goes on, and one when it is over."""
+        lost, self._logged = self.dropped - self._logged, self.dropped
+        if lost:
+            self._log_due = now_ms() + _LOSS_MS
+            log.warning(
+                "a subscription to %s dropped %d events (%d in all): the application does not read "
+                "them in time",
+                self.topic,
+                lost,
+                self.dropped,
+            )
 
     def hold_back(self, cid: Cid, deliver: seam.Deliver) -> bool:
         """Whether the past is still being read, and the event waits for its end."""
@@ -228,6 +304,7 @@ class Subscription:
         run = deliver.run
         self._runs.append(deliver)
         self._waiting += len(run.payloads)
+        self._put += len(run.payloads)
         self._bytes += run.size + _NOTE_BYTES * len(run.payloads)
         if self._reader is not None:
             self._wake()
@@ -257,6 +334,7 @@ class Subscription:
         """No more notifications will come."""
         self._closed = True
         self._congestion.clear()
+        self._log_losses()
         if not self._joined.done():
             self._joined.set_exception(ClosedError(f"closed before {self.topic} was joined"))
             self._joined.exception()  # there may be no task that waits for it
@@ -285,7 +363,7 @@ class _Past:
         """A live event came meanwhile."""
         oldest = self._held.put(cid, deliver)
         if oldest is not None and not self._will_read(oldest):
-            self._subscription.dropped += 1
+            self._subscription.lose(oldest)
 
     def _will_read(self, deliver: seam.Deliver) -> bool:
         """Whether an event lies above what was read so far, and so comes from the store."""
@@ -353,7 +431,7 @@ class Subscriptions:
                 if full is not None and full.blocks:
                     obstacles.append(full)
             else:
-                subscription.dropped += count
+                subscription.lose(effect)
                 self._counters.notifications_dropped += count
                 self._trace_rejected(effect)
 
