@@ -258,7 +258,7 @@ async def test_bad_arguments_are_named() -> None:
 async def test_a_payload_that_is_neither_bytes_nor_text_is_refused(payload: object) -> None:
     async with swarm(1) as (peer,):
         with pytest.raises(weft.UsageError, match="bytes or a text, not"):
-            await peer.publish("/x", payload)  # type: ignore[call-overload]
+            await peer.publish("/x", payload)
 
 
 @pytest.mark.parametrize(

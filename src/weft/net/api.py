@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
@@ -41,7 +41,7 @@ from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Confirm, Receipt
 from weft.net.runtime import Runtime
-from weft.net.subscription import ON_LOSS, OnLoss, Subscription
+from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
@@ -55,6 +55,8 @@ from weft.store.sqlite import SqliteStore
 
 Topics: TypeAlias = list[str] | tuple[str, ...]
 """Several topics; a text is one topic, never a sequence of letters."""
+Encode: TypeAlias = Callable[[object], bytes | str]
+"""Makes a payload of what is published."""
 
 
 P = ParamSpec("P")
@@ -88,8 +90,12 @@ class Peer:
         identity: Identity,
         life: Life,
         store: Store | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self.config = config
+        self._encode = encode
+        self._decode = decode
         self._identity = identity
         self._runtime = runtime
         self._machine = machine
@@ -113,6 +119,8 @@ class Peer:
         routing: Routing | None = None,
         hierarchies: str | Iterable[str] = (),
         announce: str | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> Peer:
         """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
         `async with` block, which leaves the network at its end.
@@ -128,6 +136,8 @@ class Peer:
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
+        `encode` makes the payload of whatever is published that is not bytes already, texts
+        included (`json.dumps`, `msgspec.json.encode`), `decode` reads it again for `note.value`.
         """
         config = _routed(config or Config(), routing, _texts("hierarchies", hierarchies))
         network = config.network
@@ -159,7 +169,7 @@ class Peer:
                 kept.close()
             identity.release()
             raise
-        peer = Peer(runtime, machine, config, identity, life, kept)
+        peer = Peer(runtime, machine, config, identity, life, kept, encode, decode)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -200,13 +210,18 @@ class Peer:
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Topics,
         scheme: Scheme | None = None,
         since: Literal["beginning"] | str | datetime | None = None,
         *,
         on_loss: OnLoss = "log",
+        callback: Callback | None = None,
     ) -> Subscription:
-        """Subscribe to a topic. Await the result to be sure that the topic has been joined.
+        """Subscribe to a topic, or to several with one queue. Await the result to be sure that they
+        have been joined. `Subscription.add` and `remove` change the topics while it is read.
+
+        With a `callback` it is called for each notification in place of iterating, as by
+        `Subscription.each`.
 
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
@@ -221,11 +236,21 @@ class Peer:
         """
         if on_loss not in ON_LOSS:
             raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
-        name = usable(parse_plain_topic, topic)
-        problem = self._machine.routing.scheme_problem(name, scheme)
-        if problem:
-            raise UsageError(problem)
-        return self._runtime.subscribe(name, scheme, self._since(since), on_loss)
+        several = topic if isinstance(topic, list | tuple) else (topic,)
+        names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
+        if not names:
+            raise UsageError("no topic to subscribe to")
+        if len(names) > 1 and since is not None:
+            raise UsageError("the past of several topics: subscribe to each, or consume them")
+        for name in names:
+            problem = self._machine.routing.scheme_problem(name, scheme)
+            if problem:
+                raise UsageError(problem)
+        start = self._since(since)
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode)
+        for name in names[1:]:
+            sub.enter(name, scheme)
+        return sub.each(callback) if callback is not None else sub
 
     def consume(self, topic: str, *, name: str | None = None, after: str | None = None) -> Consumer:
         """Read a topic from this peer's store, so that nothing is lost or repeated when this
@@ -247,7 +272,8 @@ class Peer:
             raise UsageError("the name of a consumer is empty")
         parsed = usable(parse_plain_topic, topic)
         history = self._machine.history
-        return self._runtime.consume(parsed, lambda: history.has_past(parsed), name, after)
+        has_past = partial(history.has_past, parsed)
+        return self._runtime.consume(parsed, has_past, name, after, self._decode)
 
     def _since(self, since: str | datetime | None) -> Since | None:
         if since is None:
@@ -267,7 +293,7 @@ class Peer:
     async def publish(
         self,
         topic: str,
-        payload: bytes | str,
+        payload: object,
         *,
         confirm: Confirm | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
@@ -277,7 +303,7 @@ class Peer:
     async def publish(
         self,
         topic: Topics,
-        payload: bytes | str,
+        payload: object,
         *,
         confirm: Confirm | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
@@ -286,12 +312,13 @@ class Peer:
     async def publish(
         self,
         topic: str | Topics,
-        payload: bytes | str,
+        payload: object,
         *,
         confirm: Confirm | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
-        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full, and
+        """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
+        whatever that takes. Waits while outgoing queues are full, and
         returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
         to; the receipt says what became of it.
 
@@ -309,7 +336,7 @@ class Peer:
         """
         if confirm is not None:
             return await self._publish_confirmed(topic, payload, confirm, timeout)
-        data = _payload(payload)
+        data = _payload(payload, self._encode)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
@@ -330,7 +357,7 @@ class Peer:
         )
 
     async def _publish_confirmed(
-        self, topic: str | Topics, payload: bytes | str, confirm: Confirm, seconds: float | None
+        self, topic: str | Topics, payload: object, confirm: Confirm, seconds: float | None
     ) -> Receipt | list[Receipt]:
         if confirm not in CONFIRM:
             raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
@@ -474,15 +501,23 @@ def _texts(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
         raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any") from error
 
 
-def _payload(payload: object) -> bytes:
+def _payload(payload: object, encode: Encode | None) -> bytes:
     if isinstance(payload, bytes):
         return payload
+    if encode is not None and not isinstance(payload, bytearray | memoryview):
+        try:
+            payload = encode(payload)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"the encoder does not take {payload!r:.60}: {error}") from error
     if isinstance(payload, str):
         return payload.encode()
     if isinstance(payload, bytearray | memoryview):
         return bytes(payload)
     kind = type(payload).__name__
-    raise UsageError(f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first")
+    raise UsageError(
+        f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first, or give the "
+        "peer an encoder: Peer.open(encode=json.dumps, decode=json.loads)"
+    )
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

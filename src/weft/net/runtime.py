@@ -24,7 +24,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -40,7 +40,7 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import Receipt, Sent
-from weft.net.subscription import OnLoss, Subscription, Subscriptions
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -440,49 +440,63 @@ class Runtime:
         scheme: seam.Scheme | None = None,
         since: Since | None = None,
         on_loss: OnLoss = "log",
+        decode: Decode | None = None,
     ) -> Subscription:
+        """To one topic; more can be added. `scheme` and `since` are about this one."""
         self._check_open()
         past = None
         if since is not None and self._durable is not None:
             past = (self._durable.store, since)
         subscription = Subscription(
-            topic, self._settings, self._timers, self._unsubscribe, past, on_loss
+            topic, self._settings, self._timers, self, past, on_loss, decode
         )
-        self._enter(subscription, scheme, since)
+        subscription.enter(topic, scheme, since)
         return subscription
 
-    def _enter(
-        self, subscription: Subscription, scheme: seam.Scheme | None, since: Since | None
+    def enter(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        scheme: seam.Scheme | None,
+        since: Since | None,
     ) -> None:
-        self.subscriptions.add(subscription)
+        self._check_open()
+        self.subscriptions.add(subscription, topic)
         token = self._answers.next_token()
-        self._answers.tell(token, lambda answer: subscription.answered(answer.outcome))
-        self.feed(seam.Subscribe(token, subscription.topic, scheme, since))
+        self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
+        self.feed(seam.Subscribe(token, topic, scheme, since))
 
     def consume(
-        self, topic: Topic, has_past: Callable[[], bool], name: str | None, after: After
+        self,
+        topic: Topic,
+        has_past: Callable[[], bool],
+        name: str | None,
+        after: After,
+        decode: Decode | None = None,
     ) -> Consumer:
         self._check_open()
         assert self._durable is not None
         running = self._consumers.get((topic, name))
         if name is not None and running is not None and not running.closed:
             raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
-        unqueued = Unqueued(topic, self._settings, self._timers, self._unsubscribe)
-        consumer = Consumer(unqueued, self._durable, has_past, name, after)
+        unqueued = Unqueued(topic, self._settings, self._timers, self)
+        consumer = Consumer(unqueued, self._durable, has_past, name, after, decode)
         self._consumers[topic, name] = consumer
-        self._enter(unqueued, None, None if after == NOW else "beginning")
+        unqueued.enter(topic, None, None if after == NOW else "beginning")
         return consumer
 
-    async def _unsubscribe(self, subscription: Subscription) -> None:
-        """The machine leaves the topic when the last subscription to it closes."""
+    async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
+        """The machine leaves a topic when the last subscription to it does."""
         self._send_gathered()
-        last = self.subscriptions.remove(subscription)
-        if self.closed or not last:
-            return
-        token = self._answers.next_token()
-        left = self._answers.expect(token)
-        self.feed(seam.Unsubscribe(token, subscription.topic))
-        await left
+        left = []
+        for topic in topics:
+            last = self.subscriptions.remove(subscription, topic)
+            if last and not self.closed:
+                token = self._answers.next_token()
+                left.append(self._answers.expect(token))
+                self.feed(seam.Unsubscribe(token, topic))
+        for answer in left:
+            await answer
 
     # --- the end --------------------------------------------------------------------------------
 
