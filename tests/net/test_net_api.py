@@ -17,6 +17,7 @@ from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.protocol import config as protocol
 from weft.protocol.config import Routing
+from weft.store.memory import MemoryStore
 
 LIVELY = weft.Config(
     network=Network(leave_timeout_ms=1_000),
@@ -166,7 +167,21 @@ async def test_a_queued_event_ends_as_dropped_when_the_peer_closes() -> None:
     async with weft.Peer.open(config=LIVELY) as alone:
         receipt = await alone.publish("/news", b"early")
         assert receipt.outcome == "queued"
-    assert (await receipt.final()).outcome == "dropped"
+    final = await receipt.final()
+    assert (final.outcome, final.reason) == ("dropped", "this peer left the network")
+
+
+async def test_a_publisher_that_the_topics_peers_refuse_is_told_why() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as owner,
+        weft.Peer.open(config=LIVELY, join=owner.address) as stranger,
+    ):
+        await owner.owned.create("/orders")
+        sub = await owner.subscribe("/orders")
+        await stranger.joined()
+        with pytest.raises(weft.NotConfirmed, match="owners may not let this peer publish") as no:
+            await stranger.publish("/orders", b"", confirm="taken")
+        assert no.value.outcome == "dropped" and len(sub) == 0
 
 
 async def test_two_subscriptions_to_one_topic_share_it() -> None:

@@ -117,7 +117,7 @@ def in_words(receipt: Fields) -> str:
         "alone": f"kept: the peer is subscribed, and knows no other peer of {receipt['topic']}",
         "queued": "queued: the peer knows no other yet and keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",
-        "dropped": "dropped: nobody took it, or too many events were waiting",
+        "dropped": f"dropped: {receipt['reason'] or 'the peer closed'}",
         "failed": f"failed: {receipt['reason']}",
         "refused": f"refused: {receipt['reason']}",
     }[receipt["outcome"]]

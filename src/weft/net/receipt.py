@@ -153,8 +153,7 @@ class Receipt:
             "alone": f"no other peer of {self.topic} is known",
             "queued": "queued: the peer knows no other yet and keeps trying",
             "no_subscriber": f"no subscriber of {self.topic} was found",
-            "dropped": "dropped: nobody took it, or too many events were waiting",
-        }.get(self.outcome, f"{self.outcome}: {self.reason}")
+        }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 
     async def above(self) -> list[Receipt]:
         """In a hierarchy: what became of the event in the topics above this one, the nearest
