@@ -16,6 +16,7 @@ from weft.store.memory import MemoryStore
 
 HERE = Contact(PeerId(b"h" * 32), "/ip4/127.0.0.1/tcp/4001")
 NEAR = Contact(PeerId(b"n" * 32), "/ip4/127.0.0.1/tcp/4002")
+CLOSE = Contact(PeerId(b"c" * 32), "/ip4/127.0.0.1/tcp/4003")
 FAR = Contact(PeerId(b"f" * 32), "/ip4/192.0.2.7/tcp/4001")
 OUTSIDE = Contact(HERE.peer, "/ip4/192.0.2.9/tcp/4001")
 
@@ -93,6 +94,20 @@ async def test_a_wrong_peer_id_is_told_at_once(caplog: pytest.LogCaptureFixture)
             await until(lambda: "cannot join by" in caplog.text, "the line in the log")
             assert f"{first.id} answers at this address" in caplog.text
             assert f"wanted peer {third.id}" in second.unanswered[mixed]
+
+
+async def test_an_address_that_never_answered_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    joining = life()
+    joining.joining([NEAR, HERE, CLOSE], patience_s=0)  # its own address is not waited for
+    joining.connected(CLOSE)
+    joining.unreachable(NEAR.peer, None, "cannot reach 127.0.0.1 port 4002")
+    await until(lambda: caplog.records, "a line")
+    (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert line.endswith("has not answered for 0 s: cannot reach 127.0.0.1 port 4002")
+    assert line.startswith("/ip4/127.0.0.1/tcp/4002/p2p/")
+    joining.close()
 
 
 async def test_a_watcher_that_does_not_read_is_told_how_much_it_missed() -> None:

@@ -178,14 +178,15 @@ class Life:
 
     # --- for the driver -------------------------------------------------------------------------
 
-    def joining(self, contacts: Iterable[Contact]) -> None:
-        """The peer enters the network by these."""
+    def joining(self, contacts: Iterable[Contact], patience_s: float = _JOIN_S) -> None:
+        """The peer enters the network by these; those that do not answer for so long are named in
+        the log."""
         self._unanswered = {one.peer: one for one in contacts if one.peer != self._me.peer}
         for contact in self._unanswered.values():
             self._look_at_address(contact)
         if self._unanswered:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(_JOIN_S, self._warn_of_silence)
+            self._patience = loop.call_later(patience_s, self._warn_of_silence, patience_s)
 
     def connected(self, contact: Contact) -> None:
         log.info("connected to %s at %s", peer_short(contact.peer), contact.address)
@@ -242,9 +243,9 @@ class Life:
             for watcher in list(self._watchers):
                 watcher.put(event)
 
-    def _warn_of_silence(self) -> None:
+    def _warn_of_silence(self, seconds: float) -> None:
         for address, why in self.unanswered.items():
-            log.warning("%s, to join by, has not answered for %g s: %s", address, _JOIN_S, why)
+            log.warning("%s, to join by, has not answered for %g s: %s", address, seconds, why)
 
     def _look_at_address(self, other: Contact) -> None:
         """This peer's own address goes to others with every message that introduces it."""
