@@ -43,6 +43,23 @@ def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
     assert second.startswith("/sports/football: goal!, from 12D3KooW")
 
 
+@pytest.mark.parametrize("example", blocks(ROOT / "docs" / "api.md", "python"))
+def test_an_example_of_the_api_page_runs(example: str, tmp_path: Path) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(example)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_the_readme_opens_with_the_two_commands() -> None:
     (first, *_) = blocks(ROOT / "README.md", "sh")
     assert [line.split("#")[0].strip() for line in first.splitlines()] == [

@@ -16,8 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from weft.documents.merkle import Unresolved
+    from weft.documents.refusal import Refused
+    from weft.errors import WeftError
+    from weft.ids import BadId
     from weft.net.api import Peer
     from weft.net.config import Config
+    from weft.net.consumer import Consumed, Consumer
     from weft.net.errors import (
         ClosedError,
         ConfigError,
@@ -25,49 +30,104 @@ if TYPE_CHECKING:
         DhtError,
         HistoryError,
         IdentityError,
+        IsolatedError,
         ListenError,
+        LossError,
+        NotConfirmed,
         UsageError,
-        WeftError,
     )
     from weft.net.identity import Identity
+    from weft.net.life import LifeEvent, LifeEvents
     from weft.net.receipt import Receipt
-    from weft.net.subscription import Notification, Subscription
+    from weft.net.subscription import Gap, Notification, Subscription
+    from weft.store.car import BadArchive
+    from weft.store.cursor import PositionError, PositionGap, PositionUnknown
+    from weft.store.interface import (
+        NotHeld,
+        StoreBusy,
+        StoreCorrupt,
+        StoreError,
+        StoreFull,
+        StoreReadOnly,
+    )
 
 __version__ = "0.1.0"
 """Shown by greetings and `weft --version`; a test keeps it equal to pyproject's."""
 
 _HOMES = {
+    "Unresolved": "weft.documents.merkle",
+    "Refused": "weft.documents.refusal",
+    "WeftError": "weft.errors",
+    "BadId": "weft.ids",
     "Peer": "weft.net.api",
     "Config": "weft.net.config",
+    "Consumed": "weft.net.consumer",
+    "Consumer": "weft.net.consumer",
     "ClosedError": "weft.net.errors",
     "ConfigError": "weft.net.errors",
     "ControlError": "weft.net.errors",
     "DhtError": "weft.net.errors",
     "HistoryError": "weft.net.errors",
     "IdentityError": "weft.net.errors",
+    "IsolatedError": "weft.net.errors",
+    "LifeEvent": "weft.net.life",
+    "LifeEvents": "weft.net.life",
     "ListenError": "weft.net.errors",
+    "Gap": "weft.net.subscription",
+    "LossError": "weft.net.errors",
+    "NotConfirmed": "weft.net.errors",
     "UsageError": "weft.net.errors",
-    "WeftError": "weft.net.errors",
     "Identity": "weft.net.identity",
     "Receipt": "weft.net.receipt",
     "Notification": "weft.net.subscription",
     "Subscription": "weft.net.subscription",
+    "BadArchive": "weft.store.car",
+    "PositionError": "weft.store.cursor",
+    "PositionGap": "weft.store.cursor",
+    "PositionUnknown": "weft.store.cursor",
+    "NotHeld": "weft.store.interface",
+    "StoreBusy": "weft.store.interface",
+    "StoreCorrupt": "weft.store.interface",
+    "StoreError": "weft.store.interface",
+    "StoreFull": "weft.store.interface",
+    "StoreReadOnly": "weft.store.interface",
 }
 
 __all__ = [
+    "BadArchive",
+    "BadId",
     "ClosedError",
     "Config",
     "ConfigError",
+    "Consumed",
+    "Consumer",
     "ControlError",
     "DhtError",
+    "Gap",
     "HistoryError",
     "Identity",
     "IdentityError",
+    "IsolatedError",
+    "LifeEvent",
+    "LifeEvents",
     "ListenError",
+    "LossError",
+    "NotConfirmed",
+    "NotHeld",
     "Notification",
     "Peer",
+    "PositionError",
+    "PositionGap",
+    "PositionUnknown",
     "Receipt",
+    "Refused",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
     "Subscription",
+    "Unresolved",
     "UsageError",
     "WeftError",
     "__version__",

@@ -20,6 +20,8 @@ from typing import Annotated, NewType
 
 from msgspec import Meta, Struct
 
+from weft.errors import WeftError
+
 PeerId = NewType("PeerId", bytes)
 """The raw 32-byte Ed25519 public key."""
 
@@ -53,7 +55,7 @@ class Contact(Struct, frozen=True, array_like=True, gc=False):
     address: WireAddress  # a multiaddr without its /p2p part
 
 
-class BadId(ValueError):
+class BadId(WeftError, ValueError):
     """A topic, peer id or address that cannot be read; the text says what is wrong."""
 
 
@@ -91,6 +93,31 @@ def owner_in(topic: Topic) -> PeerId | None:
 def owned_name(owner: PeerId, path: str) -> Topic:
     """The name of a topic that this key owns, from a path such as `/orders`."""
     return parse_topic(f"{OWNED}{peer_text(owner)}{path}")
+
+
+WILDCARDS = frozenset(("#", "+", "*", "**", ">"))
+"""Segments that mean "any" in MQTT, NATS and shells."""
+
+
+def parse_plain_topic(text: str) -> Topic:
+    """As `parse_topic`, for a topic to publish in or to subscribe to: one with a wildcard would be
+    taken literally, and never match what its user means."""
+    topic = parse_topic(text)
+    segments = text.split("/")
+    place = next((at for at, segment in enumerate(segments) if segment in WILDCARDS), None)
+    if place is not None:
+        above = "/".join(segments[:place])
+        instead = (
+            f"put {above} into a hierarchy at all peers (hierarchies=[{above!r}], --hierarchy "
+            f"{above}) and subscribe to it, or"
+            if above
+            else "no topic stands above all others, so"
+        )
+        raise BadId(
+            f"topic {text!r} has a wildcard {segments[place]!r}, and there are none: {instead} "
+            "subscribe to several topics"
+        )
+    return topic
 
 
 def parse_path(text: str) -> Topic:

@@ -9,7 +9,7 @@ import pytest
 from weft.cli import data
 from weft.cli.parser import parser_for
 from weft.cli.problem import Problem
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline.lake import Version
 
 

@@ -54,6 +54,29 @@ def test_ctrl_c_leaves_and_others_notice(peers: Peers) -> None:
     assert not (Path(peers.home(1)) / "control.sock").exists()
 
 
+def test_pub_says_why_it_found_no_way_in(peers: Peers) -> None:
+    peers.start()
+    address = peers.addresses[0]
+    other = run("pub", "--join", address, "--set", "network.name=b", "/a", "hi", "--timeout", "3")
+    assert other.returncode == 1 and "belongs to network '" in other.stderr
+    assert address in other.stderr and "Traceback" not in other.stderr
+    nobody = run("pub", "--join", address, "/a", "hi", "--log-level", "info")
+    assert nobody.returncode == 1 and "weft: INFO: connected to" in nobody.stderr
+    peers.processes[0].send(signal.SIGKILL)
+    peers.processes[0].end()
+    dead = run("pub", "--join", address, "/a", "hi", "--timeout", "3")
+    assert dead.returncode == 1 and f"{address}: cannot reach 127.0.0.1 port" in dead.stderr
+
+
+def test_a_peer_that_is_alone_with_an_event_says_so(peers: Peers) -> None:
+    peers.start("--subscribe", "/a").until_error("subscribed to /a")
+    done = run("pub", "--home", peers.home(0), "/a", "hi")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "kept: the peer is subscribed, and knows no other peer of /a\n",
+    )
+
+
 def test_sigterm_ends_well_and_the_name_is_kept(peers: Peers) -> None:
     process = peers.start()
     process.send(signal.SIGTERM)

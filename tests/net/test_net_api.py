@@ -16,6 +16,8 @@ from swarm_kit import together
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.protocol import config as protocol
+from weft.protocol.config import Routing
+from weft.store.memory import MemoryStore
 
 LIVELY = weft.Config(
     network=Network(leave_timeout_ms=1_000),
@@ -87,6 +89,61 @@ async def test_a_non_subscriber_is_told_which_access_point_took_its_event() -> N
         assert a.status()["topics"] == {}
 
 
+@pytest.mark.parametrize("routing", ["tera", "topic-dht", "pulsarcast", "flood"])
+async def test_a_member_that_knows_no_other_is_told_so(routing: Routing) -> None:
+    """With a dead address to join by, a flood to nobody said "delivered", too."""
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    async with weft.Peer.open(config=LIVELY, join=address, routing=routing) as peer:
+        sub = peer.subscribe("/x")
+        receipt = await peer.publish("/x", b"hello?")
+        assert receipt.outcome in ("alone", "queued")
+        with pytest.raises(weft.NotConfirmed) as caught:
+            await peer.publish("/x", b"hello?", confirm="taken", timeout=0.2)
+        assert caught.value.outcome in ("alone", "timeout")
+        await sub.close()
+
+
+async def test_a_flood_to_nobody_is_not_delivered() -> None:
+    async with weft.Peer.open(config=LIVELY, routing="flood") as peer:
+        assert (await peer.publish("/x", b"hello?")).outcome == "alone"
+
+
+async def test_a_member_that_is_alone_with_a_store_is_told_so() -> None:
+    async with swarm(1, history=True) as (peer,):
+        await peer.subscribe("/x")
+        receipt = await peer.publish("/x", b"hello?", confirm="accepted")
+        assert (receipt.outcome, receipt.access_point_text) == ("alone", peer.address)
+
+
+async def test_a_publisher_gets_the_certainty_that_it_asks_for() -> None:
+    async with swarm(3) as (a, b, c):
+        await a.subscribe("/x")
+        taken = await c.publish("/x", b"1", confirm="taken", timeout=60)
+        assert (taken.outcome, taken.access_point_text) == ("delivered", a.address)
+        await b.subscribe("/x")
+        await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
+        both = await b.publish(["/x"], b"2", confirm="taken")
+        assert [receipt.outcome for receipt in both] == ["delivered"]
+        for confirm in ("accepted", "taken"):
+            with pytest.raises(weft.NotConfirmed, match="no subscriber of /nobody") as caught:
+                await c.publish("/nobody", b"3", confirm=confirm)  # type: ignore[call-overload]
+            assert caught.value.outcome == "no_subscriber"
+        with pytest.raises(weft.UsageError, match="expected one of accepted, taken"):
+            await c.publish("/x", b"4", confirm="stored")  # type: ignore[call-overload]
+
+
+async def test_without_network_it_is_accepted_and_not_taken() -> None:
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    async with weft.Peer.open(config=LIVELY, join=address) as peer:
+        assert (await peer.publish("/x", b"", confirm="accepted")).outcome == "queued"
+        await until(lambda: "cannot reach" in peer.unanswered[address], "the dial to fail")
+        with pytest.raises(weft.NotConfirmed, match="cannot reach") as caught:
+            await peer.publish("/x", b"", confirm="taken", timeout=0)
+        assert caught.value.outcome == "timeout"
+
+
 async def test_an_event_for_nobody_is_reported() -> None:
     async with swarm(2) as (a, _):
         receipt = await a.publish("/nobody", b"hello?")
@@ -110,7 +167,21 @@ async def test_a_queued_event_ends_as_dropped_when_the_peer_closes() -> None:
     async with weft.Peer.open(config=LIVELY) as alone:
         receipt = await alone.publish("/news", b"early")
         assert receipt.outcome == "queued"
-    assert (await receipt.final()).outcome == "dropped"
+    final = await receipt.final()
+    assert (final.outcome, final.reason) == ("dropped", "this peer left the network")
+
+
+async def test_a_publisher_that_the_topics_peers_refuse_is_told_why() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as owner,
+        weft.Peer.open(config=LIVELY, join=owner.address) as stranger,
+    ):
+        await owner.owned.create("/orders")
+        sub = await owner.subscribe("/orders")
+        await stranger.joined()
+        with pytest.raises(weft.NotConfirmed, match="owners may not let this peer publish") as no:
+            await stranger.publish("/orders", b"", confirm="taken")
+        assert no.value.outcome == "dropped" and len(sub) == 0
 
 
 async def test_two_subscriptions_to_one_topic_share_it() -> None:
@@ -196,6 +267,73 @@ async def test_bad_arguments_are_named() -> None:
         await weft.Peer.start(join=["/ip4/127.0.0.1/tcp/1"])
     with pytest.raises(weft.ListenError):
         await weft.Peer.start(listen="256.0.0.1:0")
+
+
+@pytest.mark.parametrize("payload", [5, None, 1.5, ["a"], {"a": 1}])
+async def test_a_payload_that_is_neither_bytes_nor_text_is_refused(payload: object) -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match="bytes or a text, not"):
+            await peer.publish("/x", payload)
+
+
+@pytest.mark.parametrize(
+    ("topic", "instead"),
+    [
+        ("/a/#", "hierarchies=['/a'], --hierarchy /a)"),
+        ("/a/*/c", "hierarchies=['/a'], --hierarchy /a)"),
+        ("/a/b>/>", "hierarchies=['/a/b>'], --hierarchy /a/b>)"),
+        ("/+/b", "no topic stands above all others"),
+        ("/#", "no topic stands above all others"),
+    ],
+)
+async def test_wildcards_are_refused_with_what_to_use_instead(
+    topic: str, instead: str, tmp_path: Path
+) -> None:
+    async with weft.Peer.open(config=LIVELY, store=tmp_path / "store.db") as peer:
+        for use in (peer.subscribe, peer.consume):
+            with pytest.raises(weft.UsageError, match="wildcard") as caught:
+                use(topic)
+            assert instead in str(caught.value)
+        with pytest.raises(weft.UsageError, match="wildcard"):
+            await peer.publish(topic, b"")
+        await peer.subscribe("/a#/b+c")  # part of a segment is no wildcard
+
+
+@pytest.mark.parametrize("topic", [5, None, {"/a"}])
+async def test_a_topic_that_is_no_text_is_named(topic: object) -> None:
+    async with swarm(1) as (peer,):
+        with pytest.raises(weft.UsageError, match="expected a t"):
+            await peer.publish(topic, b"")  # type: ignore[call-overload]
+        with pytest.raises(weft.UsageError, match="expected a t"):
+            peer.subscribe(topic)  # type: ignore[arg-type]
+
+
+async def test_one_address_to_join_by_is_understood() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY) as first,
+        weft.Peer.open(join=first.address, config=LIVELY) as second,
+    ):
+        await until(lambda: not first.isolated and not second.isolated, "both to meet")
+    with pytest.raises(weft.UsageError, match="no text and no list"):
+        await weft.Peer.start(join=5)  # type: ignore[arg-type]
+
+
+async def test_what_others_are_told_can_be_given_to_the_peer() -> None:
+    async with weft.Peer.open(listen="0.0.0.0:0", announce="127.0.0.1", config=LIVELY) as peer:
+        assert peer.address.startswith("/ip4/127.0.0.1/tcp/")
+        async with weft.Peer.open(join=peer.address, config=LIVELY) as other:
+            await until(lambda: not other.isolated, "the announced address to work")
+
+
+def test_every_error_that_users_meet_has_one_root() -> None:
+    errors = [
+        value
+        for value in (getattr(weft, name) for name in weft.__all__)
+        if isinstance(value, type) and issubclass(value, Exception)
+    ]
+    assert len(errors) > 20
+    assert all(issubclass(error, weft.WeftError) for error in errors)
+    assert {weft.StoreError, weft.PositionGap, weft.Refused, weft.BadId} <= set(errors)
 
 
 async def test_the_largest_payload_arrives() -> None:

@@ -16,7 +16,8 @@ from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, unt
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network
-from weft.net.subscription import Subscription
+from weft.net.errors import LossError
+from weft.net.subscription import Gap, OnLoss, Subscription
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.wire import Payload
@@ -269,6 +270,53 @@ async def test_publishing_into_ones_own_unread_subscription_does_not_lock_up() -
             await a.runtime.publish(TOPIC, b"x")
         assert len(sub) == 11
         assert sub.dropped == 89
+
+
+TINY = quick(subscription_events_max=10, subscription_patience_ms=100)
+
+
+async def overfull(a: Node, on_loss: OnLoss) -> Subscription:
+    """11 events that wait, 89 that were lost."""
+    a.machine.react = deliver_payloads
+    sub = await a.runtime.subscribe(TOPIC, on_loss=on_loss)
+    for number in range(100):
+        await a.runtime.publish(TOPIC, b"%d" % number)
+    return sub
+
+
+async def test_every_loss_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with node(TINY) as a:
+        sub = await overfull(a, "log")
+        assert "a subscription to /t dropped" in caplog.text
+        assert [note.payload for note in [await anext(sub) for _ in range(11)]][-1] == b"10"
+        lines = [one.args for one in caplog.records if "dropped" in one.getMessage()]
+        assert sum(args[1] for args in lines) == 89  # type: ignore[index, misc]
+        await a.runtime.publish(TOPIC, b"again")
+        assert (await anext(sub)).payload == b"again"
+
+
+async def test_a_subscriber_may_have_losses_raised_where_they_were() -> None:
+    async with node(TINY) as a:
+        sub = await overfull(a, "raise")
+        got = [(await anext(sub)).payload for _ in range(11)]
+        with pytest.raises(LossError, match="89 events of /t were dropped") as caught:
+            await anext(sub)
+        assert caught.value.lost == 89 and got[-1] == b"10"
+        await a.runtime.publish(TOPIC, b"again")
+        assert (await anext(sub)).payload == b"again"  # and it can be read on from
+
+
+async def test_a_subscriber_may_have_losses_marked_where_they_were() -> None:
+    async with node(TINY) as a:
+        sub = await overfull(a, "mark")
+        got = [(await anext(sub)).payload for _ in range(6)]
+        await a.runtime.publish(TOPIC, b"between")
+        rest = [await anext(sub) for _ in range(7)]
+        assert [*got, *(note.payload for note in rest[:5])] == [b"%d" % one for one in range(11)]
+        gap, last = rest[5:]
+        assert isinstance(gap, Gap) and (gap.lost, gap.topic, gap.payload) == (89, TOPIC, b"")
+        assert not isinstance(last, Gap) and last.payload == b"between"
+        assert sub.get_nowait() is None
 
 
 async def test_two_peers_that_wait_for_each_other_do_not_lock_up() -> None:

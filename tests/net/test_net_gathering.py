@@ -57,14 +57,16 @@ async def test_a_lone_event_goes_out_alone() -> None:
 
 
 async def test_looking_at_what_only_sending_tells_sends() -> None:
-    async with swarm(1) as (peer,):
+    async with swarm(2) as (peer, other):
         sub = await peer.subscribe(X)
+        await other.subscribe(X)
+        await until(lambda: linked(peer) and linked(other), "a link")
         receipt = await peer.publish(X, b"1")
         assert receipt.outcome == "delivered" and sub.get_nowait() is None
         assert receipt.event is not None and receipt.event.number == 1
         note = sub.get_nowait()
         assert note is not None and note.event_id == receipt.event_id
-        assert (receipt.peers, receipt.dropped) == (0, 0)
+        assert (receipt.peers, receipt.dropped) == (1, 0)
 
 
 async def test_large_events_go_in_runs_of_their_own() -> None:

@@ -173,9 +173,9 @@ async def test_over_the_control_socket(tmp_path: Path) -> None:
                 receipt = await client.publish(FOOTBALL, b"here")
                 ball, sports = receipt["above"]  # nobody is in the topic itself
                 assert (receipt["outcome"], ball["outcome"]) == ("no_subscriber", "no_subscriber")
-                assert (sports["topic"], sports["outcome"]) == (SPORTS, "delivered")
+                assert (sports["topic"], sports["outcome"]) == (SPORTS, "alone")  # but for this one
                 assert pub.in_words(receipt).startswith(
-                    f"no subscriber of {FOOTBALL}; {SPORTS} above it: delivered through /ip4"
+                    f"no subscriber of {FOOTBALL}; {SPORTS} above it: kept: the peer is subscribed"
                 )
                 made = await client.ask("topic", action="create", topic="/club", hierarchy=True)
                 assert made["info"]["hierarchy"] == "/club"

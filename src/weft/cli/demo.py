@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from weft.demo import report  # noqa: F401  (what is missing here is said before anything runs)
     from weft.demo.output import Output
     from weft.demo.show import Plan, Show
+    from weft.errors import WeftError
     from weft.lab.progress import Phases
-    from weft.net.errors import WeftError
 
     output = Output(args.out)
     output.prepare()

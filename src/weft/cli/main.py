@@ -12,6 +12,7 @@ bad rows than it may.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,9 @@ def dispatch(arguments: Sequence[str]) -> int:
         args = argparse.Namespace(rest=rest)
     else:
         args = parser.parse_args(rest)
+    if hasattr(args, "log_level"):
+        logging.basicConfig(format="weft: %(levelname)s: %(message)s")
+        logging.getLogger("weft").setLevel(args.log_level.upper())
     code: int = module.run(args)
     return code
 
@@ -92,14 +96,13 @@ def explain(error: Exception) -> Problem | None:
                 "./weft in a checkout brings it in; otherwise: pip install 'weft[EXTRA]', with the "
                 "extra that has it (see pyproject.toml)."
             )
+    from weft.errors import WeftError
     from weft.ids import BadId
-    from weft.net.errors import ConfigError, UsageError, WeftError
+    from weft.net.errors import ConfigError, UsageError
 
     if isinstance(error, BadId | ConfigError | UsageError):
         return Problem(str(error), USAGE)
-    from weft.store.interface import StoreError
-
-    if isinstance(error, WeftError | StoreError):
+    if isinstance(error, WeftError):
         return Problem(str(error))
     if isinstance(error, OSError) and error.filename is not None:
         return Problem(f"{error.filename}: {error.strerror}")

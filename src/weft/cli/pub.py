@@ -31,7 +31,8 @@ weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peer
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
 
-_GOES_ON = ("delivered", "queued")
+_GOES_ON = ("delivered", "queued", "alone")
+"""An event that this peer is alone with has reached its own subscriptions."""
 
 Publish = Callable[[bytes], Awaitable[list[Fields]]]
 """Publishes one event; returns a receipt for each of its topics."""
@@ -74,8 +75,8 @@ async def _run(args: argparse.Namespace) -> int:
                     receipts = await asyncio.wait_for(finals, args.timeout)
                 except TimeoutError:
                     raise Problem(
-                        f"no peer answered within {args.timeout:g} s; is one of these running?\n"
-                        + "\n".join(args.join)
+                        f"the event found no way within {args.timeout:g} s\n"
+                        + "\n".join(f"{one}: {why}" for one, why in peer.unanswered.items())
                     ) from None
                 return [await receipt.report() for receipt in receipts]
 
@@ -113,9 +114,10 @@ def in_words(receipt: Fields) -> str:
         return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"
     return {
         "delivered": f"delivered through {receipt['access_point']}",
+        "alone": f"kept: the peer is subscribed, and knows no other peer of {receipt['topic']}",
         "queued": "queued: the peer knows no other yet and keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",
-        "dropped": "dropped: nobody took it, or too many events were waiting",
+        "dropped": f"dropped: {receipt['reason'] or 'the peer closed'}",
         "failed": f"failed: {receipt['reason']}",
         "refused": f"refused: {receipt['reason']}",
     }[receipt["outcome"]]

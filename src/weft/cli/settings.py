@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
 """Written out: commands that start no peer shall not load what defines them."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 
 def home_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -88,6 +90,12 @@ def network_options(parser: argparse.ArgumentParser) -> None:
         "all peers (repeat for more)"
     )
     repeated_option(parser, "--hierarchy", "TOPIC", above, hierarchy)
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="warning",
+        help="how much the peer writes to stderr about itself (warning)",
+    )
 
 
 def listen_options(parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,8 @@ from weft.demo import figures
 from weft.demo.show import Outcome
 from weft.demo.traffic import Traffic
 from weft.demo.verdict import events_of
+from weft.errors import WeftError
 from weft.lab.progress import Phases
-from weft.net.errors import WeftError
 
 Figures = Mapping[str, float | None]
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from weft.documents import descriptor
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY
+from weft.errors import WeftError
 from weft.ids import BadId, Cid, cid_text, parse_cid
 
 SEGMENTS_MAX = 256
@@ -34,7 +35,7 @@ class Link(Struct, frozen=True):
     cid: Cid
 
 
-class Unresolved(Exception):
+class Unresolved(WeftError):
     """A path leads nowhere; the text says where it ends. `missing` is the block that is lacking,
     if that is why."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from weft.errors import WeftError
+
 
 class Reason(StrEnum):
     """What is wrong; the value is the name under which it is counted."""
@@ -36,7 +38,7 @@ class Reason(StrEnum):
     NO_ROOM = "no_room"  # too many events wait for their parents
 
 
-class Refused(Exception):
+class Refused(WeftError):
     """Raised where something is refused; `reason` to count, the text to read."""
 
     def __init__(self, reason: Reason, text: str) -> None:

@@ -31,9 +31,9 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import weft
+from weft.errors import WeftError
 from weft.lab.census import Census, Look, causes_of
 from weft.net import config as toml
-from weft.net.errors import WeftError
 from weft.sim.dice import Dice
 
 Json: TypeAlias = Any

@@ -8,12 +8,13 @@ async with weft.Peer.open(join=["/ip4/…/tcp/4001/p2p/12D3KooW…"]) as peer:
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
@@ -26,20 +27,21 @@ from weft.ids import (
     contact_text,
     parse_cid,
     parse_contact,
-    parse_topic,
+    parse_plain_topic,
     peer_text,
 )
 from weft.net import metrics as prometheus
 from weft.net.config import Config
 from weft.net.consumer import Consumer
 from weft.net.dht import Dht
-from weft.net.errors import UsageError, usable
+from weft.net.errors import NotConfirmed, UsageError, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
+from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
-from weft.net.receipt import Receipt
+from weft.net.receipt import CONFIRM, Confirm, Receipt
 from weft.net.runtime import Runtime
-from weft.net.subscription import Subscription
+from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol.config import Routing
@@ -53,6 +55,8 @@ from weft.store.sqlite import SqliteStore
 
 Topics: TypeAlias = list[str] | tuple[str, ...]
 """Several topics; a text is one topic, never a sequence of letters."""
+Encode: TypeAlias = Callable[[object], bytes | str]
+"""Makes a payload of what is published."""
 
 
 P = ParamSpec("P")
@@ -84,12 +88,18 @@ class Peer:
         machine: Machine,
         config: Config,
         identity: Identity,
+        life: Life,
         store: Store | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self.config = config
+        self._encode = encode
+        self._decode = decode
         self._identity = identity
         self._runtime = runtime
         self._machine = machine
+        self._life = life
         self._metrics: prometheus.Endpoint | None = None
         self.dht = Dht(runtime, config.protocol.dht.enabled)
         self.owned = Owned(runtime, machine)
@@ -100,37 +110,45 @@ class Peer:
     @staticmethod
     async def start(
         listen: str | None = None,
-        join: Iterable[str] = (),
+        join: str | Iterable[str] = (),
         key: Identity | Path | str | None = None,
         config: Config | None = None,
         trace: Path | str | None = None,
         metrics: str | None = None,
         store: Store | Path | str | None = None,
         routing: Routing | None = None,
-        hierarchies: Iterable[str] = (),
+        hierarchies: str | Iterable[str] = (),
+        announce: str | None = None,
+        encode: Encode | None = None,
+        decode: Decode | None = None,
     ) -> Peer:
         """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
         `async with` block, which leaves the network at its end.
 
-        `listen` is HOST:PORT (port 0: any free one), `join` lists addresses of known peers, `key`
-        is a key file (made if missing) or an `Identity`, None a fresh one in memory; `trace` names
-        a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
+        `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
+        are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
+        of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
+        fresh one in memory; `trace` names a file for trace records and `metrics` the HOST:PORT to
+        serve Prometheus metrics on.
         With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
         `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
         "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
+        `encode` makes the payload of whatever is published that is not bytes already, texts
+        included (`json.dumps`, `msgspec.json.encode`), `decode` reads it again for `note.value`.
         """
-        config = _routed(config or Config(), routing, tuple(hierarchies))
+        config = _routed(config or Config(), routing, _texts("hierarchies", hierarchies))
         network = config.network
-        contacts = tuple(usable(parse_contact, text) for text in (*join, *network.join))
+        known = (*_texts("join", join), *network.join)
+        contacts = tuple(usable(parse_contact, text) for text in known)
         identity = _identity(key)
         identity.hold()
         kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
         incarnation = identity.next_incarnation()
         credentials = Credentials(identity)
-        listener, address = bind(listen or network.listen, network.announce)
+        listener, address = bind(listen or network.listen, announce or network.announce)
         try:
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
@@ -139,9 +157,10 @@ class Peer:
                 config.protocol, trace=tracer is not None, history=history
             )
             machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
+            life = Life(me, lambda: machine.isolated, machine.newest_version)
             durable = Durable(kept) if kept is not None else None
             runtime = Runtime(
-                machine, me, credentials, network, tracer, f"weft/{__version__}", durable
+                machine, me, credentials, network, tracer, f"weft/{__version__}", durable, life
             )
             await runtime.start(listener, incarnation, contacts)
         except BaseException:
@@ -150,7 +169,7 @@ class Peer:
                 kept.close()
             identity.release()
             raise
-        peer = Peer(runtime, machine, config, identity, kept)
+        peer = Peer(runtime, machine, config, identity, life, kept, encode, decode)
         if metrics is not None:
             try:
                 await peer.serve_metrics(metrics)
@@ -191,11 +210,18 @@ class Peer:
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Topics,
         scheme: Scheme | None = None,
         since: Literal["beginning"] | str | datetime | None = None,
+        *,
+        on_loss: OnLoss = "log",
+        callback: Callback | None = None,
     ) -> Subscription:
-        """Subscribe to a topic. Await the result to be sure that the topic has been joined.
+        """Subscribe to a topic, or to several with one queue. Await the result to be sure that they
+        have been joined. `Subscription.add` and `remove` change the topics while it is read.
+
+        With a `callback` it is called for each notification in place of iterating, as by
+        `Subscription.each`.
 
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
@@ -203,12 +229,28 @@ class Peer:
 
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
+
+        A subscription that is not read in time drops events. `on_loss` says what it tells of that:
+        a line in the "log", which is always there; with "raise" a `LossError`, with "mark" a `Gap`
+        in place of the notifications, both where the events would have come.
         """
-        name = usable(parse_topic, topic)
-        problem = self._machine.routing.scheme_problem(name, scheme)
-        if problem:
-            raise UsageError(problem)
-        return self._runtime.subscribe(name, scheme, self._since(since))
+        if on_loss not in ON_LOSS:
+            raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
+        several = topic if isinstance(topic, list | tuple) else (topic,)
+        names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
+        if not names:
+            raise UsageError("no topic to subscribe to")
+        if len(names) > 1 and since is not None:
+            raise UsageError("the past of several topics: subscribe to each, or consume them")
+        for name in names:
+            problem = self._machine.routing.scheme_problem(name, scheme)
+            if problem:
+                raise UsageError(problem)
+        start = self._since(since)
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode)
+        for name in names[1:]:
+            sub.enter(name, scheme)
+        return sub.each(callback) if callback is not None else sub
 
     def consume(self, topic: str, *, name: str | None = None, after: str | None = None) -> Consumer:
         """Read a topic from this peer's store, so that nothing is lost or repeated when this
@@ -228,9 +270,10 @@ class Peer:
             raise UsageError("a consumer needs a store: open the peer with store=…")
         if name is not None and not name:
             raise UsageError("the name of a consumer is empty")
-        parsed = usable(parse_topic, topic)
+        parsed = usable(parse_plain_topic, topic)
         history = self._machine.history
-        return self._runtime.consume(parsed, lambda: history.has_past(parsed), name, after)
+        has_past = partial(history.has_past, parsed)
+        return self._runtime.consume(parsed, has_past, name, after, self._decode)
 
     def _since(self, since: str | datetime | None) -> Since | None:
         if since is None:
@@ -247,13 +290,43 @@ class Peer:
             raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
 
     @overload
-    async def publish(self, topic: str, payload: bytes | str) -> Receipt: ...
+    async def publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> Receipt: ...
 
     @overload
-    async def publish(self, topic: Topics, payload: bytes | str) -> list[Receipt]: ...
+    async def publish(
+        self,
+        topic: Topics,
+        payload: object,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> list[Receipt]: ...
 
-    async def publish(self, topic: str | Topics, payload: bytes | str) -> Receipt | list[Receipt]:
-        """Publish an event; text is sent as UTF-8. Waits while outgoing queues are full.
+    async def publish(
+        self,
+        topic: str | Topics,
+        payload: object,
+        *,
+        confirm: Confirm | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
+    ) -> Receipt | list[Receipt]:
+        """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
+        whatever that takes. Waits while outgoing queues are full, and
+        returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
+        to; the receipt says what became of it.
+
+        With `confirm` anything less is a `NotConfirmed`. "accepted": this peer or an access point
+        has it, and it was not refused. "taken": another peer has it as well: at a publisher that is
+        not subscribed, an access point that said so; at a member, members that it was sent to, and
+        members do not say so. "taken" waits for a network and for an access point, up to
+        `timeout` seconds (None: as long as this peer tries).
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -261,7 +334,9 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        if confirm is not None:
+            return await self._publish_confirmed(topic, payload, confirm, timeout)
+        data = _payload(payload, self._encode)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
@@ -270,14 +345,37 @@ class Peer:
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
-                # A member spreads its events itself, so what becomes of them is no question.
-                prompt = self._machine.history is None and self._machine.routing.is_subscribed(name)
-                return await self._runtime.publish(name, data, prompt)
+                return await self._runtime.publish(name, data, self._spreads(name))
             return (await self._publish_together({name: levels}, data))[0]
+        if not isinstance(topic, list | tuple):
+            raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
         names = dict.fromkeys(self._known_topic(each) for each in topic)
         return await self._publish_together(
             {name: self._machine.levels(name) for name in names}, data
         )
+
+    async def _publish_confirmed(
+        self, topic: str | Topics, payload: object, confirm: Confirm, seconds: float | None
+    ) -> Receipt | list[Receipt]:
+        if confirm not in CONFIRM:
+            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        try:
+            async with asyncio.timeout(seconds):
+                if isinstance(topic, str):
+                    return await (await self.publish(topic, payload)).confirmed(confirm)
+                receipts = await self.publish(topic, payload)
+                return [await receipt.confirmed(confirm) for receipt in receipts]
+        except TimeoutError:
+            lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
+            raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
+
+    def _spreads(self, topic: Topic) -> bool:
+        """Whether this peer spreads its events itself, so that there is no question what becomes
+        of them: without a store, as a member that knows others."""
+        machine = self._machine
+        if machine.history is not None or not machine.routing.is_subscribed(topic):
+            return False
+        return not machine.is_alone_in(topic)
 
     async def _publish_together(
         self, named: dict[Topic, list[Topic]], data: bytes
@@ -296,7 +394,25 @@ class Peer:
         """Topics that this peer is subscribed to were checked before."""
         known = Topic(topic)
         subscribed = self._machine.routing.is_subscribed(known)
-        return known if subscribed else usable(parse_topic, topic)
+        return known if subscribed else usable(parse_plain_topic, topic)
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def joined(self, timeout: float | None = None) -> Awaitable[None]:
+        """Wait until this peer knows another. After `timeout` seconds an `IsolatedError` says what
+        became of each address to join by; None: for as long as it takes."""
+        return self._life.joined(timeout)
+
+    def events(self) -> LifeEvents:
+        """What happens to this peer from now on (`LifeEvent`): connections, being isolated and
+        joined again, topics that their owners change. The first one says whether it is isolated.
+        The queue is bounded: a program that does not read loses the oldest."""
+        return self._life.events()
+
+    @property
+    def unanswered(self) -> dict[str, str]:
+        """The addresses to join by that have not answered so far, and why."""
+        return self._life.unanswered
 
     # --- looking at it --------------------------------------------------------------------------
 
@@ -379,6 +495,35 @@ def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...
     except ValueError as error:
         raise UsageError(str(error)) from error
     return dataclasses.replace(config, protocol=protocol)
+
+
+def _texts(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """One text, or several."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError as error:
+        raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any") from error
+
+
+def _payload(payload: object, encode: Encode | None) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if encode is not None and not isinstance(payload, bytearray | memoryview):
+        try:
+            payload = encode(payload)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"the encoder does not take {payload!r:.60}: {error}") from error
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytearray | memoryview):
+        return bytes(payload)
+    kind = type(payload).__name__
+    raise UsageError(
+        f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first, or give the "
+        "peer an encoder: Peer.open(encode=json.dumps, decode=json.loads)"
+    )
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

@@ -27,7 +27,7 @@ from contextlib import suppress
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
 from weft.net.errors import ClosedError, UsageError
-from weft.net.subscription import Notification, Subscription
+from weft.net.subscription import Decode, Decoded, Subscription
 from weft.protocol.history.stream import handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
@@ -43,16 +43,22 @@ _LOOK_SECONDS = 0.1
 """guess: how often a consumer that waits for the past looks whether it has been read."""
 
 
-class Consumed(Notification):
+class Consumed(Decoded):
     """An event that a consumer got, and where it stands after it."""
 
     __slots__ = ("_acknowledge", "position")
 
     def __init__(
-        self, topic: Topic, event: SealedEvent, position: str, acknowledge: Acknowledge | None
+        self,
+        topic: Topic,
+        event: SealedEvent,
+        position: str,
+        acknowledge: Acknowledge | None,
+        decode: Decode | None,
     ) -> None:
         origin = claimed_origin(topic, event.metadata)
-        super().__init__(Deliver(topic, handed_out(event, event.payload), 0, event, origin), 0)
+        deliver = Deliver(topic, handed_out(event, event.payload), 0, event, origin)
+        super().__init__(deliver, 0, decode)
         self.position = position  # give it to `Peer.consume(after=…)`
         self._acknowledge = acknowledge
 
@@ -115,6 +121,7 @@ class Consumer:
         has_past: Callable[[], bool],
         name: str | None,
         after: After,
+        decode: Decode | None = None,
     ) -> None:
         """`has_past`: whether what other members have of the past is in the store."""
         self.topic = subscription.topic
@@ -122,6 +129,7 @@ class Consumer:
         self._subscription = subscription
         self._durable = durable
         self._has_past = has_past
+        self._decode = decode
         self._acknowledge = Acknowledge(durable, self.topic, name) if name is not None else None
         place = self._acknowledge.place if self._acknowledge is not None else None
         self._after = place or after
@@ -174,7 +182,7 @@ class Consumer:
         event, place = self._reads.popleft()
         if self._acknowledge is not None:
             self._acknowledge.hand_out(place)
-        return Consumed(self.topic, event, place, self._acknowledge)
+        return Consumed(self.topic, event, place, self._acknowledge, self._decode)
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""

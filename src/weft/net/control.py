@@ -39,9 +39,10 @@ from weft import private
 from weft.documents.merkle import Link
 from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
+from weft.errors import WeftError
 from weft.ids import cid_text
 from weft.net.api import Peer
-from weft.net.errors import ControlError, WeftError
+from weft.net.errors import ControlError
 from weft.net.listener import Acceptor
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme

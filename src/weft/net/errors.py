@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from weft.errors import WeftError
 from weft.ids import BadId
 
 T = TypeVar("T")
-
-
-class WeftError(Exception):
-    """Base of everything that weft raises on purpose."""
 
 
 class ConfigError(WeftError):
@@ -33,6 +30,8 @@ class UsageError(WeftError, ValueError):
 
 def usable(parse: Callable[[str], T], text: str) -> T:
     """Read a topic, peer id or address that the caller gave; `UsageError` if it is none."""
+    if not isinstance(text, str):
+        raise UsageError(f"expected a text, not {type(text).__name__} ({text!r:.60})")
     try:
         return parse(text)
     except BadId as error:
@@ -45,6 +44,27 @@ class ListenError(WeftError):
 
 class ClosedError(WeftError):
     """The peer or the subscription is closed."""
+
+
+class IsolatedError(WeftError, TimeoutError):
+    """The peer met no other in time; the text says what each address to join by came to."""
+
+
+class NotConfirmed(WeftError):
+    """A publish did not come to what its caller asked to be sure of; `outcome` says what it came
+    to, as in a receipt, or "timeout"."""
+
+    def __init__(self, text: str, outcome: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+class LossError(WeftError):
+    """Events of a subscription were dropped because it was not read; `lost` says how many."""
+
+    def __init__(self, text: str, lost: int) -> None:
+        super().__init__(text)
+        self.lost = lost
 
 
 class DhtError(WeftError):

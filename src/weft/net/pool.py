@@ -221,6 +221,8 @@ class Handler(Protocol):
 
     def disconnected(self, peer: PeerId) -> None: ...
 
+    def unreachable(self, peer: PeerId, fault: Fault | None, reason: str) -> None: ...
+
 
 class Pool:
     """The connections of one peer; their `Owner`."""
@@ -486,6 +488,7 @@ class Pool:
                 self._adopt(remote, remote.waiting)
             else:
                 self._backoff.failed(remote.contact)
+                self._handler.unreachable(remote.peer, fault, reason)
                 self._lose(remote)
         elif remote.waiting is connection:
             remote.waiting = None

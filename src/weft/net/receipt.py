@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from weft.documents.run import Event
 from weft.ids import Contact, Topic, contact_text
+from weft.net.errors import NotConfirmed
 from weft.protocol.delivery import message_id
 from weft.protocol.seam import Answer, Outcome
+
+Became: TypeAlias = Outcome | Literal["alone"]
+"""What became of an event."""
+Confirm: TypeAlias = Literal["accepted", "taken"]
+"""What a publisher wants to be sure of; see `Peer.publish`."""
+CONFIRM: tuple[Confirm, ...] = get_args(Confirm)
+_ACCEPTED: tuple[Became, ...] = ("delivered", "alone", "queued")
 
 _UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
 
@@ -33,8 +42,9 @@ class Sent:
         """Have what was gathered sent now, so that its answer is known."""
 
     @property
-    def outcome(self) -> Outcome:
-        return self.answer.outcome
+    def outcome(self) -> Became:
+        answer = self.answer
+        return "alone" if answer.alone else answer.outcome
 
     @property
     def answer(self) -> Answer:
@@ -56,7 +66,10 @@ class Sent:
 class Receipt:
     """`outcome` is one of
 
-    - ``delivered``: an access point (perhaps this peer itself) spreads the event in its topic;
+    - ``delivered``: an access point spreads the event in its topic: another peer, which has said
+      so, or this one, which is subscribed and knows others;
+    - ``alone``: this peer is subscribed and knows no other peer of the topic. Its own subscriptions
+      got the event; members that it meets get it as far as it is recent, or with a store at all;
     - ``queued``: there is no network yet; `final` waits for what becomes of it;
     - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
@@ -84,7 +97,7 @@ class Receipt:
         self._above = above
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Became:
         return self._sent.outcome
 
     @property
@@ -127,6 +140,25 @@ class Receipt:
         answer = await asyncio.shield(self._final)
         sent = Sent(answer, self.peers, self.dropped)
         return Receipt(self.topic, sent, self._place, None, self._above)
+
+    async def confirmed(self, confirm: Confirm) -> Receipt:
+        """Itself once it is as sure as that, or the receipt that follows; else
+        `NotConfirmed`. For "taken" a queued event is waited for."""
+        receipt = self if confirm == "accepted" else await self.final()
+        enough = _ACCEPTED if confirm == "accepted" else ("delivered",)
+        if receipt.outcome not in enough:
+            raise NotConfirmed(receipt.in_words, receipt.outcome)
+        return receipt
+
+    @property
+    def in_words(self) -> str:
+        """For people."""
+        return {
+            "delivered": f"delivered through {self.access_point_text}",
+            "alone": f"no other peer of {self.topic} is known",
+            "queued": "queued: the peer knows no other yet and keeps trying",
+            "no_subscriber": f"no subscriber of {self.topic} was found",
+        }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 
     async def above(self) -> list[Receipt]:
         """In a hierarchy: what became of the event in the topics above this one, the nearest

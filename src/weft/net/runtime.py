@@ -24,7 +24,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -34,12 +34,13 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
 from weft.net.consumer import Consumer, Unqueued
-from weft.net.errors import ClosedError, HandlerFault, UsageError
+from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
+from weft.net.life import Life
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
-from weft.net.receipt import Receipt, Sent
-from weft.net.subscription import Subscription, Subscriptions
+from weft.net.receipt import Became, Receipt, Sent
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -76,8 +77,10 @@ class Runtime:
         tracer: Tracer | None = None,
         agent: str = "weft",
         durable: Durable | None = None,
+        life: Life | None = None,
     ) -> None:
         self.me = me
+        self._life = life or Life(me, lambda: False, lambda topic: None)
         self.counters = Counters()
         self._handle = machine.handle
         self._settings = settings
@@ -111,6 +114,7 @@ class Runtime:
         self._acceptor.open(_BACKLOG)
         now = now_ms()
         self._wall_ahead, self._clock_due = _wall_ms() - now, now + _CLOCK_MS
+        self._life.joining(contacts)
         self.feed(seam.Started(incarnation, contacts, now + self._wall_ahead))
         if self._tracer is not None:
             self._timers.after(_TICK_MS, self._gate.tick, None)
@@ -186,10 +190,15 @@ class Runtime:
     def connected(self, contact: Contact) -> None:
         if self._tracer is not None:
             self._tracer.about_peer(ADD_PEER, contact.peer)
+        self._life.connected(contact)
 
     def disconnected(self, peer: PeerId) -> None:
         if self._tracer is not None:
             self._tracer.about_peer(REMOVE_PEER, peer)
+        self._life.disconnected(peer)
+
+    def unreachable(self, peer: PeerId, fault: Fault | None, reason: str) -> None:
+        self._life.unreachable(peer, fault, reason)
 
     def tick(self) -> None:
         """Once a second."""
@@ -264,6 +273,8 @@ class Runtime:
         def stored(done: asyncio.Future[list[Outcome]]) -> None:
             error = self._store_failure("storing", done)
             self._on_stored(seam.Stored(effect.token, str(error) if error is not None else ""))
+            for version in effect.topics if error is None else ():
+                self._life.stored(version)
 
         done.add_done_callback(stored)
 
@@ -424,48 +435,68 @@ class Runtime:
             await room
 
     def subscribe(
-        self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
+        self,
+        topic: Topic,
+        scheme: seam.Scheme | None = None,
+        since: Since | None = None,
+        on_loss: OnLoss = "log",
+        decode: Decode | None = None,
     ) -> Subscription:
+        """To one topic; more can be added. `scheme` and `since` are about this one."""
         self._check_open()
         past = None
         if since is not None and self._durable is not None:
             past = (self._durable.store, since)
-        subscription = Subscription(topic, self._settings, self._timers, self._unsubscribe, past)
-        self._enter(subscription, scheme, since)
+        subscription = Subscription(
+            topic, self._settings, self._timers, self, past, on_loss, decode
+        )
+        subscription.enter(topic, scheme, since)
         return subscription
 
-    def _enter(
-        self, subscription: Subscription, scheme: seam.Scheme | None, since: Since | None
+    def enter(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        scheme: seam.Scheme | None,
+        since: Since | None,
     ) -> None:
-        self.subscriptions.add(subscription)
+        self._check_open()
+        self.subscriptions.add(subscription, topic)
         token = self._answers.next_token()
-        self._answers.tell(token, lambda answer: subscription.answered(answer.outcome))
-        self.feed(seam.Subscribe(token, subscription.topic, scheme, since))
+        self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
+        self.feed(seam.Subscribe(token, topic, scheme, since))
 
     def consume(
-        self, topic: Topic, has_past: Callable[[], bool], name: str | None, after: After
+        self,
+        topic: Topic,
+        has_past: Callable[[], bool],
+        name: str | None,
+        after: After,
+        decode: Decode | None = None,
     ) -> Consumer:
         self._check_open()
         assert self._durable is not None
         running = self._consumers.get((topic, name))
         if name is not None and running is not None and not running.closed:
             raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
-        unqueued = Unqueued(topic, self._settings, self._timers, self._unsubscribe)
-        consumer = Consumer(unqueued, self._durable, has_past, name, after)
+        unqueued = Unqueued(topic, self._settings, self._timers, self)
+        consumer = Consumer(unqueued, self._durable, has_past, name, after, decode)
         self._consumers[topic, name] = consumer
-        self._enter(unqueued, None, None if after == NOW else "beginning")
+        unqueued.enter(topic, None, None if after == NOW else "beginning")
         return consumer
 
-    async def _unsubscribe(self, subscription: Subscription) -> None:
-        """The machine leaves the topic when the last subscription to it closes."""
+    async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
+        """The machine leaves a topic when the last subscription to it does."""
         self._send_gathered()
-        last = self.subscriptions.remove(subscription)
-        if self.closed or not last:
-            return
-        token = self._answers.next_token()
-        left = self._answers.expect(token)
-        self.feed(seam.Unsubscribe(token, subscription.topic))
-        await left
+        left = []
+        for topic in topics:
+            last = self.subscriptions.remove(subscription, topic)
+            if last and not self.closed:
+                token = self._answers.next_token()
+                left.append(self._answers.expect(token))
+                self.feed(seam.Unsubscribe(token, topic))
+        for answer in left:
+            await answer
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -483,6 +514,7 @@ class Runtime:
             await self._acceptor.close()
         self.feed(seam.Leave())
         self.subscriptions.close()
+        self._life.close()
         await self.pool.close()
         if self._durable is not None:
             await self._durable.close()
@@ -509,7 +541,7 @@ class _Gathered(Sent):
         self._late: asyncio.Future[seam.Answer] | None = None  # the answer that follows "queued"
 
     @property
-    def outcome(self) -> seam.Outcome:
+    def outcome(self) -> Became:
         if self._prompt and self._runtime is not None:
             return "delivered"  # as the machine is about to say
         return super().outcome

@@ -4,13 +4,17 @@
     await sub                     # joined (or started) the topic's overlay
     async for note in sub: ...
 
+One subscription can be to several topics, which are added and removed while it is read, so that a
+program with a thousand topics has one queue and one task.
+
 The driver hands every run of a topic's events to all subscriptions to it (`Subscriptions.deliver`);
 a `Notification` is made of an event when the application takes it. Each subscription has a queue of
 its own, bounded in number and bytes. When it is full, the connection that brought
 the event is not read from (and a local publisher is suspended) until the application has taken
 half of what waits, but no longer than `subscription_patience_ms`; after that what does not fit is
 dropped: `dropped` says how many, the peer counts them, the trace has a REJECT_MESSAGE for each
-(see `congestion` for why this cannot lock up).
+(see `congestion` for why this cannot lock up). Every loss is in the log, and the subscriber chooses
+(`on_loss`) whether it is also an exception, or a `Gap` where the events would have come.
 
 A subscription that asked for the past is not live at once. It first reads the store, a page at a
 time, and live events wait meanwhile; those that the reader meets too are taken out. When it has
@@ -23,19 +27,22 @@ store.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
+from inspect import isawaitable
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
-from weft.ids import Cid, PeerId, Topic, cid_text, peer_text
+from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
-from weft.net.errors import ClosedError, UsageError
+from weft.net.errors import ClosedError, LossError, UsageError, usable
 from weft.net.metrics import Counters
-from weft.net.timers import Timers
+from weft.net.timers import Timers, now_ms
 from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
@@ -44,10 +51,23 @@ from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
 
+log = logging.getLogger("weft.net")
+
+OnLoss: TypeAlias = Literal["log", "raise", "mark"]
+"""What a subscriber wants to hear of events that were dropped, besides the line in the log."""
+ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
+
+Decode: TypeAlias = Callable[[bytes], object]
+"""Reads a payload."""
+Callback: TypeAlias = Callable[["Notification"], object]
+"""Is given each notification; what it returns is awaited if it can be."""
+
 HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
+_CALLS_AT_ONCE = 64  # guess: then everything else of the loop has its turn
+_LOSS_MS = 1_000  # guess: between two lines in the log about the losses of one subscription
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
 _publisher_text = lru_cache(maxsize=4_096)(peer_text)
@@ -87,6 +107,12 @@ class Notification:
         return self._deliver.run.payloads[self._place]
 
     @property
+    def value(self) -> object:
+        """The payload as the peer's decoder reads it (`Peer.open(decode=…)`), whose errors are
+        raised here; without one, the payload."""
+        return self.payload
+
+    @property
     def publisher(self) -> str:
         """The publisher's peer id."""
         return _publisher_text(PeerId(self._deliver.run.publisher))
@@ -116,23 +142,88 @@ class Notification:
         return f"Notification({self.event_id!r}, {size} bytes, hops={self.hops})"
 
 
+class Decoded(Notification):
+    """A notification of a peer that was given a decoder."""
+
+    __slots__ = ("_decode",)
+
+    def __init__(self, deliver: seam.Deliver, place: int, decode: Decode | None) -> None:
+        super().__init__(deliver, place)
+        self._decode = decode
+
+    @property
+    def value(self) -> object:
+        return self.payload if self._decode is None else self._decode(self.payload)
+
+
+class Gap(Notification):
+    """Stands in a subscription where events were dropped (`on_loss="mark"`): the last of them, with
+    an empty payload."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, deliver: seam.Deliver) -> None:
+        super().__init__(deliver, len(deliver.run.payloads) - 1)
+        self.lost = len(deliver.run.payloads)  # how many events
+
+    @property
+    def payload(self) -> bytes:
+        return b""
+
+    def widened(self, deliver: seam.Deliver) -> Gap:
+        """With more events that were dropped after these."""
+        gap = Gap(deliver)
+        gap.lost += self.lost
+        return gap
+
+    def __repr__(self) -> str:
+        return f"Gap({self.topic!r}, lost={self.lost})"
+
+
+class Door(Protocol):
+    """How a subscription enters topics and leaves them."""
+
+    def enter(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        scheme: seam.Scheme | None,
+        since: Since | None,
+    ) -> None:
+        """`answered` follows."""
+
+    async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None: ...
+
+
 class Subscription:
-    """Notifications of one topic, in a bounded queue. Made by `Peer.subscribe`; `past` says from
-    where on, and out of which store, earlier events come first."""
+    """Notifications of one topic or of several, in a bounded queue. Made by `Peer.subscribe`;
+    `past` says from where on, and out of which store, earlier events of the first topic come
+    first."""
 
     def __init__(
         self,
         topic: Topic,
         settings: Network,
         timers: Timers,
-        unsubscribe: Callable[[Subscription], Awaitable[None]],
+        door: Door,
         past: tuple[Store, Since] | None = None,
+        on_loss: OnLoss = "log",
+        decode: Decode | None = None,
     ) -> None:
-        self.topic = topic
+        self.topic = topic  # the first, if there are several
+        self.outcomes: dict[Topic, seam.Outcome] = {}  # "joined" or "instantiated", once known
+        self._entering: set[Topic] = set()
+        self._topics: dict[Topic, None] = {}
+        self._door = door
+        self._decode = decode
+        self._caller: asyncio.Task[None] | None = None
         self.dropped = 0  # notifications that found no room
-        self.outcome: seam.Outcome | None = None  # "joined" or "instantiated", once it is known
+        self._on_loss = on_loss
+        self._gaps: deque[tuple[int, Gap]] = deque()  # and how many events went in before each
+        self._put = 0  # events, so far
+        self._logged = 0  # of `dropped`: the log has them
+        self._log_due = 0
         self._settings = settings
-        self._unsubscribe = unsubscribe
         self._runs: deque[seam.Deliver] = deque()
         self._place = 0  # in the first of them: what the application takes next
         self._waiting = 0  # events in all of them
@@ -145,7 +236,17 @@ class Subscription:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.outcome or "joining"
-        return f"Subscription({self.topic!r}, {state}, {self._waiting} waiting)"
+        more = f" and {len(self._topics) - 1} more" if len(self._topics) > 1 else ""
+        return f"Subscription({self.topic!r}{more}, {state}, {self._waiting} waiting)"
+
+    @property
+    def outcome(self) -> seam.Outcome | None:
+        """What entering the (first) topic came to: "joined" or "instantiated", once it is known."""
+        return self.outcomes.get(self.topic)
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple(self._topics)
 
     # --- for the application --------------------------------------------------------------------
 
@@ -160,7 +261,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Notification:
-        while not self._runs:
+        while not self._runs and not self._gaps:
             if self._closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
@@ -171,7 +272,7 @@ class Subscription:
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
-        return self._take() if self._runs else None
+        return self._take() if self._runs or self._gaps else None
 
     def __len__(self) -> int:
         """Notifications that wait to be read."""
@@ -183,10 +284,62 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def add(self, topic: str) -> None:
+        """Subscribe to one more topic; returns once it has been joined."""
+        self._check_open()
+        name = usable(parse_plain_topic, topic)
+        if name not in self._topics:
+            self.enter(name)
+        await self._wait_joined()
+
+    async def remove(self, topic: str) -> None:
+        """Unsubscribe from one of the topics. What waits of it can still be read."""
+        self._check_open()
+        name = Topic(topic)
+        if name not in self._topics:
+            raise UsageError(f"this subscription has no topic {topic!r}")
+        del self._topics[name]
+        self.outcomes.pop(name, None)
+        await self._door.leave(self, [name])
+        self._entered(name)
+
+    def each(self, callback: Callback) -> Subscription:
+        """Call this for each notification, one after the other, in place of iterating. What it
+        returns is awaited if it can be; an error of its own is logged, and the next one comes."""
+        self._check_open()
+        if self._caller is not None:
+            raise UsageError("this subscription has a callback already; subscribe twice")
+        self._caller = asyncio.get_running_loop().create_task(self._call(callback))
+        return self
+
+    async def _call(self, callback: Callback) -> None:
+        called = 0
+        while True:
+            try:
+                note = await anext(self)
+            except StopAsyncIteration:
+                return
+            except LossError as loss:
+                log.error("%s", loss)
+                continue
+            try:
+                result = callback(note)
+                if isawaitable(result):
+                    await result
+            except Exception:
+                log.exception("a callback of the subscription to %s failed", self.topic)
+            called += 1
+            if called % _CALLS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the subscription to {self.topic} is closed")
+
     async def close(self) -> None:
         """Unsubscribe. What waits can still be read; then the iteration ends."""
         if not self._closed:
-            await self._unsubscribe(self)
+            await self._door.leave(self, self._topics)
             self.end()
 
     @property
@@ -194,6 +347,8 @@ class Subscription:
         return self._closed
 
     def _take(self) -> Notification:
+        if self._gaps and self._put - self._waiting >= self._gaps[0][0]:
+            return self._take_gap()
         deliver, place = self._runs[0], self._place
         payloads = deliver.run.payloads
         if place + 1 < len(payloads):
@@ -206,15 +361,51 @@ class Subscription:
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
+                self._log_losses()
             if self._past is not None:
                 self._past.go_on()
+        if self._decode is not None:
+            return Decoded(deliver, place, self._decode)
         return Notification(deliver, place)
+
+    def _take_gap(self) -> Gap:
+        _, gap = self._gaps.popleft()
+        if self._on_loss == "raise":
+            text = f"{gap.lost} events of {gap.topic} were dropped: they were not read in time"
+            raise LossError(text, gap.lost)
+        return gap
 
     # --- for the driver -------------------------------------------------------------------------
 
+    def lose(self, deliver: seam.Deliver) -> None:
+        """These events find no room, after all that waits now."""
+        self.dropped += len(deliver.run.payloads)
+        if now_ms() >= self._log_due:
+            self._log_losses()
+        if self._on_loss == "log":
+            return
+        if self._gaps and self._gaps[-1][0] == self._put:
+            self._gaps[-1] = (self._put, self._gaps[-1][1].widened(deliver))
+        else:
+            self._gaps.append((self._put, Gap(deliver)))
+        self._wake()
+
+    def _log_losses(self) -> None:
+        """At most one line a second while it goes on, and one when it is over."""
+        lost, self._logged = self.dropped - self._logged, self.dropped
+        if lost:
+            self._log_due = now_ms() + _LOSS_MS
+            log.warning(
+                "a subscription to %s dropped %d events (%d in all): the application does not read "
+                "them in time",
+                self.topic,
+                lost,
+                self.dropped,
+            )
+
     def hold_back(self, cid: Cid, deliver: seam.Deliver) -> bool:
         """Whether the past is still being read, and the event waits for its end."""
-        if self._past is None:
+        if self._past is None or deliver.topic != self.topic:
             return False
         self._past.hold(cid, deliver)
         return True
@@ -228,6 +419,7 @@ class Subscription:
         run = deliver.run
         self._runs.append(deliver)
         self._waiting += len(run.payloads)
+        self._put += len(run.payloads)
         self._bytes += run.size + _NOTE_BYTES * len(run.payloads)
         if self._reader is not None:
             self._wake()
@@ -248,15 +440,32 @@ class Subscription:
             or self._bytes * divisor > settings.subscription_bytes_max
         )
 
-    def answered(self, outcome: seam.Outcome) -> None:
-        self.outcome = outcome
-        if not self._joined.done():
+    def enter(
+        self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
+    ) -> None:
+        """One more topic; the driver tells when it has been joined."""
+        self._topics[topic] = None
+        self._entering.add(topic)
+        if self._joined.done():
+            self._joined = asyncio.get_running_loop().create_future()
+        self._door.enter(self, topic, scheme, since)
+
+    def answered(self, topic: Topic, outcome: seam.Outcome) -> None:
+        if topic in self._topics:
+            self.outcomes[topic] = outcome
+        self._entered(topic)
+
+    def _entered(self, topic: Topic) -> None:
+        """The topic has been joined, or left."""
+        self._entering.discard(topic)
+        if not self._entering and not self._joined.done():
             self._joined.set_result(None)
 
     def end(self) -> None:
         """No more notifications will come."""
         self._closed = True
         self._congestion.clear()
+        self._log_losses()
         if not self._joined.done():
             self._joined.set_exception(ClosedError(f"closed before {self.topic} was joined"))
             self._joined.exception()  # there may be no task that waits for it
@@ -285,7 +494,7 @@ class _Past:
         """A live event came meanwhile."""
         oldest = self._held.put(cid, deliver)
         if oldest is not None and not self._will_read(oldest):
-            self._subscription.dropped += 1
+            self._subscription.lose(oldest)
 
     def _will_read(self, deliver: seam.Deliver) -> bool:
         """Whether an event lies above what was read so far, and so comes from the store."""
@@ -328,16 +537,16 @@ class Subscriptions:
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
 
-    def add(self, subscription: Subscription) -> None:
-        self._by_topic.setdefault(subscription.topic, []).append(subscription)
+    def add(self, subscription: Subscription, topic: Topic) -> None:
+        self._by_topic.setdefault(topic, []).append(subscription)
 
-    def remove(self, subscription: Subscription) -> bool:
-        """Says whether it was the last one to its topic."""
-        others = self._by_topic.get(subscription.topic, [])
+    def remove(self, subscription: Subscription, topic: Topic) -> bool:
+        """Says whether it was the last one to the topic."""
+        others = self._by_topic.get(topic, [])
         if subscription in others:
             others.remove(subscription)
         if not others:
-            self._by_topic.pop(subscription.topic, None)
+            self._by_topic.pop(topic, None)
         return not others
 
     def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
@@ -353,7 +562,7 @@ class Subscriptions:
                 if full is not None and full.blocks:
                     obstacles.append(full)
             else:
-                subscription.dropped += count
+                subscription.lose(effect)
                 self._counters.notifications_dropped += count
                 self._trace_rejected(effect)
 
@@ -369,7 +578,8 @@ class Subscriptions:
             self._tracer.write(REJECT_MESSAGE, fields)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Per topic, what waits for the application and what was dropped."""
+        """Per topic, what waits for the application and what was dropped; of a subscription to
+        several topics, in all of them."""
         return {
             topic: {
                 "waiting": sum(len(one) for one in subscriptions),

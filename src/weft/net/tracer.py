@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from weft import private, trace
+from weft.errors import WeftError
 from weft.ids import PeerId, peer_text
-from weft.net.errors import WeftError
 from weft.protocol.delivery import DROP_RPC, RECV_RPC, SEND_RPC
 from weft.protocol.wire import Message
 

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline import resources
 from weft.pipeline.java import java_home
 from weft.pipeline.resources import held

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline import tables
 from weft.pipeline.location import Location, Unreachable
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from weft import private
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 
 log = logging.getLogger("weft.pipeline")
 

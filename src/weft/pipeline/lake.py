@@ -42,7 +42,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline import delta, tables
 from weft.pipeline.delta import Overtaken, Staged
 from weft.pipeline.location import Location

@@ -27,7 +27,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs  # type: ignore[import-untyped]
 
-from weft.net.errors import UsageError, WeftError
+from weft.errors import WeftError
+from weft.net.errors import UsageError
 from weft.pipeline.resources import put
 
 S3 = ("s3", "s3a")

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 
 PREFIX = "weft-spark-"
 OWNER = ".owner"

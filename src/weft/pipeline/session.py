@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 from weft.pipeline import cluster, resources
 from weft.pipeline.java import ClassArchive, java_home
 from weft.pipeline.resources import scratch

@@ -201,6 +201,9 @@ class Flood(Routing):
     def alone(self, topic: Topic) -> bool:
         return not self.members(topic)
 
+    def reaches_others(self, topic: Topic) -> bool:
+        return not self._general.knows_nobody  # a flood goes to all, members or not
+
     def links(self) -> dict[Topic, list[PeerId]]:
         return {}
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
@@ -250,6 +251,10 @@ class Peer:
         """Members of a topic that this peer knows, linked ones first."""
         return self.routing.members(topic)
 
+    def newest_version(self, topic: Topic) -> TopicVersion | None:
+        """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
+        return self.history.versions.newest(topic) if self.history is not None else None
+
     def levels(self, topic: Topic) -> list[Topic]:
         """The topics that an event of `topic` counts in: itself, then those above it in its
         hierarchy. The driver of this peer publishes in all of them (`PublishTogether`)."""
@@ -476,9 +481,16 @@ class Peer:
     def _route(self, token: int, topic: Topic, proven: Proven, climbs: bool) -> None:
         """Spread a run of this peer's own: in the topic, or through a peer that is in it."""
         if self.routing.publish(topic, proven, self._delivery.stored):
-            self._ctx.out.append(Answer(token, "delivered", self.me, proven.run))
+            alone = self.is_alone_in(topic)
+            self._ctx.out.append(Answer(token, "delivered", self.me, proven.run, alone=alone))
         else:
             self.publishing.publish(token, topic, proven.run, self.isolated, climbs)
+
+    def is_alone_in(self, topic: Topic) -> bool:
+        """Whether what this peer spreads in a topic goes to no other peer, as far as it knows."""
+        if self.isolated and not self.routing.members(topic):
+            return True
+        return not self.routing.reaches_others(topic)
 
     def _find(self, topic: Topic) -> int:
         """Look for members of a topic from outside; `LookupDone` follows."""

@@ -78,6 +78,14 @@ _REST_MS = 500
 """guess: the first pause of an event before it is tried anew; doubles up to …"""
 _REST_MS_MAX = 5_000
 """guess: … this."""
+_CROWDED = "too many publishes were waiting"
+_ISOLATED = "this peer met no other in time"
+_LEFT = "this peer left the network"
+_LATE = "no access point took it in time"
+_REFUSED = (
+    "the topic's peers did not take it, though they were reached: its owners may not let this peer "
+    "publish, and where they choose their publishers one needs a store"
+)
 _REFUSED_MAX = 16
 """guess: with four of them between pauses, an event was refused for 3.5 s; where members refuse it
 for its publisher's sake (history), they all do."""
@@ -189,7 +197,7 @@ class Publishing:
         ctx = self._ctx
         if len(self._pending) >= self._limits.pending_max:
             ctx.counters["publishes_refused"] += 1
-            ctx.out.append(Answer(token, "dropped", None, run))
+            ctx.out.append(Answer(token, "dropped", None, run, reason=_CROWDED))
             return
         deadline = ctx.now + self._limits.pending_ms_max
         pending = _Pending(token, topic, run, deadline, climbs)
@@ -217,12 +225,12 @@ class Publishing:
                 del self._isolated[key]
             elif pending.deadline <= self._ctx.now:
                 del self._isolated[key]
-                self._finish(pending, "dropped", None)
+                self._finish(pending, "dropped", None, _ISOLATED)
 
     def close(self) -> None:
         """This peer leaves: what is still on its way is given up."""
         for pending in list(self._pending.values()):
-            self._finish(pending, "dropped", None)
+            self._finish(pending, "dropped", None, _LEFT)
 
     # --- finding the way -------------------------------------------------------------------------
 
@@ -421,7 +429,7 @@ class Publishing:
             if pending.refused < _REFUSED_MAX:
                 self._retry(pending)
             else:
-                self._finish(pending, "dropped", None)
+                self._finish(pending, "dropped", None, _REFUSED)
 
     def on_timer(self, serial: int) -> None:
         topic = self._gathering.get(serial)
@@ -485,7 +493,7 @@ class Publishing:
         ctx = self._ctx
         left_ms = pending.deadline - ctx.now
         if left_ms <= 0:
-            self._finish(pending, "dropped", None)
+            self._finish(pending, "dropped", None, _REFUSED if pending.refused else _LATE)
             return
         self._tell_queued(pending)
         serial = ctx.next_serial()
@@ -498,7 +506,9 @@ class Publishing:
             pending.queued = True
             self._ctx.out.append(Answer(pending.token, "queued", None, pending.run))
 
-    def _finish(self, pending: _Pending, outcome: Outcome, contact: Contact | None) -> None:
+    def _finish(
+        self, pending: _Pending, outcome: Outcome, contact: Contact | None, reason: str = ""
+    ) -> None:
         del self._pending[(pending.topic, pending.run.first)]
         self._awaiting.pop(pending.sent, None)
-        self._ctx.out.append(Answer(pending.token, outcome, contact, pending.run))
+        self._ctx.out.append(Answer(pending.token, outcome, contact, pending.run, reason=reason))

@@ -152,6 +152,10 @@ class Routing(ABC):
     def alone(self, topic: Topic) -> bool:
         """Whether there seems to be no other subscriber."""
 
+    def reaches_others(self, topic: Topic) -> bool:
+        """Whether what this peer spreads in a topic goes to any other peer now."""
+        return not self.alone(topic)
+
     @abstractmethod
     def links(self) -> dict[Topic, list[PeerId]]:
         """Peers whose liveness is watched for a topic's sake."""

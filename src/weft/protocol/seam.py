@@ -337,6 +337,7 @@ class Answer(Struct, frozen=True, gc=False):
     contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest
     count: int = 0  # DhtPut, DhtProvide
     reason: str = ""  # why it failed
+    alone: bool = False  # Publish: this peer spreads it and knows no other peer to spread it to
 
 
 class Warn(Struct, frozen=True, gc=False):

@@ -23,6 +23,7 @@ from weft.documents import authority, dagcbor, descriptor
 from weft.documents.dag import Stream
 from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
+from weft.errors import WeftError
 from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic, owner_in
 from weft.store.interface import Batch, Store
 from weft.store.reader import Since, read_all, stream_of
@@ -33,7 +34,7 @@ _SECTION_BYTES_MAX = CID_BYTES + BLOCK_BYTES_MAX
 _GROUP = 500
 
 
-class BadArchive(Exception):
+class BadArchive(WeftError):
     """The file is no CAR file that weft can read; the text says why and where."""
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent, TopicVersion
+from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic
 
 PAGE = 1_000
@@ -32,7 +33,7 @@ Outcome: TypeAlias = Literal[
 ]
 
 
-class StoreError(Exception):
+class StoreError(WeftError):
     """The store cannot do what it should; the text says why and what to do. Nothing was stored."""
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.net.errors import WeftError
+from weft.errors import WeftError
 
 SECONDS = "s"
 UNITS: dict[str, float] = {SECONDS: 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}

@@ -25,7 +25,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from weft.net.errors import UsageError, WeftError
+from weft.errors import WeftError
+from weft.net.errors import UsageError
 from weft.pipeline.lake import Lake, is_lake
 from weft.pipeline.location import Location
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected

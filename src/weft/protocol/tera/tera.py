@@ -415,6 +415,10 @@ class Tera(Routing):
         state = self.topics.get(topic)
         return state is not None and state.alone and not state.entering
 
+    def reaches_others(self, topic: Topic) -> bool:
+        state = self.topics.get(topic)
+        return state is not None and not state.alone
+
     def links(self) -> dict[Topic, list[PeerId]]:
         return {topic: list(state.links.linked) for topic, state in self.topics.items()}
 

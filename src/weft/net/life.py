@@ -1,0 +1,271 @@
+"""The life of a peer, for programs that look after one: `Peer.events`, `Peer.joined`.
+
+    async for event in peer.events():
+        if event.kind == "isolated":
+            alarm("this peer has lost everybody")
+
+It also writes the log's lines about what keeps a peer alone: an address to join by that does not
+answer, another peer or another network there, an address told to others that they cannot dial.
+
+Whether a peer is isolated is the machine's to know, and changes by many messages. So it is looked
+at every tenth of a second while a program watches, which costs nothing where none does. A watcher
+that does not read loses the oldest events; the next one says how many (`missed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+from weakref import WeakSet
+
+from weft.documents.descriptor import TopicVersion
+from weft.ids import (
+    BadId,
+    Contact,
+    PeerId,
+    Topic,
+    cid_text,
+    contact_text,
+    peer_short,
+    peer_text,
+    split_address,
+)
+from weft.net.errors import ClosedError, Fault, IsolatedError, UsageError, WrongPeerFault
+
+log = logging.getLogger("weft.net")
+
+WAITING_MAX = 1_024
+"""guess: events that wait for a watcher; a swarm that restarts brings some hundreds."""
+_LOOK_S = 0.1
+"""guess: how often a watched peer looks whether it is isolated."""
+_JOIN_S = 10.0
+"""guess: an address to join by that has not answered for so long is worth a line in the log; two
+dials that time out."""
+
+Kind = Literal["connected", "disconnected", "joined", "isolated", "topic_changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LifeEvent:
+    """Something that happened to a peer.
+
+    - ``connected``, ``disconnected``: a connection to another peer (`peer`, `address`);
+    - ``joined``, ``isolated``: this peer knows others (again), or no other any more;
+    - ``topic_changed``: the owners of `topic` changed it, `cid` is its newest version.
+    """
+
+    kind: Kind
+    at: float  # seconds since 1970
+    peer: str = ""
+    address: str = ""
+    topic: str = ""
+    cid: str = ""
+    missed: int = 0  # events before this one that the watcher did not read in time
+
+
+class LifeEvents:
+    """Events of a peer's life, in a bounded queue: an async iterator. The first one says whether
+    the peer is isolated."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[LifeEvent] = deque()
+        self._missed = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def __aiter__(self) -> LifeEvents:
+        return self
+
+    async def __anext__(self) -> LifeEvent:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            if self._reader is not None and not self._reader.done():
+                raise UsageError("two tasks read from one iterator; ask for events() twice")
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        event, missed = self._waiting.popleft(), self._missed
+        self._missed = 0
+        if not missed:
+            return event
+        return LifeEvent(
+            event.kind, event.at, event.peer, event.address, event.topic, event.cid, missed
+        )
+
+    def put(self, event: LifeEvent) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            self._waiting.popleft()
+            self._missed += 1
+        self._waiting.append(event)
+        self._wake()
+
+    def end(self) -> None:
+        """The peer has closed; what waits can still be read."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+
+class Life:
+    """What happens to one peer, told to its watchers and in the log."""
+
+    def __init__(
+        self,
+        me: Contact,
+        isolated: Callable[[], bool],
+        newest: Callable[[Topic], TopicVersion | None],
+    ) -> None:
+        """`isolated`: whether the peer knows no other; `newest`: the version of a topic that its
+        owners wrote last, as far as the peer knows."""
+        self._me = me
+        self._isolated = isolated
+        self._newest = newest
+        self._told: bool | None = None  # what watchers know of it; None: there was none
+        self._watchers: WeakSet[LifeEvents] = WeakSet()  # one that is not read on goes away
+        self._look: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._unanswered: dict[PeerId, Contact] = {}  # addresses to join by
+        self._why: dict[PeerId, str] = {}
+        self._warned_of_loopback = not _is_loopback(me.address)
+        self._closed = False
+
+    # --- for the application --------------------------------------------------------------------
+
+    def events(self) -> LifeEvents:
+        if self._closed:
+            raise ClosedError("this peer is closed")
+        watcher = LifeEvents()
+        self._look_now()
+        self._watchers.add(watcher)
+        self._told = self._isolated()
+        watcher.put(LifeEvent("isolated" if self._told else "joined", time.time()))
+        if self._look is None:
+            self._look_later()
+        return watcher
+
+    async def joined(self, seconds: float | None) -> None:
+        """Until this peer knows another; `IsolatedError` says why it does not."""
+        try:
+            async with asyncio.timeout(seconds):
+                async for event in self.events():
+                    if event.kind == "joined":
+                        return
+        except TimeoutError:
+            raise IsolatedError(f"no peer was met within {seconds:g} s{self._reasons()}") from None
+        raise ClosedError("this peer was closed before it met another")
+
+    @property
+    def unanswered(self) -> dict[str, str]:
+        """Addresses to join by that have not answered, and why as far as it is known."""
+        return {
+            contact_text(contact): self._why.get(peer, "no answer so far")
+            for peer, contact in self._unanswered.items()
+        }
+
+    def _reasons(self) -> str:
+        lines = [f"\n{address}: {why}" for address, why in self.unanswered.items()]
+        return ":" + "".join(lines) if lines else ": it was given no address to join by"
+
+    # --- for the driver -------------------------------------------------------------------------
+
+    def joining(self, contacts: Iterable[Contact], patience_s: float = _JOIN_S) -> None:
+        """The peer enters the network by these; those that do not answer for so long are named in
+        the log."""
+        self._unanswered = {one.peer: one for one in contacts if one.peer != self._me.peer}
+        for contact in self._unanswered.values():
+            self._look_at_address(contact)
+        if self._unanswered:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(patience_s, self._warn_of_silence, patience_s)
+
+    def connected(self, contact: Contact) -> None:
+        log.info("connected to %s at %s", peer_short(contact.peer), contact.address)
+        self._unanswered.pop(contact.peer, None)
+        self._look_at_address(contact)
+        self._tell("connected", peer=peer_text(contact.peer), address=contact.address)
+
+    def disconnected(self, peer: PeerId) -> None:
+        log.info("disconnected from %s", peer_short(peer))
+        self._tell("disconnected", peer=peer_text(peer))
+
+    def unreachable(self, peer: PeerId, fault: Fault | None, reason: str) -> None:
+        """A dial failed."""
+        contact = self._unanswered.get(peer)
+        if contact is None:
+            return
+        known, self._why[peer] = self._why.get(peer), reason
+        if isinstance(fault, WrongPeerFault) and known != reason:
+            log.warning("cannot join by %s: %s", contact_text(contact), reason)
+
+    def stored(self, version: TopicVersion) -> None:
+        """A version of a topic is in the store now: the newest, or one of before."""
+        newest = self._newest(version.name)
+        if newest is not None and newest.cid == version.cid:
+            self._tell("topic_changed", topic=version.name, cid=cid_text(version.cid))
+
+    def close(self) -> None:
+        self._closed = True
+        for handle in (self._look, self._patience):
+            if handle is not None:
+                handle.cancel()
+        for watcher in list(self._watchers):
+            watcher.end()
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def _look_later(self) -> None:
+        self._look = None
+        if self._watchers and not self._closed:
+            self._look_now()
+            self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._look_later)
+
+    def _look_now(self) -> None:
+        isolated = self._isolated()
+        if self._watchers and isolated != self._told:
+            self._told = isolated
+            self._tell("isolated" if isolated else "joined")
+
+    def _tell(
+        self, kind: Kind, peer: str = "", address: str = "", topic: str = "", cid: str = ""
+    ) -> None:
+        if self._watchers:
+            event = LifeEvent(kind, time.time(), peer, address, topic, cid)
+            for watcher in list(self._watchers):
+                watcher.put(event)
+
+    def _warn_of_silence(self, seconds: float) -> None:
+        for address, why in self.unanswered.items():
+            log.warning("%s, to join by, has not answered for %g s: %s", address, seconds, why)
+
+    def _look_at_address(self, other: Contact) -> None:
+        """This peer's own address goes to others with every message that introduces it."""
+        if self._warned_of_loopback or not other.address or _is_loopback(other.address):
+            return
+        self._warned_of_loopback = True
+        log.warning(
+            "others are told to reach this peer at %s, which only this machine can, and %s is on "
+            "another one: listen on an address that others can dial, or announce one",
+            self._me.address,
+            other.address,
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        host = split_address(address)[0]
+    except BadId:
+        return False
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,137 @@
+"""What an application holds: several topics in one subscription, callbacks, encoders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from test_net_api import LIVELY, linked, swarm
+
+import weft
+from net_kit import turn, until
+from weft.store.memory import MemoryStore
+
+
+async def test_one_subscription_reads_several_topics() -> None:
+    async with swarm(2) as (a, b):
+        sub = await b.subscribe(["/a", "/b", "/a"])
+        assert sub.topics == ("/a", "/b") and set(sub.outcomes) == {"/a", "/b"}
+        for topic in ("/a", "/b", "/a"):
+            await a.publish(topic, topic, confirm="taken", timeout=60)
+        notes = [await anext(sub) for _ in range(3)]
+        assert sorted(note.topic for note in notes) == ["/a", "/a", "/b"]
+        assert all(note.payload.decode() == note.topic for note in notes)
+        await sub.close()
+        assert b.status()["topics"] == {}
+        assert (await a.publish("/a", b"")).outcome in ("no_subscriber", "queued")
+
+
+async def test_topics_come_and_go_while_it_is_read() -> None:
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe("/a")
+        reading = asyncio.create_task(anext(sub))
+        await turn()
+        await sub.add("/b")
+        await sub.add("/b")  # again is fine
+        await peer.publish("/b", b"1")
+        assert (await reading).topic == "/b"
+        await sub.remove("/a")
+        assert sub.topics == ("/b",) and list(peer.status()["topics"]) == ["/b"]  # type: ignore[call-overload]
+        await peer.publish("/a", b"2")
+        await peer.publish("/b", b"3")
+        assert (await anext(sub)).payload == b"3"
+        with pytest.raises(weft.UsageError, match="has no topic '/a'"):
+            await sub.remove("/a")
+        with pytest.raises(weft.UsageError, match="wildcard"):
+            await sub.add("/a/#")
+        await sub.close()
+        for change in (sub.add, sub.remove):
+            with pytest.raises(weft.ClosedError):
+                await change("/b")
+
+
+async def test_a_topic_stays_while_another_subscription_has_it() -> None:
+    async with swarm(1) as (peer,):
+        many, one = await peer.subscribe(["/a", "/b"]), await peer.subscribe("/a")
+        await many.remove("/a")
+        await many.close()
+        await peer.publish("/a", b"here")
+        assert (await anext(one)).payload == b"here"
+
+
+async def test_a_thousand_topics_need_no_thousand_tasks() -> None:
+    async with swarm(1) as (peer,):
+        before = len(asyncio.all_tasks())
+        sub = await peer.subscribe([f"/sensors/{number}" for number in range(1_000)])
+        assert len(asyncio.all_tasks()) <= before + 1
+        for number in range(1_000):
+            await peer.publish(f"/sensors/{number}", str(number))
+        notes = [await anext(sub) for _ in range(1_000)]
+        assert [note.topic for note in notes] == [f"/sensors/{n}" for n in range(1_000)]
+
+
+async def test_what_several_topics_cannot_have_is_named() -> None:
+    async with weft.Peer.open(config=LIVELY, store=MemoryStore()) as peer:
+        with pytest.raises(weft.UsageError, match="past of several topics"):
+            peer.subscribe(["/a", "/b"], since="beginning")
+        with pytest.raises(weft.UsageError, match="no topic"):
+            peer.subscribe([])
+        with pytest.raises(weft.UsageError, match="expected one of log, raise, mark"):
+            peer.subscribe("/a", on_loss="cry")  # type: ignore[arg-type]
+
+
+async def test_a_topic_that_is_added_is_live_while_the_past_of_another_is_read() -> None:
+    async with weft.Peer.open(config=LIVELY, store=MemoryStore()) as peer:
+        await peer.publish("/a", b"before")
+        sub = peer.subscribe("/a", since="beginning")
+        await sub.add("/b")
+        await peer.publish("/b", b"now")
+        assert {(await anext(sub)).payload for _ in range(2)} == {b"before", b"now"}
+
+
+async def test_callbacks_are_called_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with swarm(1) as (peer,):
+        plain: list[bytes] = []
+        awaited: list[bytes] = []
+
+        def note_down(note: weft.Notification) -> None:
+            plain.append(note.payload)
+            if note.payload == b"1":
+                raise RuntimeError("a defect of the application")
+
+        async def wait_and_note_down(note: weft.Notification) -> None:
+            await turn()
+            awaited.append(note.payload)
+
+        first = await peer.subscribe("/a", callback=note_down)
+        (await peer.subscribe("/a")).each(wait_and_note_down)
+        with pytest.raises(weft.UsageError, match="callback already"):
+            first.each(note_down)
+        for number in range(200):
+            await peer.publish("/a", str(number))
+        expected = [b"%d" % number for number in range(200)]
+        await until(lambda: plain == awaited == expected, "all calls")
+        assert "a defect of the application" in caplog.text
+
+
+async def test_values_go_through_the_encoder_that_was_given_once() -> None:
+    codec = {"encode": json.dumps, "decode": json.loads}
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore(), **codec) as a,  # type: ignore[arg-type]
+        weft.Peer.open(config=LIVELY, store=MemoryStore(), join=a.address) as b,
+    ):
+        decoded, raw = await a.subscribe("/a"), await b.subscribe("/a")
+        await until(lambda: linked(a, "/a") and linked(b, "/a"), "links")
+        for value in ({"temperature": 21.5}, "a text", None):
+            await a.publish("/a", value)
+            note = await anext(decoded)
+            assert note.value == value
+            assert note.payload == json.dumps(value).encode()
+            assert (await anext(raw)).value == note.payload
+        await a.publish("/a", b"[1]")  # bytes are a payload already
+        assert (await anext(decoded)).value == [1]
+        async with a.consume("/a") as consumer:
+            assert (await anext(consumer)).value == {"temperature": 21.5}
+        with pytest.raises(weft.UsageError, match="encoder does not take"):
+            await a.publish("/a", {1, 2})
