@@ -329,7 +329,7 @@ def test_stuffed_views_displace_few(defended: bool, most: int) -> None:
 
 def test_a_sample_of_those_that_spoke_is_asked_by_turns() -> None:
     """However often hostile peers speak, each is in it no more likely than an honest one."""
-    rig = Rig(1, PEERS)
+    rig = Rig(1, replace(PEERS, defence=c.Defence(views=True)))
     for number in range(2, 32):
         rig.hear(number, ShuffleRequest(GENERAL, 1, [entry(number)]))
     for tick in range(200):
