@@ -131,16 +131,17 @@ class Watch:
     async def _judge(self, census: Census, stop: Stop) -> None:
         """Has it settled; and if so, was that what it was run for?"""
         count = census.settled(self._swarm.peers, len(self._topics), self._config)
-        if count == self._swarm.peers:
+        late = self._within_s is not None and self._seconds > self._within_s
+        if count == self._swarm.peers and not late:
             self._settled = True
             self._say(_cost(census, self._seconds))
             if self._within_s is not None:
                 for topic in self._topics:
                     await self._probe(topic, stop)
                 stop.ask()
-        elif self._within_s is not None and self._seconds > self._within_s:
+        elif late:
             rest = self._swarm.peers - count
-            self._say(f"weft: not settled within {self._within_s:g} s: {rest} peers are not")
+            self._say(f"weft: not settled within {self._within_s:g} s: {rest} peers are not now")
             stop.ask(1)
 
     async def _probe(self, topic: str, stop: Stop) -> None:

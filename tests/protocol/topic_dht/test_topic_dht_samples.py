@@ -94,7 +94,7 @@ def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
     run.come_up()
     for peer in range(10):
         run.subscribe(peer, [T])
-    run.run(20_000)
+    run.run(40_000)
     views = []
     for peer in range(10):
         machine = run.machine(peer)
