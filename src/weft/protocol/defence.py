@@ -1,7 +1,7 @@
 """What several layers use against hostile peers: settings, and three small memories.
 
-`Config` switches the defences, each by itself. All but one are on; the attack rows of the lab switch
-one off at a time, to show what it is for.
+`Config` switches the defences, each by itself. All but one are on; the lab's attack rows switch one
+off at a time, to show what it is for.
 
 `Silence` judges links by what they bring (GossipSub v1.1, Vyzovitis et al. 2020, Section 5.1, whose
 score counts first deliveries and broken promises). In a push tree only one link brings an event
