@@ -21,11 +21,11 @@ def test_the_judge_has_teeth() -> None:
     receipted = ["1-0", "1-1", "1-2", "2-0"]
     good = ["1-0", "1-1", "1-2", "2-0", "2-1"]
     assert consumers.judge(receipted, good) == {
-        "consumer_receipted": 3,
+        "consumer_receipted": 4,
         "consumer_lost": 0,
         "consumer_repeated": 0,
         "consumer_disordered": 0,
     }
-    assert consumers.judge(receipted, ["1-0", "1-2"])["consumer_lost"] == 1
+    assert consumers.judge(receipted, ["1-0", "1-2"])["consumer_lost"] == 2
     assert consumers.judge(receipted, ["1-0", "1-2"])["consumer_disordered"] == 1
     assert consumers.judge(receipted, ["1-0", "1-0"])["consumer_repeated"] == 1
