@@ -1,6 +1,6 @@
 """kill -9 of a consumer and its publisher: nothing receipted is lost, nothing is handled twice.
 
-    python -m benchmarks.history.consumers --kills 200
+    ./weft bench history --only consumers
 
 A publisher with a store publishes some hundred events a second and prints each receipt. The worker
 of `examples/worker.py` handles what comes and keeps its place with its results. One of them or both
@@ -11,9 +11,6 @@ be among the results, once, in the order of its publisher's life.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
 import os
 import select
 import socket
@@ -22,46 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import weft
+from benchmarks.history.kills import measured
+
 from weft.lab.progress import Progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-TOPIC = "/orders"
 LIFE_S_MAX = 3.0
 """After a start; long enough to join and to hand over some events."""
 PATIENCE_S = 300.0
-AT_ONCE = 8
-PAUSE_S = 0.02
-"""Between so many: a worker that commits each event keeps up with that."""
-
-
-async def publish(store: Path, port: int, quiet: bool) -> None:
-    """The publisher's process: prints what was receipted, a line each. `quiet`: it has published
-    enough, and only hands over what it has."""
-    life = time.time_ns()
-    async with weft.Peer.open(
-        key=store.with_suffix(".key"), store=store, listen=f"127.0.0.1:{port}"
-    ) as peer:
-        await peer.subscribe(TOPIC)
-        os.write(1, f"at {peer.address}\n".encode())
-        if quiet:
-            await asyncio.Event().wait()
-        number = 0
-        while True:
-            await asyncio.sleep(PAUSE_S)
-            numbers = range(number, number + AT_ONCE)
-            receipts = await asyncio.gather(
-                *(peer.publish(TOPIC, f"{life}-{one}") for one in numbers)
-            )
-            number += AT_ONCE
-            for one, receipt in zip(numbers, receipts, strict=True):
-                if receipt.outcome in ("delivered", "alone"):  # both are on disk
-                    os.write(1, f"{life}-{one}\n".encode())
 
 
 class Process:
@@ -116,8 +87,8 @@ def run(
     with tempfile.TemporaryDirectory(dir=place, prefix=".kills-") as name:
         folder = Path(name)
         publisher = Process(
-            *("-m", "benchmarks.history.consumers", "--publish", str(folder / "shop.db")),
-            *("--port", str(free_port())),
+            *("-m", "benchmarks.history.consumers_worker"),
+            *(str(folder / "shop.db"), str(free_port())),
         )
         publisher.start()
         [first, *lines] = publisher.lines(wait=True)
@@ -135,7 +106,7 @@ def run(
                     progress.show(number + 1, number + 1, "kills")
             receipted += publisher.kill()
             receipted = [line for line in receipted if not line.startswith("at ")]
-            publisher.start("--quiet")
+            publisher.start("quiet")
             worker.start()
             handled = wait_for(results, set(receipted))
         finally:
@@ -186,31 +157,4 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def measure(quick: bool) -> dict[str, Any]:
-    kills = 20 if quick else 200
-    progress = Progress(kills, kills)
-    result = run(kills, seed=1, progress=progress)
-    progress.clear()
-    return result
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--publish", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    if args.publish is not None:
-        asyncio.run(publish(args.publish, args.port, args.quiet))
-    progress = Progress(args.kills, args.kills)
-    result = run(args.kills, args.seed, progress=progress)
-    progress.clear()
-    print(json.dumps(result, indent=2))
-    bad = (result[f"consumer_{what}"] for what in ("lost", "repeated", "disordered"))
-    return 1 if any(bad) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+measure = partial(measured, run)

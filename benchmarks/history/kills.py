@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -156,12 +158,18 @@ def run(
     }
 
 
-def measure(quick: bool) -> dict[str, Any]:
-    kills = 20 if quick else 200
+def measured(
+    run: Callable[..., dict[str, Any]], quick: bool, kills: int = 200, seed: int = 1
+) -> dict[str, Any]:
+    """What `run` says of so many kills, shown as they go on."""
+    kills = min(kills, 20) if quick else kills
     progress = Progress(kills, kills)
-    result = run(kills, seed=1, progress=progress)
+    result = run(kills, seed=seed, progress=progress)
     progress.clear()
     return result
+
+
+measure = partial(measured, run)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -169,9 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
-    progress = Progress(args.kills, args.kills)
-    result = run(args.kills, args.seed, progress=progress)
-    progress.clear()
+    result = measured(run, False, args.kills, args.seed)
     print(json.dumps(result, indent=2))
     return 1 if result["receipted_lost"] or result["corrupted"] else 0
 

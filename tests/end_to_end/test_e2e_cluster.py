@@ -31,7 +31,7 @@ TASKS = 8
 # An experiment, and then a job with all that can be lost: rows that workers write themselves, a
 # shuffle, and a table that Spark writes. All tasks but the first of each worker wait for a file.
 PROGRAM = """
-import os, sys, time, uuid
+import os, sys, uuid
 from pathlib import Path
 from weft.lab import run as lab
 from weft.lab.run import matching
@@ -49,16 +49,14 @@ def place():
 
 def work(batches):
     import pyarrow
+    from weft.pipeline.resources import wait_until
     from weft.rules.draw import draw
     for batch in batches:
         for task in batch.column(0).to_pylist():
             first = not any(place() in file.name for file in attempts.iterdir())
             (attempts / f"{task}.{place()}.{uuid.uuid4().hex}").touch()
-            deadline = time.monotonic() + 400
-            while not first and not gate.exists():
-                if time.monotonic() > deadline:
-                    raise TimeoutError("nobody opened the gate")
-                time.sleep(0.02)
+            if not first and not wait_until(gate.exists, 400):
+                raise TimeoutError("nobody opened the gate")
             values = [draw(7, 1, task, 0, item) % 100 for item in range(ROWS)]
             rows = {"task": [task] * ROWS, "value": values}
             tables.write_part(out / "parts.parquet", f"task-{task}", rows, SHAPE)

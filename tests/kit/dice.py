@@ -6,7 +6,6 @@ told to wait for another file before it goes on: so a test can stop a run at a k
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from weft.lab.experiment import Entry, Params, Size
 from weft.lab.figures import panels
+from weft.pipeline.resources import wait_until
 from weft.pipeline.schemas import AT_MOST, NUMBER, SMALL, columns
 from weft.pipeline.transforms import largest, measured, over_seeds
 
@@ -28,12 +28,8 @@ def throw(params: Params, seed: int) -> dict[str, Any]:
     if calls := params.get("calls"):
         with Path(calls).open("a") as log:
             log.write(f"{params['faces']} {seed}\n")
-    if gate := params.get("gate"):
-        deadline = time.monotonic() + 600
-        while not Path(gate).exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError(gate)
-            time.sleep(0.02)
+    if (gate := params.get("gate")) and not wait_until(Path(gate).exists, 600):
+        raise TimeoutError(gate)
     dice = np.random.Generator(np.random.PCG64([seed, params["faces"]]))
     throws = dice.integers(1, params["faces"] + 1, size=(10, params["throws"] // 10))
     return {"tenth": np.arange(10, dtype=np.int32), "mean": throws.mean(axis=1)}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from OpenSSL import SSL
 
+import weft
 from nameless import unsigned_run
 from weft.ids import Contact, PeerId, Topic, split_address
 from weft.net import codec
@@ -25,6 +26,7 @@ from weft.net.listener import bind
 from weft.net.runtime import Runtime
 from weft.net.tls import Channel, Credentials, Ended
 from weft.net.tracer import Tracer
+from weft.protocol import config as protocol
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
@@ -38,6 +40,19 @@ QUICK = Network(
     leave_timeout_ms=2_000,
 )
 TOPIC = Topic("/t")
+
+
+def keeping(**history: object) -> weft.Config:
+    """Settings of peers that keep events, and find each other soon."""
+    return weft.Config(
+        network=Network(leave_timeout_ms=1_000),
+        protocol=protocol.Config(
+            cyclon=protocol.Cyclon(cycle_ms=500),
+            history=protocol.History(**history),  # type: ignore[arg-type]
+        ),
+    )
+
+
 PATIENCE_S = 300.0  # for a machine ten times slower; nothing takes that long
 _TURNS = 4  # what needs nothing from outside is there after a few
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
@@ -72,28 +72,20 @@ def signer(number: int) -> Signer:
     return lambda data: crypto_sign(data, _PAIRS[number][1])[:SIGNATURE_BYTES]
 
 
-def run(
-    publisher: int,
-    first: int,
-    *payloads: bytes,
-    topic: Topic = T,
-    incarnation: int = 1,
-    published_ms: int = 0,
-    parts: tuple[Part, ...] = (),
-    prev: bytes | None = None,
-) -> Run:
+class RunFields(TypedDict, total=False):
+    """What a run may have beside its publisher, number and payloads."""
+
+    topic: Topic
+    incarnation: int
+    published_ms: int
+    parts: tuple[Part, ...]
+    prev: bytes | None
+
+
+def run(publisher: int, first: int, *payloads: bytes, **fields: Unpack[RunFields]) -> Run:
     """A run that its publisher signed. It goes on from the one before it that was made last, or one
     of an empty event, unless `prev` says otherwise."""
-    return proven_run(
-        publisher,
-        first,
-        *payloads,
-        topic=topic,
-        incarnation=incarnation,
-        published_ms=published_ms,
-        parts=parts,
-        prev=prev,
-    ).run
+    return proven_run(publisher, first, *payloads, **fields).run
 
 
 def proven_run(
@@ -130,14 +122,8 @@ def event(
     topic: Topic = T,
 ) -> Run:
     """A run of one event."""
-    return run(
-        publisher,
-        number,
-        payload,
-        topic=topic,
-        incarnation=incarnation,
-        published_ms=published_ms,
-    )
+    life = RunFields(topic=topic, incarnation=incarnation, published_ms=published_ms)
+    return run(publisher, number, payload, **life)
 
 
 def span(publisher: int, first: int, last: int, incarnation: int = 1) -> Span:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import until
+from net_kit import keeping, until
 from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer
@@ -18,16 +18,6 @@ from weft.store.cursor import PositionError, PositionGap, PositionUnknown
 from weft.store.memory import MemoryStore
 
 T = "/orders"
-
-
-def config(**history: object) -> weft.Config:
-    return weft.Config(
-        network=Network(leave_timeout_ms=1_000),
-        protocol=protocol.Config(
-            cyclon=protocol.Cyclon(cycle_ms=500),
-            history=protocol.History(**history),  # type: ignore[arg-type]
-        ),
-    )
 
 
 async def take(consumer: Consumer, count: int) -> list[Consumed]:
@@ -49,7 +39,7 @@ async def publish(peer: weft.Peer, first: int, last: int) -> None:
 
 async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    async with weft.Peer.open(config=config(), store=path) as peer:
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
         async with peer.consume(T, name="billing") as consumer:
             await publish(peer, 1, 5)
             notes = await take(consumer, 5)
@@ -58,7 +48,7 @@ async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Pat
             await notes[0].ack()  # an earlier one takes nothing back
         async with peer.consume(T, name="billing") as again:
             assert payloads(await take(again, 2)) == numbered(4, 5)
-    async with weft.Peer.open(config=config(), store=path) as peer:
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
         async with peer.consume(T, name="billing") as later:
             assert payloads(await take(later, 2)) == numbered(4, 5)
         async with peer.consume(T, name="shipping") as other:
@@ -66,30 +56,36 @@ async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Pat
 
 
 async def test_what_was_published_while_the_worker_was_away(tmp_path: Path) -> None:
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as shop:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as shop:
         await shop.subscribe(T)
         async with (
-            weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[shop.address]) as worker,
+            weft.Peer.open(
+                config=keeping(), store=tmp_path / "b.db", join=[shop.address]
+            ) as worker,
             worker.consume(T) as consumer,
         ):
             await publish(shop, 1, 3)
             [*_, last] = await take(consumer, 3)
         await publish(shop, 4, 40)
         async with (
-            weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[shop.address]) as worker,
+            weft.Peer.open(
+                config=keeping(), store=tmp_path / "b.db", join=[shop.address]
+            ) as worker,
             worker.consume(T, after=last.position) as consumer,
         ):
             assert payloads(await take(consumer, 37)) == numbered(4, 40)
 
 
 async def test_a_worker_that_lost_its_store_goes_on_with_its_position(tmp_path: Path) -> None:
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as shop:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as shop:
         await shop.subscribe(T)
         await publish(shop, 1, 30)
         place = ""
         for first, last in ((1, 10), (11, 30)):
             async with (
-                weft.Peer.open(config=config(), store=MemoryStore(), join=[shop.address]) as worker,
+                weft.Peer.open(
+                    config=keeping(), store=MemoryStore(), join=[shop.address]
+                ) as worker,
                 worker.consume(T, after=place or None) as consumer,
             ):
                 notes = await take(consumer, last - first + 1)
@@ -100,8 +96,8 @@ async def test_a_worker_that_lost_its_store_goes_on_with_its_position(tmp_path: 
 async def test_two_publishers_at_once(tmp_path: Path) -> None:
     """Concurrent events come in any order, each once, however often the consumer is replaced."""
     async with (
-        weft.Peer.open(config=config(), store=tmp_path / "a.db") as a,
-        weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[a.address]) as b,
+        weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as a,
+        weft.Peer.open(config=keeping(), store=tmp_path / "b.db", join=[a.address]) as b,
     ):
         await a.subscribe(T)
         await b.subscribe(T)
@@ -122,7 +118,7 @@ async def test_two_publishers_at_once(tmp_path: Path) -> None:
 
 
 async def test_from_now_on(tmp_path: Path) -> None:
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
         await peer.subscribe(T)
         await publish(peer, 1, 3)
         async with peer.consume(T, after="now") as consumer:
@@ -142,7 +138,7 @@ async def test_a_slow_consumer_loses_nothing(tmp_path: Path) -> None:
 
 async def test_retention_that_overtakes_a_consumer_is_an_error(tmp_path: Path) -> None:
     keep = protocol.Keep(events=5)
-    settings = config(keep=keep, prune_every_ms=50)
+    settings = keeping(keep=keep, prune_every_ms=50)
     async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
         async with peer.consume(T) as consumer:
             await publish(peer, 1, 2)
@@ -156,10 +152,10 @@ async def test_retention_that_overtakes_a_consumer_is_an_error(tmp_path: Path) -
 
 
 async def test_mistakes_are_told(tmp_path: Path) -> None:
-    async with weft.Peer.open(config=config()) as storeless:
+    async with weft.Peer.open(config=keeping()) as storeless:
         with pytest.raises(UsageError, match="needs a store"):
             storeless.consume(T)
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
         with pytest.raises(PositionError, match="no position"):
             peer.consume(T, after="nonsense")
         with pytest.raises(UsageError, match="empty"):
@@ -182,8 +178,8 @@ async def test_mistakes_are_told(tmp_path: Path) -> None:
 
 async def test_a_position_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
     async with (
-        weft.Peer.open(config=config(), store=tmp_path / "a.db") as one,
-        weft.Peer.open(config=config(), store=tmp_path / "b.db") as other,
+        weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as one,
+        weft.Peer.open(config=keeping(), store=tmp_path / "b.db") as other,
     ):
         async with one.consume(T) as consumer:
             await publish(one, 1, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import until
+from net_kit import keeping, until
 from weft.ids import parse_cid
 from weft.net import subscription as replay
 from weft.net.config import Network
@@ -24,22 +24,12 @@ from weft.store.sqlite import SqliteStore
 T = "/sports"
 
 
-def config(**history: object) -> weft.Config:
-    return weft.Config(
-        network=Network(leave_timeout_ms=1_000),
-        protocol=protocol.Config(
-            cyclon=protocol.Cyclon(cycle_ms=500),
-            history=protocol.History(**history),  # type: ignore[arg-type]
-        ),
-    )
-
-
 @asynccontextmanager
 async def pair(tmp_path: Path) -> AsyncGenerator[tuple[weft.Peer, weft.Peer], None]:
     """Two subscribed peers with stores."""
     async with (
-        weft.Peer.open(config=config(), store=tmp_path / "a.db") as a,
-        weft.Peer.open(config=config(), store=tmp_path / "b.db", join=[a.address]) as b,
+        weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as a,
+        weft.Peer.open(config=keeping(), store=tmp_path / "b.db", join=[a.address]) as b,
     ):
         await a.subscribe(T)
         await b.subscribe(T)
@@ -56,7 +46,7 @@ async def test_a_latecomer_reads_the_past_and_then_what_comes(tmp_path: Path) ->
         receipts = await asyncio.gather(*(a.publish(T, b"%d" % n) for n in range(300)))
         assert {receipt.outcome for receipt in receipts} == {"delivered"}
         await until(lambda: held(b) == 300, "all events")
-        async with weft.Peer.open(config=config(), store=MemoryStore(), join=[b.address]) as late:
+        async with weft.Peer.open(config=keeping(), store=MemoryStore(), join=[b.address]) as late:
             subscription = late.subscribe(T, since="beginning")
             got = [(await anext(subscription)).cid for _ in range(300)]
             await a.publish(T, b"now")
@@ -139,7 +129,7 @@ async def test_asking_an_owner_for_a_sub_topic(tmp_path: Path) -> None:
 
 
 async def test_old_events_are_pruned(tmp_path: Path) -> None:
-    settings = config(keep=protocol.Keep(events=10), prune_every_ms=50)
+    settings = keeping(keep=protocol.Keep(events=10), prune_every_ms=50)
     async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
         await peer.subscribe(T)
         for number in range(40):
@@ -149,7 +139,7 @@ async def test_old_events_are_pruned(tmp_path: Path) -> None:
 
 
 async def test_exported_streams_can_be_loaded(tmp_path: Path) -> None:
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
         await peer.subscribe(T)
         await peer.owned.create(T)
         for number in range(5):
@@ -165,7 +155,7 @@ async def test_exported_streams_can_be_loaded(tmp_path: Path) -> None:
 
 
 async def test_without_a_store_it_says_so() -> None:
-    async with weft.Peer.open(config=config()) as peer:
+    async with weft.Peer.open(config=keeping()) as peer:
         with pytest.raises(HistoryError, match="store="):
             await peer.owned.create(T)
         with pytest.raises(HistoryError, match="store="):
@@ -176,7 +166,7 @@ async def test_without_a_store_it_says_so() -> None:
 
 async def test_over_the_control_socket(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
-    async with weft.Peer.open(config=config(), store=tmp_path / "a.db") as peer:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
         server = ControlServer(peer, path)
         await server.open()
         try:
