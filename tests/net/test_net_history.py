@@ -44,7 +44,7 @@ def held(peer: weft.Peer) -> int:
 async def test_a_latecomer_reads_the_past_and_then_what_comes(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
         receipts = await asyncio.gather(*(a.publish(T, b"%d" % n) for n in range(300)))
-        assert {receipt.outcome for receipt in receipts} == {"delivered"}
+        assert {receipt.outcome for receipt in receipts} == {"sent"}
         await until(lambda: held(b) == 300, "all events")
         async with weft.Peer.open(config=keeping(), store=MemoryStore(), join=[b.address]) as late:
             subscription = late.subscribe(T, since="beginning")
@@ -85,7 +85,7 @@ async def test_owned_topics(tmp_path: Path) -> None:
         assert (await b.publish(T, "mine")).outcome == "refused"
         await a.owned.allow(T, b.id)
         await until(lambda: b.owned.info(T).publishers == (b.id,), "leave to publish")  # type: ignore[union-attr]
-        assert (await b.publish(T, "mine")).outcome == "delivered"
+        assert (await b.publish(T, "mine")).outcome == "sent"
         await a.owned.add_subtopic(T, "football")
         await until(lambda: b.owned.info(T).sub_topics, "the sub-topic")  # type: ignore[union-attr]
         info = b.owned.info(T)

@@ -31,7 +31,7 @@ weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peer
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
 
-_GOES_ON = ("delivered", "queued", "alone")
+_GOES_ON = ("taken", "sent", "queued", "alone")
 """An event that this peer is alone with has reached its own subscriptions."""
 
 Publish = Callable[[bytes], Awaitable[list[Fields]]]
@@ -113,7 +113,8 @@ def in_words(receipt: Fields) -> str:
     if above is not None:
         return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"
     return {
-        "delivered": f"delivered through {receipt['access_point']}",
+        "taken": f"taken by {receipt['access_point']}",
+        "sent": f"sent to {receipt['peers']} peers of {receipt['topic']}",
         "alone": f"kept: the peer is subscribed, and knows no other peer of {receipt['topic']}",
         "queued": "queued: the peer knows no other yet and keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",

@@ -44,9 +44,10 @@ from weft.net.runtime import Runtime
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
+from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
-from weft.protocol.seam import Collect, Scheme
+from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
@@ -296,6 +297,7 @@ class Peer:
         payload: object,
         *,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt: ...
 
@@ -306,6 +308,7 @@ class Peer:
         payload: object,
         *,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> list[Receipt]: ...
 
@@ -315,6 +318,7 @@ class Peer:
         payload: object,
         *,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
         """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
@@ -322,11 +326,12 @@ class Peer:
         returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
         to; the receipt says what became of it.
 
-        With `confirm` anything less is a `NotConfirmed`. "accepted": this peer or an access point
-        has it, and it was not refused. "taken": another peer has it as well: at a publisher that is
-        not subscribed, an access point that said so; at a member, members that it was sent to, and
-        members do not say so. "taken" waits for a network and for an access point, up to
-        `timeout` seconds (None: as long as this peer tries).
+        With `confirm` anything less is a `NotConfirmed`, with the reason. "accepted": this peer or
+        an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
+        said, each under its own key, that they have it. "stored": that it is on their disk, for
+        which this peer needs a store, too. These two wait for a network, an access point and the
+        other peers, up to `timeout` seconds (None: as long as this peer tries). `Receipt.copies`
+        names the peers that said so.
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -335,7 +340,9 @@ class Peer:
         became of it there.
         """
         if confirm is not None:
-            return await self._publish_confirmed(topic, payload, confirm, timeout)
+            return await self._publish_confirmed(topic, payload, confirm, copies, timeout)
+        if copies != 1:
+            raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
         data = _payload(payload, self._encode)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
@@ -355,19 +362,66 @@ class Peer:
         )
 
     async def _publish_confirmed(
-        self, topic: str | Topics, payload: object, confirm: Confirm, seconds: float | None
+        self,
+        topic: str | Topics,
+        payload: object,
+        confirm: Confirm,
+        copies: int,
+        seconds: float | None,
     ) -> Receipt | list[Receipt]:
-        if confirm not in CONFIRM:
-            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        self._check_confirm(confirm, copies)
+        loop = asyncio.get_running_loop()
+        until = None if seconds is None else loop.time() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(until):
                 if isinstance(topic, str):
-                    return await (await self.publish(topic, payload)).confirmed(confirm)
-                receipts = await self.publish(topic, payload)
-                return [await receipt.confirmed(confirm) for receipt in receipts]
+                    receipts = [await self.publish(topic, payload)]
+                else:
+                    receipts = await self.publish(topic, payload)
+                receipts = [await receipt.confirmed(confirm) for receipt in receipts]
         except TimeoutError:
             lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
             raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
+        if confirm != "accepted":
+            asked = (self._copied(receipt, confirm, copies, until) for receipt in receipts)
+            receipts = await asyncio.gather(*asked)
+        return receipts[0] if isinstance(topic, str) else receipts
+
+    def _check_confirm(self, confirm: Confirm, copies: int) -> None:
+        if confirm not in CONFIRM:
+            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
+            raise UsageError(f"copies is {copies!r}; expected a number from 1")
+        if confirm == "accepted" and copies != 1:
+            raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
+        if confirm == "stored" and self._machine.history is None:
+            raise UsageError(
+                "what a peer without a store publishes is stored nowhere: open it with store=…"
+            )
+
+    async def _copied(
+        self, receipt: Receipt, strength: Strength, copies: int, until: float | None
+    ) -> Receipt:
+        """The receipt, once so many others have said that they have its event."""
+        took, run = receipt.access_point, receipt.run
+        if receipt.outcome == "alone" and until is None:
+            raise NotConfirmed(receipt.in_words, "alone")
+        if took is not None and (receipt.outcome, strength, copies) == ("taken", "taken", 1):
+            return receipt.with_copies([took])
+        assert run is not None
+        left_ms = self.config.protocol.tera.pending_ms_max
+        if until is not None:
+            left_ms = max(0, round(1_000 * (until - asyncio.get_running_loop().time())))
+        topic = receipt.topic
+        answer = await self._runtime.ask(
+            lambda token: seam.Confirm(token, topic, run, strength, copies, left_ms, took)
+        )
+        if answer.outcome == "refused":
+            raise NotConfirmed(f"refused: {answer.reason}", "refused")
+        if answer.outcome != "found":
+            said = f"{len(answer.contacts)} of {copies} peers said that they have {strength} it"
+            raise NotConfirmed(f"{said}: {answer.reason}", "timeout")
+        return receipt.with_copies(answer.contacts)
 
     def _spreads(self, topic: Topic) -> bool:
         """Whether this peer spreads its events itself, so that there is no question what becomes

@@ -398,7 +398,7 @@ class Runtime:
             answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
-            return Receipt(topic, Sent(answer, peers, dropped), 0, waits, levels)
+            return Receipt(topic, Sent(self.me.peer, answer, peers, dropped), 0, waits, levels)
 
         return [await receipt(topic) for topic in named]
 
@@ -531,7 +531,7 @@ class _Gathered(Sent):
     __slots__ = ("_answered", "_late", "_payloads", "_prompt", "_runtime", "size", "topic")
 
     def __init__(self, runtime: Runtime, topic: Topic, prompt: bool) -> None:
-        super().__init__()
+        super().__init__(runtime.me.peer)
         self.topic = topic
         self._prompt = prompt
         self.size = 0  # in bytes
@@ -543,7 +543,7 @@ class _Gathered(Sent):
     @property
     def outcome(self) -> Became:
         if self._prompt and self._runtime is not None:
-            return "delivered"  # as the machine is about to say
+            return "sent"  # as the machine is about to say
         return super().outcome
 
     def add(self, payload: bytes) -> int:

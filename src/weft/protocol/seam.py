@@ -25,6 +25,9 @@ from weft.store.reader import Since
 Millis: TypeAlias = int
 """A time or a duration in milliseconds. Machines only compare times of the same peer."""
 
+Strength: TypeAlias = Literal["taken", "stored"]
+"""What other peers can say of an event: that they have it, or that it is on their disk."""
+
 Scheme: TypeAlias = Literal["tree", "gossip", "flood"]
 """How an event travels inside its topic's overlay."""
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -160,6 +163,21 @@ class Publish(Struct, frozen=True, gc=False):
     published_ms: int  # wall clock of the publisher, for the reader's information only
 
 
+class Confirm(Struct, frozen=True, gc=False):
+    """Command: have other peers say that they have a run that this peer published, or that it is
+    stored with them. Answered "found" with so many `contacts` that said so, "refused" with the
+    reason if every member that could be asked refuses it, or "dropped", with those that did say so,
+    when the time is up."""
+
+    token: int
+    topic: Topic
+    run: Run
+    strength: Strength
+    copies: int
+    timeout_ms: Millis
+    access_point: Contact | None = None  # that took the run
+
+
 class DhtPut(Struct, frozen=True, gc=False):
     """Command: have the closest peers hold a value. A key's first byte is its kind."""
 
@@ -230,6 +248,7 @@ Command: TypeAlias = Union[
     Unsubscribe,
     Publish,
     PublishTogether,
+    Confirm,
     Collect,
     Leave,
     DhtCommand,
@@ -317,9 +336,10 @@ Outcome: TypeAlias = Literal[
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
     "queued",  # Publish: no way out yet; kept, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
-    "dropped",  # Publish: gave up after it was queued, or the queue is full. DHT: too many at once
+    # Publish: gave up after it was queued, or the queue is full. Confirm: too few said so in time.
+    "dropped",  # DHT: too many at once
     "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done
-    "found",  # the other DHT commands, FollowTopic
+    "found",  # the other DHT commands, FollowTopic; Confirm: enough peers say so
     "not_found",
     "failed",  # DhtPut, DhtProvide: nobody took it
     "refused",  # DHT: not a valid value, key or location, or the DHT is off. Else the reason says
@@ -334,7 +354,7 @@ class Answer(Struct, frozen=True, gc=False):
     contact: Contact | None = None  # the access point, where there is one
     run: Run | None = None  # Publish, PublishTogether: the events, once they are numbered
     value: bytes | None = None  # DhtGet; ChangeTopic, FollowTopic: the CID of the version
-    contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest
+    contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest; Confirm: those that said so
     count: int = 0  # DhtPut, DhtProvide
     reason: str = ""  # why it failed
     alone: bool = False  # Publish: this peer spreads it and knows no other peer to spread it to

@@ -31,6 +31,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from weft.bounded import BoundedDict
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
@@ -60,7 +61,7 @@ from weft.protocol.seam import (
     Stored,
     Timer,
 )
-from weft.protocol.wire import Message
+from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -124,6 +125,10 @@ class Config:
 _TELL = stream_of("history.tell")
 _DESCRIBED_BYTES = 2_048
 """guess: what an event has beside its payload at most, with 16 parents and metadata."""
+_TOLD_MS = 10_000
+"""guess: a publisher is told so seldom that its events are refused in a topic."""
+_TOLD_MAX = 1_024
+"""guess: publishers remembered as told."""
 _PUBLISHERS_SHOWN = 8
 """guess: of a topic, those with most bytes stored."""
 
@@ -185,8 +190,16 @@ class History(Delivery):
             ctx, library, self.ownership, self.versions, self.storage, members, dht
         )
         self.streams = Streams(
-            ctx, library, self.versions, self.fetch, self.storage, self._providers
+            ctx,
+            library,
+            self.versions,
+            self.fetch,
+            self.storage,
+            self._providers,
+            self.note_refused,
         )
+        self._told: BoundedDict[tuple[Topic, PeerId], Millis] = BoundedDict(_TOLD_MAX)
+        """When publishers were told that their events are refused in a topic."""
         self.server = Server(ctx, library, self.storage, self.versions)
 
     def start(self) -> None:
@@ -315,11 +328,13 @@ class History(Delivery):
         if not run.sealed:
             if self.versions.refuses(topic, PeerId(run.publisher)):
                 self.streams.refuse(topic, Reason.NOT_ALLOWED, source, run)
+                self._tell_refused(topic, run, ask)
                 return False
             self._ctx.counters["history_plain"] += len(run.payloads)
             return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
         opened = self.open_run(topic, run, source)
         if opened is None:
+            self._tell_refused(topic, run, ask)
             return False
         for event in opened if subscribed else ():
             self._ctx.tell(Arrived(event, ask, hops))
@@ -327,6 +342,17 @@ class History(Delivery):
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         return True
+
+    def _tell_refused(self, topic: Topic, run: Run, source: Contact | None) -> None:
+        """A member that publishes hears by itself that others do not take its events."""
+        if source is None or source.peer != run.publisher:
+            return
+        ctx, key = self._ctx, (topic, source.peer)
+        told = self._told.get(key)
+        if told is None or ctx.now - told >= _TOLD_MS:
+            self._told.renew(key, ctx.now)
+            why = self.refusal(topic, span_of(run))
+            ctx.send(source, BlocksReply(topic, 0, [], word=fetch.REFUSED, reason=why))
 
     def source(self, sender: Contact) -> Contact | None:
         return sender
