@@ -13,6 +13,7 @@ import pytest
 import weft
 from net_kit import turn, until
 from swarm_kit import together
+from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.protocol import config as protocol
@@ -511,3 +512,44 @@ async def test_a_metrics_port_that_is_taken_fails_the_start() -> None:
         address = await peer.serve_metrics("127.0.0.1:0")
         with pytest.raises(weft.ListenError, match="metrics"):
             await weft.Peer.start(metrics=address)
+
+
+async def test_headers_come_with_the_event_whichever_peer_has_a_store() -> None:
+    headers = {"kind": "order", "überschrift": "ja"}
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as keeps,
+        weft.Peer.open(config=LIVELY, join=keeps.address) as plain,
+    ):
+        subs = [await peer.subscribe("/x") for peer in (keeps, plain)]
+        await until(lambda: linked(keeps, "/x") and linked(plain, "/x"), "links")
+        mark = wrap(headers, b"")[:16] + b"looks like an envelope"
+        for peer in (keeps, plain):
+            await peer.publish("/x", b"1", headers=headers)
+            await peer.publish(["/x"], mark, confirm="taken", timeout=60)
+        for sub in subs:
+            notes = [await anext(sub) for _ in range(4)]
+            for publisher in (keeps, plain):
+                mine = [note for note in notes if note.publisher == publisher.id]
+                assert {(note.payload, tuple(note.headers.items())) for note in mine} == {
+                    (b"1", tuple(headers.items())),
+                    (mark, ()),
+                }
+        async with keeps.consume("/x") as consumer:
+            stored = [await anext(consumer) for _ in range(2)]
+        assert [note.headers for note in stored] == [headers, {}]
+        cid = stored[0].cid
+        assert await keeps.history.get(f"/{cid}/metadata/header.kind") == "order"
+
+
+async def test_headers_that_cannot_be_sent_are_refused() -> None:
+    async with swarm(1) as (peer,):
+        for headers, match in (
+            ({"a": 5}, "texts"),
+            ({"": "x"}, "1 to 64"),
+            ("kind=order", "a mapping"),
+            ({"a": "x" * 4_096}, "too long"),
+        ):
+            with pytest.raises(weft.UsageError, match=match):
+                await peer.publish("/x", b"", headers=headers)  # type: ignore[call-overload]
+        with pytest.raises(weft.UsageError, match="payload and headers of"):
+            await peer.publish("/x", bytes(1 << 20), headers={"a": "b"})

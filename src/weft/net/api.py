@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial, wraps
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
 from weft import __version__
+from weft.documents.headers import problem as header_problem
+from weft.documents.headers import wrap
 from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.ids import (
     BadId,
@@ -296,6 +298,7 @@ class Peer:
         topic: str,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
         copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
@@ -307,6 +310,7 @@ class Peer:
         topic: Topics,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
         copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
@@ -317,14 +321,16 @@ class Peer:
         topic: str | Topics,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
         copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
         """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
-        whatever that takes. Waits while outgoing queues are full, and
-        returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
-        to; the receipt says what became of it.
+        whatever that takes. `headers` are texts by name, which travel beside the payload, signed
+        with it (`note.headers`). Waits while outgoing queues are full, and returns once this peer
+        has the event (with a store: on disk) and has sent it or keeps trying to; the receipt says
+        what became of it.
 
         With `confirm` anything less is a `NotConfirmed`, with the reason. "accepted": this peer or
         an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
@@ -340,14 +346,41 @@ class Peer:
         became of it there.
         """
         if confirm is not None:
-            return await self._publish_confirmed(topic, payload, confirm, copies, timeout)
+            data = self._wrapped(payload, headers)
+            return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
             raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
+        return await self._publish(topic, self._wrapped(payload, headers))
+
+    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
+        """What travels of an event."""
         data = _payload(payload, self._encode)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
             )
+        if not headers:
+            return wrap({}, data)
+        if not isinstance(headers, Mapping):
+            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+        wrong = header_problem(headers)
+        if wrong:
+            raise UsageError(wrong)
+        wrapped = wrap(headers, data)
+        if len(wrapped) > PAYLOAD_BYTES_MAX:
+            raise UsageError(
+                f"payload and headers of {len(wrapped)} bytes are too large (at most "
+                f"{PAYLOAD_BYTES_MAX})"
+            )
+        return wrapped
+
+    @overload
+    async def _publish(self, topic: str, data: bytes) -> Receipt: ...
+
+    @overload
+    async def _publish(self, topic: Topics, data: bytes) -> list[Receipt]: ...
+
+    async def _publish(self, topic: str | Topics, data: bytes) -> Receipt | list[Receipt]:
         if isinstance(topic, str):
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
@@ -364,7 +397,7 @@ class Peer:
     async def _publish_confirmed(
         self,
         topic: str | Topics,
-        payload: object,
+        data: bytes,
         confirm: Confirm,
         copies: int,
         seconds: float | None,
@@ -375,9 +408,9 @@ class Peer:
         try:
             async with asyncio.timeout_at(until):
                 if isinstance(topic, str):
-                    receipts = [await self.publish(topic, payload)]
+                    receipts = [await self._publish(topic, data)]
                 else:
-                    receipts = await self.publish(topic, payload)
+                    receipts = await self._publish(topic, data)
                 receipts = [await receipt.confirmed(confirm) for receipt in receipts]
         except TimeoutError:
             lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())

@@ -37,6 +37,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.headers import in_metadata, unwrap
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -104,7 +105,16 @@ class Notification:
 
     @property
     def payload(self) -> bytes:
-        return self._deliver.run.payloads[self._place]
+        payload = self._deliver.run.payloads[self._place]
+        return payload if self._deliver.descriptor is not None else unwrap(payload)[1]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What its publisher gave the event besides the payload; often nothing."""
+        described = self._deliver.descriptor
+        if described is not None:
+            return in_metadata(described.metadata)
+        return dict(unwrap(self._deliver.run.payloads[self._place])[0])
 
     @property
     def value(self) -> object:
@@ -169,6 +179,10 @@ class Gap(Notification):
     @property
     def payload(self) -> bytes:
         return b""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {}
 
     def widened(self, deliver: seam.Deliver) -> Gap:
         """With more events that were dropped after these."""

@@ -35,6 +35,7 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import known_event, number_of
+from weft.documents.headers import in_metadata, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
     NOTHING_BEFORE,
@@ -416,7 +417,7 @@ def _payload_in(topic: Topic, event: Event) -> bytes:
     name = event.publisher, event.incarnation, event.number
     if block.topic != topic or number_of(block) != name:
         return event.payload
-    return block.payload
+    return wrap(in_metadata(block.metadata), block.payload)
 
 
 def _shown(topic: Topic, statement: Statement) -> dict[str, object]:

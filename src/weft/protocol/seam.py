@@ -159,7 +159,7 @@ class Publish(Struct, frozen=True, gc=False):
 
     token: int
     topic: Topic
-    payloads: tuple[bytes, ...]  # at most RUN_MAX of them, and RUN_BYTES_MAX bytes
+    payloads: tuple[bytes, ...]  # at most RUN_MAX, RUN_BYTES_MAX bytes; `documents/headers.py`
     published_ms: int  # wall clock of the publisher, for the reader's information only
 
 
@@ -285,7 +285,8 @@ class Deliver(Struct, frozen=True, gc=False):
     """Hand the events of a run to the application that subscribed to their topic."""
 
     topic: Topic
-    run: Run  # with the payloads as they were published; its signature is not theirs any more
+    run: Run  # with the payloads as they were published (without `descriptor`: in envelopes, if
+    # they have headers, see `documents/headers.py`); its signature is not theirs any more
     hops: int
     descriptor: SealedEvent | None = None  # with history: the signed event, the run's only one
     published_in: Topic | None = None  # where, if it climbed from a sub-topic

@@ -33,6 +33,7 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.documents.headers import as_metadata, unwrap
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
@@ -399,7 +400,9 @@ class History(Delivery):
         topic, ctx = fact.topic, self._ctx
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
         events = []
-        for number, payload in enumerate(fact.payloads, first):
+        for number, wrapped in enumerate(fact.payloads, first):
+            headers, payload = unwrap(wrapped)
+            own = {INCARNATION: ctx.incarnation, NUMBER: number}
             sealed = seal_event(
                 self._sign,
                 publisher=ctx.me.peer,
@@ -408,7 +411,7 @@ class History(Delivery):
                 created_ms=fact.published_ms,
                 parents=self.streams.parents(topic),
                 link=self.versions.link(topic),
-                metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+                metadata={**own, **climbed, **as_metadata(headers)},
             )
             self.streams.append(sealed)
             events.append(sealed)
