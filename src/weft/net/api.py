@@ -42,7 +42,7 @@ from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Confirm, Receipt
-from weft.net.runtime import Runtime
+from weft.net.runtime import Runtime, event_in
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -228,7 +228,9 @@ class Peer:
 
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
-        once.
+        once. An event that is not in the store is asked of other members; one that nobody knows, or
+        of another topic, is a `PositionError`, here or while reading. What is concurrent with it
+        comes again: a program that must not repeat anything uses `consume`.
 
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
@@ -249,8 +251,9 @@ class Peer:
             problem = self._machine.routing.scheme_problem(name, scheme)
             if problem:
                 raise UsageError(problem)
-        start = self._since(since)
-        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode)
+        start = self._since(names[0], since)
+        has_past = self._has_past(names[0])
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, has_past)
         for name in names[1:]:
             sub.enter(name, scheme)
         return sub.each(callback) if callback is not None else sub
@@ -274,11 +277,14 @@ class Peer:
         if name is not None and not name:
             raise UsageError("the name of a consumer is empty")
         parsed = usable(parse_plain_topic, topic)
-        history = self._machine.history
-        has_past = partial(history.has_past, parsed)
-        return self._runtime.consume(parsed, has_past, name, after, self._decode)
+        return self._runtime.consume(parsed, self._has_past(parsed), name, after, self._decode)
 
-    def _since(self, since: str | datetime | None) -> Since | None:
+    def _has_past(self, topic: Topic) -> Callable[[], bool]:
+        """Whether what other members have of a topic's past is in the store."""
+        history = self._machine.history
+        return partial(history.has_past, topic) if history is not None else lambda: True
+
+    def _since(self, topic: Topic, since: str | datetime | None) -> Since | None:
         if since is None:
             return None
         if self._machine.history is None:
@@ -288,9 +294,13 @@ class Peer:
         if isinstance(since, datetime):
             return max(0, round(since.timestamp() * 1_000))
         try:
-            return parse_cid(since)
+            cid = parse_cid(since)
         except BadId as error:
             raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
+        block = self._machine.history.server.block(cid)
+        if block is not None:
+            event_in(block, topic)  # of this topic, or an error
+        return cid
 
     @overload
     async def publish(

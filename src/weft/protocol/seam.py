@@ -163,6 +163,15 @@ class Publish(Struct, frozen=True, gc=False):
     published_ms: int  # wall clock of the publisher, for the reader's information only
 
 
+class FindEvent(Struct, frozen=True, gc=False):
+    """Command, with history, of a subscriber: get an event of the topic by its CID, from here or
+    from members. Answered "found" with the block as `value`, or "not_found"; that may take long."""
+
+    token: int
+    topic: Topic
+    cid: Cid
+
+
 class Confirm(Struct, frozen=True, gc=False):
     """Command: have other peers say that they have a run that this peer published, or that it is
     stored with them. Answered "found" with so many `contacts` that said so, "refused" with the
@@ -241,7 +250,7 @@ class Leave(Struct, frozen=True, gc=False):
     """Command: say goodbye to everybody; the driver closes once the effects are carried out."""
 
 
-TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic, AskSubTopic]
+TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic, AskSubTopic, FindEvent]
 Command: TypeAlias = Union[
     Join,
     Subscribe,
@@ -354,7 +363,8 @@ class Answer(Struct, frozen=True, gc=False):
     outcome: Outcome
     contact: Contact | None = None  # the access point, where there is one
     run: Run | None = None  # Publish, PublishTogether: the events, once they are numbered
-    value: bytes | None = None  # DhtGet; ChangeTopic, FollowTopic: the CID of the version
+    # DhtGet; ChangeTopic, FollowTopic: the CID of the version; FindEvent: the block
+    value: bytes | None = None
     contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest; Confirm: those that said so
     count: int = 0  # DhtPut, DhtProvide
     reason: str = ""  # why it failed

@@ -55,12 +55,15 @@ from weft.protocol.seam import (
     Answer,
     AskSubTopic,
     ChangeTopic,
+    FindEvent,
     FollowTopic,
     Millis,
+    Outcome,
     Pruned,
     Publish,
     Stored,
     Timer,
+    TopicCommand,
 )
 from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
@@ -171,6 +174,7 @@ class History(Delivery):
         self._members = members
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
+        self._sought: dict[Cid, list[FindEvent]] = {}  # by users
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
@@ -297,7 +301,23 @@ class History(Delivery):
         found.on_member(None)
         self._answer_entered(topic)
 
+    def find_event(self, command: FindEvent) -> None:
+        """A user names an event to read on from."""
+        block = self.server.block(command.cid)
+        if block is not None:
+            self._ctx.answer(Answer(command.token, "found", value=block))
+            return
+        self._sought.setdefault(command.cid, []).append(command)
+        self.fetch.want(command.topic, [command.cid], None)
+
+    def _answer_sought(self, cid: Cid, block: bytes | None) -> None:
+        for command in self._sought.pop(cid, ()):
+            outcome: Outcome = "not_found" if block is None else "found"
+            self._ctx.answer(Answer(command.token, outcome, value=block))
+
     def unsubscribe(self, topic: Topic) -> None:
+        for cid in [cid for cid, (one, *_) in self._sought.items() if one.topic == topic]:
+            self._answer_sought(cid, None)
         if self.readers.pop(topic, None) is not None:
             self.streams.unsubscribe(topic)
             self.fetch.forget_topic(topic)
@@ -560,11 +580,17 @@ class History(Delivery):
     # --- blocks that were fetched -----------------------------------------------------------------
 
     def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact) -> None:
-        """A block that was asked for: a topic version, or an event."""
+        """A block that was asked for: a topic version, or an event; perhaps by a user, who need not
+        have it in the stream."""
         if self.ownership.expects(cid):
             self._on_version(topic, cid, block)
             return
         found = self.readers.get(topic)
+        if cid in self._sought:
+            self._answer_sought(cid, block)
+            if found is None or not found.stream.dag.awaits(cid):
+                self.fetch.forget(cid)
+                return
         if found is None:
             return
         event = self.streams.open_block(found.stream, cid, block)
@@ -589,6 +615,7 @@ class History(Delivery):
 
     def _on_given_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
         """No peer has a block, or (`hearsay`) the peer that spoke of it does not."""
+        self._answer_sought(cid, None)
         self.ownership.give_up(cid)
         self.streams.on_given_up(topic, cid, hearsay)
 
@@ -676,10 +703,11 @@ def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any]
             ChangeTopic: history.ownership.change,
             FollowTopic: history.ownership.follow,
             AskSubTopic: history.wishes.ask,
+            FindEvent: history.find_event,
         }
 
-    def refuse(command: ChangeTopic | FollowTopic | AskSubTopic) -> None:
+    def refuse(command: TopicCommand) -> None:
         reason = "owned topics need a store: open the peer with store=…"
         ctx.answer(Answer(command.token, "refused", reason=reason))
 
-    return {ChangeTopic: refuse, FollowTopic: refuse, AskSubTopic: refuse}
+    return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)
