@@ -36,7 +36,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.multi_topic import Again, MultiTopic
 from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import IHave, Judged, Offer, Repair, Want, is_proven
+from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera.access_points import (
@@ -57,7 +57,7 @@ from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
 from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
-from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span
+from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
     Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss
@@ -266,7 +266,8 @@ class Tera(Routing):
             waiting = [] if message.again else self._waiting_for(sender, found, judged)
             taken = state.on_route_event(sender, found, judged)
             self._go_on_with(waiting)
-        result = RouteResult(message.topic, run.incarnation, run.first, taken)
+        why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
+        result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
 
     def _waiting_for(
@@ -410,6 +411,10 @@ class Tera(Routing):
         known = dict(state.links.linked)
         known.update((contact.peer, contact) for contact in state.view.contacts())
         return list(known.values())
+
+    def recent(self, topic: Topic) -> Recent | None:
+        part = self.topics.get(topic)
+        return part.recent if part is not None else None
 
     def alone(self, topic: Topic) -> bool:
         state = self.topics.get(topic)
