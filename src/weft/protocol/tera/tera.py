@@ -49,6 +49,7 @@ from weft.protocol.tera.access_points import (
     LookupHit,
     LookupMiss,
     LookupWalk,
+    Stale,
     TableCopy,
 )
 from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
@@ -60,7 +61,7 @@ from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
-    Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss
+    Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss, Stale
 ]
 LinkMessage: TypeAlias = Union[LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune]
 TeraMessage: TypeAlias = Union[
@@ -117,7 +118,7 @@ class Tera(Routing):
         self._liveness = liveness
         self.table = AccessPoints(ctx)
         self._lookup = Lookup(ctx, self.table, general)
-        self._joins = Joins(ctx, delivery, multi_topic, general, self.table, self._lookup)
+        self._joins = Joins(ctx, delivery, multi_topic, general, self._lookup)
         self.topics = self._joins.by_topic
         self._refusals = Refusals(ctx)
         self._schedule = Schedule()
@@ -141,8 +142,9 @@ class Tera(Routing):
             Advertisement: self._on_advertisement,
             TableCopy: lambda sender, message: table.on_copy(message),
             LookupWalk: self._on_lookup_walk,
-            LookupHit: lambda sender, message: lookup.on_hit(message),
+            LookupHit: lookup.on_hit,
             LookupMiss: lambda sender, message: lookup.on_miss(message),
+            Stale: lookup.on_stale,
             LinkList: self._on_link_list,
         }
 
@@ -220,7 +222,7 @@ class Tera(Routing):
         return self._lookup.start(topic, avoid)
 
     def forget_entry(self, topic: Topic, peer: PeerId) -> None:
-        self.table.forget_entry(topic, peer)
+        self._lookup.disprove(topic, peer)
 
     def sample(self) -> list[int]:
         return self.table.sample()
@@ -494,7 +496,7 @@ class Refusals:
         # Answers to what this peer never asked, and news it has no use for.
         ignored = (
             *(ShuffleReply, JoinReply, LeaveNotice),
-            *(Advertisement, TableCopy, LookupHit, LookupMiss),
+            *(Advertisement, TableCopy, LookupHit, LookupMiss, Stale),
         )
         return {
             **dict.fromkeys(ignored, lambda sender, message: None),
@@ -525,7 +527,7 @@ class Refusals:
 
     def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
         if message.origin.peer != self._ctx.me.peer:
-            self._ctx.send(message.origin, LookupMiss(message.lookup))
+            self._ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         run = message.run
