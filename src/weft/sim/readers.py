@@ -155,8 +155,7 @@ class Readers(OneTopic):
         """What was acknowledged there is forgotten with it."""
         store = MemoryStore(b"disk %d" % self.disks_lost)
         contact, sign = keyed(self.seed, node.index)
-        node.store = store
-        node.make = partial(self.make_machine, contact, self.config, store, sign)
+        node.replace_disk(store, partial(self.make_machine, contact, self.config, store, sign))
         for application in self.applications:
             application.acked.clear()
 
@@ -219,8 +218,7 @@ class Readers(OneTopic):
     # --- the end ----------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """All peers live, without loss, and both applications read to the end."""
-        self.world.network.conditions = Conditions(latency=Latency(typical_ms=10))
+        """All peers live, and both applications read to the end."""
         for node in self.nodes:
             if node.machine is None:
                 self._start(node)
