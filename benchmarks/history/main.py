@@ -22,6 +22,10 @@ GOALS = (
     Goal("consumer_kills", "consumers", "kill -9 of a consumer, its publisher, or both", least=200),
     Goal("consumer_lost", "consumers", "receipted events that the consumer lost", most=0),
     Goal("consumer_repeated", "consumers", "events that it handled twice", most=0),
+    Goal("reader_runs", "readers", "simulated runs in which a reader is killed", least=2_000),
+    Goal("reader_lost", "readers", "stored events that it lost", most=0),
+    Goal("reader_repeated", "readers", "events that it handled again", most=0),
+    Goal("reader_disordered", "readers", "events before their parents", most=0),
     Goal("consumer_disordered", "consumers", "events out of their publisher's order", most=0),
 )
 

@@ -24,7 +24,7 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
 from weft.terminal import printable
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
+    ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm", "web")),
     ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
     ("Your data", ("data", "sql", "trace", "cluster")),

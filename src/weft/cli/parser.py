@@ -147,7 +147,7 @@ def repeated_option(
     name: str,
     metavar: str,
     help: str,
-    kind: Callable[[str], str] = str,
+    kind: Callable[[str], object] = str,
 ) -> None:
     """An option that may be given again: a list, empty without it."""
     parser.add_argument(name, action="append", type=kind, default=[], metavar=metavar, help=help)

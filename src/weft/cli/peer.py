@@ -21,6 +21,7 @@ from weft.cli.settings import (
 )
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
+from weft.cli.web import web_option, window
 from weft.terminal import printable
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ weft peer --subscribe /sports/football          print its notifications
 weft peer --hierarchy /sports --subscribe /sports   events of /sports/football, too
 weft peer --routing topic-dht --subscribe /a    another way to its subscribers
 weft peer --metrics 9100                        Prometheus metrics, on loopback
+weft peer --web 8700                            a page to watch it by, and HTTP
 weft peer --store --subscribe /chat             keeps events, see 'weft history'
 weft peer --config weft.toml --set network.idle_ms=60000
 """
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="serve Prometheus metrics here",
     )
+    web_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,6 +90,11 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             if args.metrics:
                 where = await peer.serve_metrics(args.metrics)
                 print(f"weft: metrics at http://{where}/metrics", file=sys.stderr)
+            if args.web:
+                from weft.web.source import Single
+
+                hosts = config.network.metrics_hosts
+                await stack.enter_async_context(window(Single(peer), args.web, args.lab, hosts))
             control = ControlServer(peer, socket_of(args), stop.ask)
             stack.push_async_callback(control.close)
             await control.open()

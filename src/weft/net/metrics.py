@@ -26,7 +26,7 @@ _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
 _WAITING_MAX = 100  # guess: callers that may wait to be taken in
-_HERE = ("localhost", "127.0.0.1", "::1")
+HERE = ("localhost", "127.0.0.1", "::1")
 
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
@@ -113,7 +113,7 @@ class Endpoint:
     def __init__(self, text: Callable[[], str], hosts: Sequence[str] = ()) -> None:
         """`hosts`: names, beside loopback's and the address itself, that callers may use."""
         self._text = text
-        self._hosts = frozenset(name.lower() for name in (*_HERE, *hosts))
+        self._hosts = frozenset(name.lower() for name in (*HERE, *hosts))
         self._acceptor: Acceptor | None = None
         self._busy = 0
         self.address = ""
@@ -179,7 +179,12 @@ def _host(fields: Sequence[str]) -> str:
         for name, _, value in (field.partition(":") for field in fields)
         if name.strip().lower() == "host"
     ]
-    host = values[0].strip().lower() if len(values) == 1 else ""
+    return host_in(values[0]) if len(values) == 1 else ""
+
+
+def host_in(value: str) -> str:
+    """The name in a `Host` header, without the port."""
+    host = value.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].removesuffix(".")

@@ -263,7 +263,7 @@ class Recent:
         life = self.lives.get((run.publisher, run.incarnation))
         return life is not None and life.has_seen(run.first)
 
-    def has_taken(self, run: Run) -> bool:
+    def has_taken(self, run: Run | Span) -> bool:
         """Whether a run came here, so that its publisher need not look for another member. What
         only counts as seen, since this member joined after it or gave it up, may have come to
         nobody."""

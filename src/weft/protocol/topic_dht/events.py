@@ -73,7 +73,7 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.topic_dht.search import FEW, Layer, Lookup
 from weft.protocol.topic_dht.upkeep import Samples
-from weft.protocol.wire import HOPS_MAX, Counter, Hops, Message, Payload, Span, Statements
+from weft.protocol.wire import HOPS_MAX, Counter, Hops, Message, Payload, Span, Statements, span_of
 from weft.rules import treecast
 from weft.rules.draw import stream_of
 from weft.rules.prefix import BITS
@@ -329,7 +329,8 @@ class Events(Layer):
             if self._take_in(member, run, 1, sender) is Taken.NEW:
                 self._spread(member, run, 1, sender.peer)
             taken = member.recent.has_taken(run)
-        result = RouteResult(message.topic, run.incarnation, run.first, taken)
+        why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
+        result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
 
     def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
