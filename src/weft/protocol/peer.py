@@ -21,7 +21,7 @@ from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import flood, liveness, membership, publication
+from weft.protocol import delivery, flood, liveness, membership, publication
 from weft.protocol.config import Config
 from weft.protocol.context import (
     Arrived,
@@ -202,6 +202,7 @@ class Peer:
             liveness.TIMER: lambda timer: self.liveness.on_timer(),
             liveness.ANSWERS: self._on_answers_timer,
             membership.REJOIN: self._on_rejoin_timer,
+            delivery.ORDER: lambda timer: self._delivery.on_order_timer(),
             publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }

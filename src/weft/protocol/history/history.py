@@ -284,6 +284,7 @@ class History(Delivery):
         self._answer_entered(topic)
 
     def unsubscribe(self, topic: Topic) -> None:
+        super().unsubscribe(topic)
         if self.readers.pop(topic, None) is not None:
             self.streams.unsubscribe(topic)
             self.fetch.forget_topic(topic)
