@@ -39,6 +39,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lab",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
+    ("versus",): ("core", "engine", "pipeline", "lab"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,
 }
