@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, INTERRUPTED
 from weft.cli.web import needs_web, swarm_window, web_option
 
@@ -45,7 +45,7 @@ weft demo --no-measure         without the pipeline, so without Spark
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
+        "--out", type=folder, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
     )
     whole_option(parser, "--peers", 2, 500, "peers (25)", default=25)
     whole_option(parser, "--processes", 1, 64, "to spread them over (4)", default=4)
