@@ -317,6 +317,7 @@ class History(Delivery):
             self._ctx.answer(Answer(command.token, outcome, value=block))
 
     def unsubscribe(self, topic: Topic) -> None:
+        super().unsubscribe(topic)
         for cid in [cid for cid, (one, *_) in self._sought.items() if one.topic == topic]:
             self._answer_sought(cid, None)
         if self.readers.pop(topic, None) is not None:
