@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, INTERRUPTED
-from weft.cli.web import swarm_window, web_option
+from weft.cli.web import needs_web, swarm_window, web_option
 
 if TYPE_CHECKING:
     from weft.demo.output import Output, Summary
@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from weft.errors import WeftError
     from weft.lab.progress import Phases
 
+    if args.web:
+        needs_web()
     output = Output(args.out)
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)

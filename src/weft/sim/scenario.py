@@ -189,6 +189,7 @@ class Promise:
     """What a routing promises beyond what is asked of all."""
 
     repairs: bool = False  # what faults lose is made up for; else history does that
+    in_order: bool = False  # each publisher's events in their order, while nothing goes wrong
     overlays: bool = False  # a topic's subscribers form one overlay
     no_parasites: bool = False  # only subscribers handle a topic's events
     roles: bool = False  # forwarders and children are as Lemma 4.2 has it
@@ -196,7 +197,7 @@ class Promise:
 
 
 PROMISES: dict[Routing, Promise] = {
-    "tera": Promise(repairs=True, overlays=True, no_parasites=True),
+    "tera": Promise(repairs=True, in_order=True, overlays=True, no_parasites=True),
     "pulsarcast": Promise(repairs=True, roots=True),
     "flood": Promise(),
     "topic-dht": Promise(repairs=True, no_parasites=True, roles=True),
@@ -423,6 +424,8 @@ class Scenario:
         violations = merged(record, states, now_ms)
         if promise.repairs or self.settings.history:
             violations += deliveries.check_complete(record, receipts=self._hostile)
+        if promise.in_order and self.settings.calm and not self._hostile:
+            violations += deliveries.check_in_order(record)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)

@@ -19,7 +19,7 @@ from protocol_kit import (
     span,
     told,
 )
-from weft.ids import GENERAL, Contact
+from weft.ids import GENERAL, Contact, OverlayId
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing
 from weft.protocol.membership import (
@@ -42,6 +42,7 @@ from weft.protocol.tera.access_points import (
 )
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.wire import Payload, Span
+from weft.rules.tera import keeps_overlay
 
 
 def joining() -> Rig:
@@ -63,11 +64,12 @@ def welcome(*others: int, seen: list[Span] | None = None) -> JoinReply:
 
 def test_a_subscriber_joins_through_an_access_point() -> None:
     rig = joining()
+    state = rig.peer.tera.topics[T]
+    own, theirs = state.overlay, OverlayId(0)
     effects = rig.hear(5, welcome(6, 7))
     assert answers(effects) == [(1, "joined")]
-    state = rig.peer.tera.topics[T]
     assert sorted(number_of(peer) for peer in state.view.peers) == [5, 6, 7]
-    assert state.overlay == 0  # the smaller id survives
+    assert state.overlay == (own if keeps_overlay(T, own, theirs) else theirs)
     assert told(effects, LinkRequest) == [5, 6, 7]
 
 

@@ -583,7 +583,9 @@ class Events:
 
     def _push(self, branch: Branch, run: Run, hops: int, source: PeerId | None) -> None:
         fellow = branch.fellows.get(source) if source is not None else None
-        told = fellow.joined_to if fellow is not None else ()
+        told: list[PeerId] = []
+        if fellow is not None:  # other roots; what it says of this one's children does not count
+            told = [peer for peer in fellow.joined_to if peer in branch.fellows]
         message = Payload(branch.topic, run, hops + 1)
         for contact in onward(branch.links(), source, told):
             self._ctx.send(contact, message)

@@ -625,7 +625,7 @@ class Events(Layer):
         around, fingerprint = self.around(member), member.recent.fingerprint()
         if fingerprint != member.beaten:
             member.beaten, member.quiet_cycles = fingerprint, 0
-            self._beat(member, list(around.values()), fresh=False)
+            self._beat(member, [*around.values(), *self._second_source(member)], fresh=False)
             return
         member.quiet_cycles += 1
         if member.differs or member.quiet_cycles % _QUIET_EVERY == 0:
@@ -641,6 +641,12 @@ class Events(Layer):
         role = self._roles.by_topic.get(member.topic)
         child = role.child if role is not None else None
         return {one.peer: one for one in child.alternatives} if child is not None else {}
+
+    def _second_source(self, member: Membership) -> list[Contact]:
+        """Another forwarder for a child to compare with: what its parent leaves out, the parent
+        will not tell."""
+        others = list(self._alternatives(member).values())
+        return [self._ctx.pick(_ONE, others)] if others else []
 
     def _beat(self, member: Membership, contacts: list[Contact], fresh: bool) -> None:
         message = Beat(member.topic, member.recent.fingerprint(), fresh)

@@ -15,8 +15,10 @@ anew.
 
 Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
 of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
-farther away claims it, since that one was found by a lookup that missed the parent; and a child
-takes the place of a parent that does more than its share (`rules/roles.py` `relieves`).
+farther away claims it, since that one was found by a lookup that missed the parent; a child that
+is claimed by a forwarder which it did not find itself looks for its closest one instead of
+believing that (`defence.claims`); and a child takes the place of a parent that does more than its
+share (`rules/roles.py` `relieves`).
 
 Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
 region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
@@ -97,6 +99,10 @@ NAMED_MAX = 8
 """guess: children that one peer may name to another in a period; a router does so for those that
 asked it just then."""
 
+CLAIMED_MAX = 2
+"""guess: lookups in a period because a forwarder says unasked that it is the parent; there is one
+where another forwarder has come to be the closest."""
+
 
 class Stabilisation(Layer):
     """Algorithm 1 of one peer, as a child and as a forwarder; it has no state of its own."""
@@ -107,6 +113,7 @@ class Stabilisation(Layer):
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
         self._named: Quota[PeerId] = Quota(NAMED_MAX, self._config.period_ms)
+        self._claimed: Quota[Topic] = Quota(CLAIMED_MAX, self._config.period_ms)
 
     # --- every period, and when a parent is lost --------------------------------------------------
 
@@ -172,27 +179,33 @@ class Stabilisation(Layer):
             if role is None or not role.operation:
                 self._send(sender, Forget(message.topic))
             return
-        child.answered()
         fresh = self._ctx.now - child.confirmed_ms < self._config.period_ms
         if fresh and self._roles.is_closer(message.topic, child.parent.peer, sender.peer):
+            child.answered()
             self._send(sender, Forget(message.topic))
+        elif self._ctx.config.defence.claims and not child.expects(sender.peer):
+            if self._claimed.takes(message.topic, self._ctx.now):
+                self._seek_parent(role, child, sender)
         else:
-            if child.parent.peer != sender.peer:  # which may know of this one by hearsay alone
-                self._send(sender, IsParent(message.topic, self._roles.me))
+            child.answered()
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
 
     # --- finding a parent, being one, taking its place --------------------------------------------
 
-    def _seek_parent(self, role: Role, child: Child) -> None:
+    def _seek_parent(self, role: Role, child: Child, claimant: Contact | None = None) -> None:
+        """Look for the closest forwarder; a `claimant` is asked as well."""
+
         def found(entries: list[Entry]) -> None:
             if entries:
+                child.seek(entries[0].contact.peer)
                 self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
             elif role.child is child and self._is_lost(child):
                 role.orphan()
                 self._initiator.settle_down(role)
 
-        self._lookup.find_closest(role.topic, found, child.known())
+        known = child.known() if claimant is None else [*child.known(), claimant]
+        self._lookup.find_closest(role.topic, found, known)
 
     def _is_lost(self, child: Child) -> bool:
         """No forwarder has said for long to be this one's parent."""
