@@ -13,9 +13,11 @@ import pytest
 
 from nameless import unsigned_run
 from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
+from weft.documents.run import RUN_MAX
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network
+from weft.net.congestion import WINDOW_RUNS
 from weft.net.errors import LossError
 from weft.net.subscription import Gap, OnLoss, Subscription
 from weft.protocol import seam
@@ -123,6 +125,35 @@ async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time
         )
         got = [message.run.first for message in healthy.machine.messages]  # type: ignore[union-attr]
         assert got == list(range(1, got[-1] + 1))  # in order, none lost
+
+
+def outside(fact: seam.Input) -> list[seam.Effect]:
+    """A reaction: each run is on its way to an access point that does not answer."""
+    return [seam.Answer(fact.token, "queued")] if isinstance(fact, seam.Publish) else []
+
+
+def tokens(a: Node) -> list[int]:
+    """Of the runs that were published."""
+    return [fact.token for fact in a.machine.facts if isinstance(fact, seam.Publish)]
+
+
+async def test_publish_from_outside_waits_for_answers_while_its_window_is_full() -> None:
+    async def publish_all(a: Node) -> None:
+        for _ in range(2 * WINDOW_RUNS * RUN_MAX):
+            await a.runtime.publish(TOPIC, b"", "queued")
+
+    async with node(LIMITS) as a:
+        a.machine.react = outside
+        task = asyncio.create_task(publish_all(a))
+        await until(lambda: len(tokens(a)) == WINDOW_RUNS)
+        for _ in range(3):
+            await turn()
+        assert len(tokens(a)) == WINDOW_RUNS and not task.done()
+        a.do(seam.Answer(tokens(a)[0], "delivered"))
+        await until(lambda: len(tokens(a)) == WINDOW_RUNS + 1)
+        a.do(*(seam.Answer(token, "delivered") for token in tokens(a)[1:]))
+        a.machine.react = publisher_to()  # type: ignore[assignment]
+        await task
 
 
 async def test_control_messages_have_headroom_over_events() -> None:

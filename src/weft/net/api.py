@@ -39,7 +39,7 @@ from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
-from weft.net.receipt import CONFIRM, Confirm, Receipt
+from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
 from weft.net.runtime import Runtime
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
@@ -322,6 +322,11 @@ class Peer:
         returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
         to; the receipt says what became of it.
 
+        In a topic that this peer is not subscribed to, the first event waits for an access point's
+        answer. Later ones are on their way together, in order, and `publish` waits while too many
+        are: their receipts say `queued`, and `Receipt.final` waits for the answer. Closing the peer
+        waits for these answers, too, up to `network.leave_timeout_ms`.
+
         With `confirm` anything less is a `NotConfirmed`. "accepted": this peer or an access point
         has it, and it was not refused. "taken": another peer has it as well: at a publisher that is
         not subscribed, an access point that said so; at a member, members that it was sent to, and
@@ -345,7 +350,7 @@ class Peer:
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
-                return await self._runtime.publish(name, data, self._spreads(name))
+                return await self._runtime.publish(name, data, self._expected(name))
             return (await self._publish_together({name: levels}, data))[0]
         if not isinstance(topic, list | tuple):
             raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
@@ -369,13 +374,16 @@ class Peer:
             lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
             raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
 
-    def _spreads(self, topic: Topic) -> bool:
-        """Whether this peer spreads its events itself, so that there is no question what becomes
-        of them: without a store, as a member that knows others."""
+    def _expected(self, topic: Topic) -> Became | None:
+        """What becomes of an event at once, where that is known before it is sent; None: wait for
+        it. Without a store, a member that knows others spreads its events itself, and an access
+        point that has taken events takes more while it is asked about those."""
         machine = self._machine
-        if machine.history is not None or not machine.routing.is_subscribed(topic):
-            return False
-        return not machine.is_alone_in(topic)
+        if machine.history is not None:
+            return None
+        if machine.routing.is_subscribed(topic):
+            return None if machine.is_alone_in(topic) else "delivered"
+        return "queued" if machine.publishing.streams(topic) else None
 
     async def _publish_together(
         self, named: dict[Topic, list[Topic]], data: bytes

@@ -183,7 +183,7 @@ class ControlServer:
             if request.topics:
                 receipts = await peer.publish(request.topics, request.payload)
                 return {"ok": True, "receipts": [await receipt.report() for receipt in receipts]}
-            receipt = await peer.publish(request.topic, request.payload)
+            [receipt] = await peer.publish([request.topic], request.payload)  # waits for an answer
             return {"ok": True, "receipt": await receipt.report()}
         if request.op == "topic":
             return await change_topic(peer, request)

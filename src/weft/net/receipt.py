@@ -53,6 +53,11 @@ class Sent:
         return self._answer or _UNANSWERED
 
     @property
+    def late(self) -> asyncio.Future[Answer] | None:
+        """Where the answer that follows will come, if one does."""
+        return None
+
+    @property
     def peers(self) -> int:
         self.send()
         return self._peers
@@ -70,7 +75,8 @@ class Receipt:
       so, or this one, which is subscribed and knows others;
     - ``alone``: this peer is subscribed and knows no other peer of the topic. Its own subscriptions
       got the event; members that it meets get it as far as it is recent, or with a store at all;
-    - ``queued``: there is no network yet; `final` waits for what becomes of it;
+    - ``queued``: it is on its way to an access point, or there is no network yet; `final` waits
+      for what becomes of it;
     - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
     - ``failed``: it could not be stored (`reason` says why) and was not published;
@@ -135,9 +141,10 @@ class Receipt:
 
     async def final(self) -> Receipt:
         """Itself, or for a queued event the receipt that follows."""
-        if self._final is None:
+        final = self._final or self._sent.late
+        if final is None:
             return self
-        answer = await asyncio.shield(self._final)
+        answer = await asyncio.shield(final)
         sent = Sent(answer, self.peers, self.dropped)
         return Receipt(self.topic, sent, self._place, None, self._above)
 
@@ -156,7 +163,7 @@ class Receipt:
         return {
             "delivered": f"delivered through {self.access_point_text}",
             "alone": f"no other peer of {self.topic} is known",
-            "queued": "queued: the peer knows no other yet and keeps trying",
+            "queued": "queued: no access point has answered yet, and the peer keeps trying",
             "no_subscriber": f"no subscriber of {self.topic} was found",
         }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 

@@ -158,6 +158,7 @@ class Publish(Struct, frozen=True, gc=False):
     topic: Topic
     payloads: tuple[bytes, ...]  # at most RUN_MAX of them, and RUN_BYTES_MAX bytes
     published_ms: int  # wall clock of the publisher, for the reader's information only
+    goes_on: bool = False  # nobody waits for the outcome: what is on its way is "queued" at once
 
 
 class DhtPut(Struct, frozen=True, gc=False):
@@ -315,7 +316,7 @@ Outcome: TypeAlias = Literal[
     "already",  # Subscribe or Unsubscribe: nothing to do
     "left",  # Unsubscribe: done
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
-    "queued",  # Publish: no way out yet; kept, and a final answer follows. AskSubTopic: it waits
+    "queued",  # Publish: kept or on its way, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
     "dropped",  # Publish: gave up after it was queued, or the queue is full. DHT: too many at once
     "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done
