@@ -186,7 +186,7 @@ class _Shown:
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
-        self.since = now  # one has it
+        self.since = now  # it is on its way
         self.times = 0  # that still others were looked for
         self.given: dict[PeerId, None] = {}  # that lacked it, and got it
 
@@ -408,6 +408,9 @@ class Publishing:
         pending.sent = ctx.next_serial()
         anew = pending.attempts > 1 or not self._routing.shares_events
         ctx.send(contact, self._route_event(contact, pending, anew))
+        doubted = self._doubted.get(pending.topic)
+        if doubted is not None and doubted.others:
+            self._show(pending, contact, doubted)
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.run.first)
         ctx.set_timer(self._limits.route_timeout_ms, TIMER, pending.topic, timer)
@@ -420,20 +423,25 @@ class Publishing:
         config = self._ctx.config
         if not config.defence.access or config.routing != "tera":
             return
-        topic, number = pending.topic, pending.run.first
-        doubted = self._doubted.get(topic)
+        doubted = self._doubted.get(pending.topic)
         if doubted is None:
-            doubted = self._doubted[topic] = _Doubted()
-        doubted.used.renew(taker.peer, None)
-        if number not in doubted.runs:
-            if not doubted.runs:
-                self._doubt_later(topic)
-            doubted.show(pending.run, self._ctx.now)
-            for other in doubted.others.values():
-                if other.contact.peer != taker.peer:
-                    other.to_ask[number] = None
-            self._ask_soon(topic, doubted)
-        self._seek_others(topic, doubted)
+            doubted = self._doubted[pending.topic] = _Doubted()
+        self._show(pending, taker, doubted)
+        self._seek_others(pending.topic, doubted)
+
+    def _show(self, pending: _Pending, first: Contact, doubted: _Doubted) -> None:
+        """Ask the others that are known about a run that went to the first one."""
+        topic, number = pending.topic, pending.run.first
+        doubted.used.renew(first.peer, None)
+        if number in doubted.runs:
+            return
+        if not doubted.runs:
+            self._doubt_later(topic)
+        doubted.show(pending.run, self._ctx.now)
+        for other in doubted.others.values():
+            if other.contact.peer != first.peer:
+                other.to_ask[number] = None
+        self._ask_soon(topic, doubted)
 
     def _ask_soon(self, topic: Topic, doubted: _Doubted) -> None:
         if not doubted.asking and doubted.others:
@@ -445,7 +453,6 @@ class Publishing:
         doubted = self._doubted.get(topic)
         if doubted is None:
             return
-        doubted.asking = False
         for other in doubted.others.values():
             numbers = [number for number in other.to_ask if number in doubted.runs]
             other.to_ask.clear()
@@ -490,13 +497,15 @@ class Publishing:
         """What this one lacks though it has later runs, or though nothing more comes, did not
         spread; else it may be queued on its way."""
         moves = other.newest != other.newest_then
+        pause_ms = _SPREAD_MS
         for number in lacking:
             shown = doubted.runs.get(number)
             if shown is None or other.contact.peer in shown.given:
                 continue
-            early = self._ctx.now - shown.since < _SPREAD_MS
-            if early or (number > other.newest and moves):
+            left_ms = shown.since + _SPREAD_MS - self._ctx.now
+            if left_ms > 0 or (number > other.newest and moves):
                 other.to_ask_again[number] = None
+                pause_ms = min(pause_ms, left_ms) if left_ms > 0 else pause_ms
             else:
                 shown.given[other.contact.peer] = None
                 self._ctx.send(other.contact, RouteEvent(topic, shown.run))
@@ -504,7 +513,8 @@ class Publishing:
             other.newest_then = other.newest
             if not doubted.asking_again:
                 doubted.asking_again = True
-                self._checks_again[self._set_timer(_SPREAD_MS, topic)] = topic
+                serial = self._set_timer(max(_CHECK_MS, pause_ms), topic)
+                self._checks_again[serial] = topic
 
     def _set_timer(self, after_ms: Millis, topic: Topic) -> int:
         serial = self._ctx.next_serial()
@@ -528,7 +538,7 @@ class Publishing:
         doubted.rests = not contacts
         for contact in contacts[:1]:
             doubted.admit(contact).to_ask.update(dict.fromkeys(doubted.runs))
-            self._ask_soon(topic, doubted)
+            self._ask_others(topic)
         if contacts:
             self._seek_others(topic, doubted)
         self._conclude_all(topic)
@@ -596,6 +606,8 @@ class Publishing:
             return
         topic = self._checks.pop(serial, None)
         if topic is not None:
+            if topic in self._doubted:
+                self._doubted[topic].asking = False
             self._ask_others(topic)
             return
         topic = self._checks_again.pop(serial, None)
