@@ -17,6 +17,13 @@ WITH_TLS = ("weft", "nats", "zenoh", "zmq", "mqtt", "redis")
 """ZeroMQ has CURVE in its place."""
 
 
+def _surroundings() -> dict[str, str]:
+    """As users have it: compiled modules are kept, weft's as the others'."""
+    kept = surroundings()
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
+
+
 class Client:
     """One process."""
 
@@ -25,7 +32,7 @@ class Client:
         command = [str(python_of(system)), str(CLIENT), system, json.dumps(fields)]
         self._process = subprocess.Popen(
             [*command, str(number), "reads" if reads else "writes"],
-            env=surroundings(),
+            env=_surroundings(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

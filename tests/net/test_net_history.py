@@ -14,7 +14,8 @@ from net_kit import keeping, until
 from weft.ids import parse_cid
 from weft.net import subscription as replay
 from weft.net.config import Network
-from weft.net.control import ControlClient, ControlServer
+from weft.net.control import ControlServer
+from weft.net.control_client import ControlClient
 from weft.net.errors import ControlError, HistoryError, UsageError
 from weft.protocol import config as protocol
 from weft.store.car import load

@@ -178,6 +178,7 @@ class Runtime:
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
                 connection.hold_reading()
+                self.counters.reads_held += 1
                 obstacle.wait(lambda: self._loop.call_soon(connection.release_reading))
 
     def lost(self, peer: PeerId) -> None:
@@ -394,6 +395,7 @@ class Runtime:
         return on_answer
 
     async def _wait_for_window(self, topic: Topic) -> None:
+        self.counters.publish_waits_window += 1
         while self._window.is_full(topic) and not self.closed:
             await self._next_answer()
 
@@ -461,6 +463,7 @@ class Runtime:
         self._obstacles.clear()
 
     async def _wait_for_room(self) -> None:
+        self.counters.publish_waits_queue += any(one.blocks for one in self._full)
         while self._full:
             obstacle = next(iter(self._full))
             if not obstacle.blocks:
