@@ -65,9 +65,13 @@ class ControlClient:
         receipt: Fields = answer["receipt"]
         return receipt
 
-    async def publish_together(self, topics: list[str], payload: bytes) -> list[Fields]:
+    async def publish_together(
+        self, topics: list[str], payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> list[Fields]:
         """One receipt's fields for each topic."""
-        answer = await self.ask("publish", topics=topics, payload=payload)
+        answer = await self.ask(
+            "publish", topics=topics, payload=payload, headers=dict(headers or {})
+        )
         receipts: list[Fields] = answer["receipts"]
         return receipts
 

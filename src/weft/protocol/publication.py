@@ -40,7 +40,7 @@ from weft.protocol.context import Context, LookupDone
 from weft.protocol.multi_topic import MultiTopic, without_payload
 from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.wire import LIST_MAX, Counter, Message
+from weft.protocol.wire import LIST_MAX, Counter, Message, WireReason
 
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
@@ -65,9 +65,10 @@ class RouteResult(Message, frozen=True, tag=15):
     incarnation: Counter
     number: Counter  # of the run's first event
     accepted: bool  # False: not subscribed (any more), choose another access point
+    reason: WireReason = ""  # or it refuses the run, and why
 
 
-class RouteCheck(Message, frozen=True, tag=36):
+class RouteCheck(Message, frozen=True, tag=47):
     """Asks a member of a topic whether runs of the sender's own have come to it."""
 
     asks: ClassVar[bool] = True
@@ -77,7 +78,7 @@ class RouteCheck(Message, frozen=True, tag=36):
     numbers: Numbers
 
 
-class RouteKnown(Message, frozen=True, tag=37):
+class RouteKnown(Message, frozen=True, tag=48):
     """The answer. A number in neither list was passed over: nothing is known of its run."""
 
     topic: WireTopic
@@ -155,6 +156,7 @@ class _Pending:
         "deadline",
         "lookup",
         "queued",
+        "reason",
         "refused",
         "rest_ms",
         "run",
@@ -175,6 +177,7 @@ class _Pending:
         self.sent = 0
         self.queued = False  # the publisher was told that it waits
         self.refused = 0  # by peers that live
+        self.reason = ""  # that one of them gave
         self.rest_ms = _REST_MS
         self.accepted: dict[PeerId, Contact] = {}  # access points that say that they have it
 
@@ -594,10 +597,11 @@ class Publishing:
             self._conclude(pending)
         elif pending.contact is not None and pending.contact.peer == sender.peer:
             pending.refused += 1
+            pending.reason = pending.reason or message.reason
             if pending.refused < _REFUSED_MAX:
                 self._retry_behind(pending)
             else:
-                self._finish(pending, "dropped", None, _REFUSED)
+                self._finish_refused(pending)
 
     def on_timer(self, serial: int) -> None:
         topic = self._gathering.get(serial)
@@ -677,13 +681,23 @@ class Publishing:
         ctx = self._ctx
         left_ms = pending.deadline - ctx.now
         if left_ms <= 0:
-            self._finish(pending, "dropped", None, _REFUSED if pending.refused else _LATE)
+            if pending.refused:
+                self._finish_refused(pending)
+            else:
+                self._finish(pending, "dropped", None, _LATE)
             return
         self._tell_queued(pending)
         serial = ctx.next_serial()
         self._resting[serial] = (pending.topic, pending.run.first)
         ctx.set_timer(min(pending.rest_ms, left_ms), TIMER, pending.topic, serial)
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
+
+    def _finish_refused(self, pending: _Pending) -> None:
+        """Peers that live did not take the event: for the reason that they gave, if they did."""
+        if pending.reason:
+            self._finish(pending, "refused", None, pending.reason)
+        else:
+            self._finish(pending, "dropped", None, _REFUSED)
 
     def _tell_queued(self, pending: _Pending) -> None:
         if not pending.queued:
