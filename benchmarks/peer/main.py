@@ -14,6 +14,8 @@ GOALS = (
     Goal("libp2p_cpu_us_per_notification", "compare", "the same for py-libp2p's GossipSub"),
     Goal("libp2p_ratio", "compare", "how many times less", least=50),
     Goal("notifications_per_s", "throughput", "notifications a second, two peers", least=20_000),
+    Goal("outside_per_s", "throughput", "the same from outside of the topic", least=15_000),
+    Goal("outside_ratio", "throughput", "CPU of that, against a subscriber's", most=2),
     Goal("idle_peer_mb", "idle", "MB of an idle peer in three topics", most=6),
     Goal("idle_peer_cpu_percent", "idle", "% of a core of an idle peer", most=0.5),
     Goal("sim_messages_per_s", "simulator", "messages a second in the simulator", least=20_000),

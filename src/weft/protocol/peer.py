@@ -56,7 +56,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.publication import Publishing, RouteResult
+from weft.protocol.publication import Publishing, RouteKnown, RouteResult
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
@@ -146,7 +146,7 @@ class Peer:
             Join: lambda fact: self._entry.enter(fact.contacts),
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
-            Publish: self._delivery.publish,
+            Publish: self._on_publish,
             PublishTogether: self._on_publish_together,
             Confirm: self._confirmations.confirm,
             Collect: lambda fact: self.routing.collect(),
@@ -196,6 +196,7 @@ class Peer:
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
             **self._confirmations.handlers(history.handlers(ctx, self.history)),
             RouteResult: self.publishing.on_result,
+            RouteKnown: self.publishing.on_known,
             Ping: self._on_ping,
             Pong: self.liveness.on_pong,
         }
@@ -481,6 +482,11 @@ class Peer:
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
         self._delivery.unsubscribe(fact.topic)
         self.routing.unsubscribe(fact.token, fact.topic)
+
+    def _on_publish(self, fact: Publish) -> None:
+        self._delivery.publish(fact)
+        if fact.goes_on:
+            self.publishing.go_on(fact.token)
 
     def _on_publish_together(self, fact: PublishTogether) -> None:
         self._delivery.publish_together(fact, self.routing.shares_events)
