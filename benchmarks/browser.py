@@ -68,6 +68,7 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=url)
+        await self.until("location.protocol == 'http:' && document.readyState == 'complete'")
 
     async def ask(self, expression: str) -> Any:
         """The value of an expression in the page; promises are waited for."""

@@ -16,6 +16,7 @@ GOALS = (
     Goal("identical_dags", "dag", "all ten peers end with the identical DAG", least=1),
     Goal("replay_events_per_s", "dag", "events a second to a latecomer, verified", least=5_000),
     Goal("replay_cpu_us_per_event", "dag", "µs of the latecomer's CPU per event", most=200),
+    Goal("behind_times_allowed", "behind", "of the time to catch up at 2,000 events/s", most=1),
     Goal("kill_runs", "kills", "kill -9 at random points", least=200),
     Goal("receipted_lost", "kills", "receipted events lost", most=0),
     Goal("corrupted", "kills", "kills after which the store was damaged", most=0),

@@ -463,7 +463,7 @@ async def test_metrics_are_served_over_http() -> None:
         writer.close()
         assert answer.startswith("HTTP/1.1 200 OK\r\n")
         body = answer.split("\r\n\r\n", 1)[1]
-        assert f'weft_net_connections{{peer="{peer.id}"}} 0' in body
+        assert f'weft_net_connections{{peer="{peer.id}"}} 0.0' in body
         assert "# TYPE weft_net_frames_sent_total counter" in body
         values = {line.split("{")[0] for line in body.splitlines() if not line.startswith("#")}
         assert "weft_isolated" in values

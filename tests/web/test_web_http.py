@@ -24,7 +24,7 @@ async def test_what_is_published_here_arrives_elsewhere_and_the_other_way_round(
         async with subscribed(web, "/api/events?topic=/chat") as events:
             assert events.answer.headers["content-type"].startswith("text/event-stream")
             receipt = (await publish(web, "/chat", "grüße".encode())).json
-            assert receipt["outcome"] == "delivered" and receipt["topic"] == "/chat"
+            assert receipt["outcome"] == "sent" and receipt["topic"] == "/chat"
             assert (await anext(far)).payload.decode() == "grüße"
             await peers[2].publish("/chat", b"\xff\x00")
             first, second = await events.take(2)

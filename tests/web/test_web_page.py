@@ -36,7 +36,7 @@ async def test_the_page_shows_publishes_and_loads_nothing_from_elsewhere() -> No
             await tab.press("Enter", "\r", 13)
             assert (await anext(far)).payload == b"by keyboard"
             await tab.until("document.querySelectorAll('#events li').length == 2")
-            await tab.until("document.getElementById('receipt').textContent == 'delivered'")
+            await tab.until("document.getElementById('receipt').textContent == 'sent'")
             # A peer's panel, and the other tabs by arrow keys.
             await tab.until("document.querySelectorAll('#peer option').length >= 2")
             await tab.ask(

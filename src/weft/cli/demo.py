@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, INTERRUPTED
-from weft.cli.web import swarm_window, web_option
+from weft.cli.web import needs_web, swarm_window, web_option
 
 if TYPE_CHECKING:
     from weft.demo.output import Output, Summary
@@ -45,7 +45,7 @@ weft demo --no-measure         without the pipeline, so without Spark
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
+        "--out", type=folder, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
     )
     whole_option(parser, "--peers", 2, 500, "peers (25)", default=25)
     whole_option(parser, "--processes", 1, 64, "to spread them over (4)", default=4)
@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from weft.errors import WeftError
     from weft.lab.progress import Phases
 
+    if args.web:
+        needs_web()
     output = Output(args.out)
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)

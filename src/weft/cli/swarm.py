@@ -13,7 +13,7 @@ from weft.cli.parser import repeated_option, seconds, topic, whole_option
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
-from weft.cli.web import swarm_window, web_option
+from weft.cli.web import needs_web, swarm_window, web_option
 
 if TYPE_CHECKING:
     from weft.lab.census import Census
@@ -57,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.web:
+        needs_web()
     config = config_of(args)
     if config.network.listen != type(config.network)().listen:
         raise Problem("a swarm's peers listen on free ports of 127.0.0.1; leave listen out", USAGE)

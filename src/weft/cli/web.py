@@ -78,7 +78,13 @@ def lab_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def needs_web() -> None:
+    """What is missing here is said before anything runs."""
+    import weft.web.server  # noqa: F401
+
+
 def run(args: argparse.Namespace) -> int:
+    needs_web()
     return asyncio.run(_run(args, config_of(args)))
 
 

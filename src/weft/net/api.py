@@ -573,10 +573,13 @@ class Peer:
 
     def metrics(self) -> str:
         """Prometheus metrics as text."""
-        return prometheus.render(self.counters, self.gauges, {"peer": self.id})
+        return prometheus.render(
+            self.counters, self.gauges, self._runtime.counters.histograms, {"peer": self.id}
+        )
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        self.metrics()  # what is missing for them is said now
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
         self._metrics = endpoint

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import lru_cache
@@ -609,6 +610,8 @@ class Subscriptions:
         """Hand the events of a run to all subscriptions to its topic. A queue that has been waited
         for in vain gets no more; one that is full now is added to `obstacles`."""
         described, count = effect.descriptor, len(effect.run.payloads)
+        seconds = time.time() - effect.run.published_ms / 1_000
+        self._counters.observe(seconds, effect.run.payloads)
         for subscription in self._by_topic.get(effect.topic, ()):
             if described is not None and subscription.hold_back(described.cid, effect):
                 continue

@@ -83,6 +83,11 @@ class Silence:
         if peer in self._heard:
             self._heard[peer] = (self._events, self._late, self._ctx.now)
 
+    def heard_at(self, peer: PeerId) -> Millis | None:
+        """When a neighbour last pushed, repeated or announced something, or became one."""
+        known = self._heard.get(peer)
+        return known[2] if known is not None else None
+
     def forget(self, peer: PeerId) -> None:
         self._heard.pop(peer, None)
 

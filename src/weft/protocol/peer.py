@@ -21,7 +21,7 @@ from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import confirmation, flood, liveness, membership, publication
+from weft.protocol import confirmation, delivery, flood, liveness, membership, publication
 from weft.protocol.config import Config
 from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
@@ -229,6 +229,7 @@ class Peer:
             liveness.ANSWERS: self._on_answers_timer,
             membership.REJOIN: self._on_rejoin_timer,
             confirmation.TIMER: lambda timer: self._confirmations.on_timer(timer.serial),
+            delivery.ORDER: lambda timer: self._delivery.on_order_timer(),
             publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }

@@ -35,7 +35,7 @@ _RECEIPT: Fields = {
     "properties": {
         "outcome": {
             "type": "string",
-            "description": "delivered, alone, queued, no_subscriber, dropped, failed, refused",
+            "description": "taken, sent, alone, queued, no_subscriber, dropped, failed, refused",
         },
         "topic": _TEXT,
         "event_id": _TEXT,
@@ -43,6 +43,7 @@ _RECEIPT: Fields = {
         "peers": {"type": "integer"},
         "dropped": {"type": "integer"},
         "reason": _TEXT,
+        "copies": {"type": "array", "items": _TEXT},
         "above": {"type": "array", "items": {"type": "object"}},
     },
 }

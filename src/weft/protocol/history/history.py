@@ -32,18 +32,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, known_event, seal_event
 from weft.documents.headers import as_metadata, unwrap
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
-from weft.ids import Cid, Contact, PeerId, Topic, cid_text, peer_text
+from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
-from weft.protocol.history import fetch, ownership, reader, storage, wishes
+from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
 from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
-from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
+from weft.protocol.history.reader import PageReply, PageRequest, Reader
+from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Keep, Storage
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
@@ -81,7 +82,7 @@ TIMERS = (
     storage.PRUNE,
     ownership.RENEW,
     wishes.ASK,
-    reader.PACE,
+    server.PACE,
 )
 
 
@@ -316,6 +317,7 @@ class History(Delivery):
             self._ctx.answer(Answer(command.token, outcome, value=block))
 
     def unsubscribe(self, topic: Topic) -> None:
+        super().unsubscribe(topic)
         for cid in [cid for cid, (one, *_) in self._sought.items() if one.topic == topic]:
             self._answer_sought(cid, None)
         if self.readers.pop(topic, None) is not None:
@@ -353,6 +355,9 @@ class History(Delivery):
                 return False
             self._ctx.counters["history_plain"] += len(run.payloads)
             return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
+        if subscribed and self._is_far_ahead(topic, run):
+            recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+            return True
         opened = self.open_run(topic, run, source)
         if opened is None:
             self._tell_refused(topic, run, ask)
@@ -362,6 +367,25 @@ class History(Delivery):
         if any(self.streams.is_undecided(event) for event in opened):
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+        return True
+
+    def _is_far_ahead(self, topic: Topic, run: Run) -> bool:
+        """Whether this peer is so far behind that the stream's pages bring a run sooner than it
+        could be handed out. Then it is passed on as its publisher signed it, and not looked at: a
+        peer that verifies everything twice never catches up with a busy stream. (What is wrong with
+        its blocks, the next peers and this peer's pages find out.)"""
+        found = self.readers.get(topic)
+        if found is None or not found.reading:
+            return False
+        try:
+            first = known_event(run.payloads[0], cid_of(run.payloads[0]))
+        except Refused:
+            return False
+        if first.topic != topic or not found.brings(first.height):
+            return False
+        if self.versions.refuses(topic, PeerId(run.publisher)):
+            return False
+        self._ctx.counters["history_left_to_pages"] += len(run.payloads)
         return True
 
     def _tell_refused(self, topic: Topic, run: Run, source: Contact | None) -> None:
@@ -648,7 +672,7 @@ class History(Delivery):
             self.ownership.on_timer()
         elif timer.kind == wishes.ASK:
             self.wishes.on_timer(timer.serial)
-        elif timer.kind == reader.PACE:
+        elif timer.kind == server.PACE:
             self.server.on_pace_timer(timer.serial)
         elif timer.kind == reader.BEGIN:
             self._on_begin_timer(timer.topic, timer.serial)

@@ -57,13 +57,15 @@ from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.tera.tree import LAZY, MISSING, Graft, Prune
+from weft.protocol.tera.tree import LAZY, MISSING, Graft, Overdue, Passed, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
     Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss, Stale
 ]
-LinkMessage: TypeAlias = Union[LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune]
+LinkMessage: TypeAlias = Union[
+    LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune, Overdue, Passed
+]
 TeraMessage: TypeAlias = Union[
     AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
 ]
@@ -88,6 +90,8 @@ _TO_MEMBERS: dict[type, TopicHandler] = {
     IHave: TopicState.on_ihave,
     Graft: TopicState.on_graft,
     Prune: TopicState.on_prune,
+    Overdue: TopicState.on_overdue,
+    Passed: TopicState.on_passed,
     CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
     CollectReply: TopicState.on_collect_reply,
     AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
