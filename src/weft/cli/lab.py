@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.spark import master_option, session
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--quick", action="store_true", help="the small size (the default)")
     size.add_argument("--full", action="store_true", help="the paper's size")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where results go (default: out/lab)"
+        "--out", type=folder, metavar="DIR", help="where results go (default: out/lab)"
     )
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (default: the entry's)")
     master_option(parser)

@@ -113,7 +113,7 @@ def make(
             watch(done, f"writing {source.name}, {params['universe']}, {params['seeds']} seeds")
             folder = folder_of(params, out)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            tables.write(frame.coalesce(1), folder)
+            tables.write(frame, folder)
             done += 1
 
 

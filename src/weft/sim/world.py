@@ -344,7 +344,10 @@ class World:
         if receiver is None or receiver.machine is None:
             self._drop(node, to.peer, message, told=receiver is None or not receiver.silent)
             return
-        arrivals = self.network.arrivals(node.index, receiver.index, self.now_ms)
+        events = 0
+        if self.network.event_us and isinstance(message, m.PAYLOAD_KINDS):
+            events = sum(len(run.payloads) for run in m.runs_in(message))
+        arrivals = self.network.arrivals(node.index, receiver.index, self.now_ms, events)
         if not arrivals:
             cut = self.network.is_cut(node.index, receiver.index)
             self._drop(node, to.peer, message, told=cut and self.partition_told)
