@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab import ground
-from weft.lab.defect import Defect, again, lost, sent_also
+from weft.lab.defect import SEND, Defect, lost, sent_also
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
@@ -32,9 +32,10 @@ from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import RendezvousSync, TreeFamily, TreeLeave
+from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.wire import Message, Payload
 from weft.sim.node import Node
-from weft.sim.world import Observer
+from weft.sim.world import Observer, World
 
 SHARES = {"quick": (0.1, 1.0), "full": (0.05, 0.1, 0.25, 1.0)}
 SIZES = {"quick": (25,), "full": (25, 50, 100)}
@@ -215,6 +216,16 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def in_trees(world: World, contact: Contact, message: Message) -> Contact | None:
+    """To the same peer, where the network is one of trees."""
+    routing = getattr(world.nodes[0].machine, "routing", None)
+    return contact if isinstance(routing, Pulsar) else None
+
+
+twice = sent_also("Payload", to=in_trees)[SEND]
+"""A planted defect: trees send copies once more."""
+
+
 def tenfold(
     summed: Callable[[Mapping[type, int], tuple[type, ...]], int],
 ) -> Callable[[Mapping[type, int], tuple[type, ...]], int]:
@@ -283,7 +294,7 @@ ENTRY = Entry.of(
         minority_bytes=ground.asked("2026-11-15", "Cheaper means: fewer."),
     ),
     defects=(
-        Defect("copies are sent twice", sent_also("Payload", to=again)),
+        Defect("trees send every copy four times", {SEND: lambda send: twice(twice(send))}),
         Defect("one copy in five is lost", lost("Payload", "Repair", one_in=5)),
         Defect(
             "upkeep of ten trees",

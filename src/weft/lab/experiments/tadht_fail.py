@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.engine.core.arrays import Words
 from weft.engine.topic_dht.crash import Crash, survivors
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import Events
@@ -209,13 +208,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-def first_alone(roots_of: Callable[..., list[int]]) -> Callable[..., list[int]]:
-    """A planted defect: further roots get nothing to spread, and their places are dead."""
-
-    def instead(places: Words, first: int, count: int, key: int) -> list[int]:
-        return [first, *(root for root in roots_of(places, first, 2 * count, key) if root != first)]
-
-    return instead
+def twice_as_many(roots_of: Callable[..., list[int]]) -> Callable[..., list[int]]:
+    """A planted defect: of twice as many roots all but the first crash."""
+    return lambda places, first, count, key: roots_of(places, first, 2 * count, key)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -278,8 +273,8 @@ ENTRY = Entry.of(
             where=lambda params: params["kind"].startswith(STABILISE),
         ),
         Defect(
-            "one root instead of f + 1",
-            {"weft.engine.topic_dht.schemes:roots_of": first_alone, **lost("Cast", one_in=5)},
+            "more is lost than f roots",
+            {"weft.engine.topic_dht.schemes:roots_of": twice_as_many, **lost("Cast", one_in=5)},
             where=lambda params: params["kind"].startswith(ROOTS),
         ),
     ),

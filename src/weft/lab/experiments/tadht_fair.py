@@ -8,18 +8,15 @@ sent, and events received, over all of its topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from weft.engine.core.arrays import Array, Octets, Words
 from weft.engine.topic_dht.roles import settled
-from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Crowd, Events
+from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab import ground
-from weft.lab.defect import Defect
+from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
@@ -133,18 +130,14 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-def alike(keyed: Callable[..., Words]) -> Callable[..., Words]:
-    """A planted defect: no member's draws differ from another's."""
-    return lambda crowd, key: np.full(len(crowd), key, np.uint64)
+def for_others(spread: Function) -> Function:
+    """A planted defect: the same members of a topic do the work of their neighbours."""
 
-
-def idle(crowd_of: Callable[..., Crowd]) -> Callable[..., Crowd]:
-    """A planted defect: some are told last, and forward nothing."""
-
-    def instead(events: Events, crowd: Array, live: Octets) -> Crowd:
-        some = crowd_of(events, crowd, live)
-        some.live[::4] = 0
-        return some
+    def instead(*args: object) -> tuple[object, ...]:
+        hops, sent, *others = spread(*args)
+        groups = sent[: len(sent) // 4 * 4].reshape(-1, 4)
+        groups[:, 0], groups[:, 1:] = groups.sum(axis=1), 0
+        return hops, sent, *others
 
     return instead
 
@@ -194,12 +187,11 @@ ENTRY = Entry.of(
     ),
     defects=(
         Defect(
-            "members draw their links by the same key",
-            {"weft.engine.topic_dht.schemes:keyed": alike},
-        ),
-        Defect(
-            "a quarter of the members forwards nothing",
-            {"weft.engine.topic_dht.schemes:Events._crowd": idle},
+            "one member in four forwards for all four",
+            {
+                "weft.engine.topic_dht.schemes:Events._by_trees": for_others,
+                "weft.engine.topic_dht.schemes:Events._by_gossip": for_others,
+            },
         ),
     ),
     seconds=lambda params: 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6,

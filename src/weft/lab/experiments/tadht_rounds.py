@@ -97,7 +97,7 @@ def is_judged(params: Params) -> bool:
 def slower(publish: Function) -> Function:
     def instead(*args: object) -> Outcome:
         outcome: Outcome = publish(*args)
-        return replace(outcome, rounds=3 * outcome.rounds)
+        return replace(outcome, rounds=6 * outcome.rounds)
 
     return instead
 
@@ -162,7 +162,7 @@ ENTRY = Entry.of(
     ),
     defects=(
         Defect(
-            "every hop takes three rounds",
+            "every hop takes six rounds",
             {"weft.engine.topic_dht.schemes:Events.publish": slower},
             where=is_judged,
         ),

@@ -156,11 +156,11 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-def with_one_child(subscribe: Function) -> Function:
-    """A planted defect: a forwarder has room for one child."""
+def with_no_children(subscribe: Function) -> Function:
+    """A planted defect: a forwarder has no room for children."""
 
     def instead(roles: Roles, batches: object) -> None:
-        subscribe(replace(roles, k=1), batches)
+        subscribe(replace(roles, k=0), batches)
 
     return instead
 
@@ -226,8 +226,8 @@ ENTRY = Entry.of(
     },
     defects=(
         Defect(
-            "no forwarder takes a second child",
-            {"weft.engine.topic_dht.roles:subscribe_in_turn": with_one_child},
+            "nobody takes a child",
+            {"weft.engine.topic_dht.roles:subscribe_in_turn": with_no_children},
         ),
     ),
     seconds=lambda params: 0.5 + float(params["subscriptions"]) * 5e-6,
