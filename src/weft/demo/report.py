@@ -56,8 +56,8 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
             "Every peer with its links; a thicker line serves more topics over one connection. "
             "Arrows show how one event went from its publisher to every subscriber of its topic. "
             "A dashed arrow is an event sent into the topic from outside, through an access "
-            "point; a moment later "
-            "it is shown to a few more, in case that one lies, and these count among the copies.",
+            "point; a moment later a few more are asked whether it came to them, in case that one "
+            "lies, and get it if it did not.",
             overlay(outcome, traffic),
             wide=True,
         )
