@@ -5,7 +5,9 @@ fail to arrive once everything has been killed a few times. Every few seconds a 
 written to `samples.jsonl`; `draw` makes `soak.svg` of them, `verdict` says what is wrong.
 
 Delivery counts what is promised: an event must reach every peer that was subscribed and up from
-well before it was published until well after. Peers that come and go in between are not counted.
+well before it was published until well after, once its publisher has been told that it is on its
+way. Peers that come and go in between are not counted, nor events whose publisher was killed, or
+left, before it had that answer.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ published."""
 GROWTH_MAX = 1.5
 """guess: how much more memory the second half may take than the first, at most."""
 DELIVERY_MIN = 0.999
-"""guess: a kill may take an event with it that no other peer had yet."""
+"""guess: a kill may take an event with it that had been sent to peers of the same process alone."""
+
+_ON_THE_WAY = ("sent", "taken")
+"""Outcomes of a publish that promise something."""
 
 
 class Sample(TypedDict):
@@ -75,6 +80,7 @@ class Soak:
         self._down: dict[int, float] = {}  # when it went last
         self._events: dict[int, tuple[float, int]] = {}  # number: when, publisher
         self._reached: dict[int, set[int]] = {}
+        self._accepted: set[int] = set()  # events whose publisher was told that they are on the way
         self._number = 0
         self._kills = 0
         self._busy = asyncio.Lock()
@@ -166,6 +172,9 @@ class Soak:
                 found = await worker.ask("drain")
             except SwarmError:
                 continue  # killed; its peers do not count for these events
+            for number, _, outcome in found["published"]:
+                if outcome in _ON_THE_WAY:
+                    self._accepted.add(number)
             for peer, _, number, _, _ in found["received"]:
                 self._reached.setdefault(number, set()).add(peer)
         expected, reached = self._judge(time.monotonic())
@@ -193,6 +202,9 @@ class Soak:
                 continue
             got = self._reached.pop(number, set())
             del self._events[number]
+            if number not in self._accepted:
+                continue
+            self._accepted.discard(number)
             for peer, since in self._up.items():
                 if since < when - SETTLED_S and self._down.get(peer, 0.0) < when:
                     expected += 1
