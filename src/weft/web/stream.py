@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import AsyncExitStack
 from itertools import islice
 
 import msgspec
 
 import weft
-from weft.documents.descriptor import SealedEvent
-from weft.ids import cid_text, parse_cid, peer_text
+from weft.documents.dag import Position
+from weft.documents.descriptor import SealedEvent, known_event
+from weft.ids import Cid, cid_text, parse_cid, parse_topic, peer_text
 from weft.net.consumer import Consumed
 from weft.net.errors import usable
 from weft.rules.hierarchy import claimed_origin
@@ -72,10 +73,12 @@ def history(peer: weft.Peer, topic: str, after: str | None, limit: int) -> list[
     if after is not None:
         since: Since = "beginning" if after == "beginning" else usable(parse_cid, after)
         return [event_fields(event) for event in peer.history.read(topic, since, limit)]
-    held = peer.history.store.topics()
-    events = next((summary.events for name, summary in held.items() if name == topic), 0)
-    stored: Iterator[SealedEvent] = peer.history.read(topic)
-    return [event_fields(event) for event in islice(stored, max(0, events - limit), None)]
+    # From the end, so that the answer costs what it holds, however long the stream is.
+    store, name = peer.history.store, usable(parse_topic, topic)
+    highest = Position(max(store.heads(name).values(), default=0) + 1, Cid(b""))
+    latest = [cid for cid, _ in islice(store.downwards(name, highest), limit)]
+    blocks = ((cid, store.get(cid)) for cid in reversed(latest))
+    return [event_fields(known_event(block, cid)) for cid, block in blocks if block is not None]
 
 
 def has_store(peer: weft.Peer) -> bool:
