@@ -15,7 +15,8 @@ from weft.ids import cid_of, cid_text, parse_cid
 from weft.net import runtime
 from weft.net import subscription as replay
 from weft.net.config import Network
-from weft.net.control import ControlClient, ControlServer, Request, change_topic
+from weft.net.control import ControlServer, Request, change_topic
+from weft.net.control_client import ControlClient
 from weft.net.errors import ControlError, HistoryError, UsageError
 from weft.protocol import config as protocol
 from weft.store.car import load
