@@ -145,3 +145,9 @@ async def test_metrics_that_are_named_exist() -> None:
     async with weft.Peer.open(store=MemoryStore()) as peer:
         served = set(re.findall(r"^# TYPE (\w+)", peer.metrics(), re.M))
     assert set(named) <= served
+
+
+def test_the_site_has_every_page() -> None:
+    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert named == pages

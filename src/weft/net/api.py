@@ -49,7 +49,7 @@ from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
-from weft.protocol.seam import Collect, Scheme, Strength
+from weft.protocol.seam import Collect, Join, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
@@ -502,6 +502,10 @@ class Peer:
         return known if subscribed else usable(parse_plain_topic, topic)
 
     # --- its life -------------------------------------------------------------------------------
+
+    def join(self, address: str) -> None:
+        """Enter the network through one more peer, whatever `open` was given."""
+        self._runtime.feed(Join((usable(parse_contact, address),)))
 
     def joined(self, timeout: float | None = None) -> Awaitable[None]:
         """Wait until this peer knows another. After `timeout` seconds an `IsolatedError` says what
