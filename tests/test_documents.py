@@ -39,7 +39,7 @@ def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first == "published: delivered"
+    assert first == "published: taken"
     assert second.startswith("/sports/football: goal!, from 12D3KooW")
 
 

@@ -44,8 +44,8 @@ class Part:
         self.publisher = publisher
         self.published = 0
 
-    def start_publishing(self, events: int) -> None:
-        self.worker.tell({"publish": events, "pace_s": PACE_S})
+    def start_publishing(self, events: int, pace_s: float = PACE_S) -> None:
+        self.worker.tell({"publish": events, "pace_s": pace_s})
         self.published += events
 
 
@@ -78,11 +78,11 @@ class Tally:
         }
 
 
-def start(stack: ExitStack) -> list[Part]:
+def start(stack: ExitStack, peers_each: int = PEERS_EACH) -> list[Part]:
     parts: list[Part] = []
     join: list[str] = []
     for _ in range(PROCESSES):
-        worker = stack.enter_context(Worker("copies_worker", [str(PEERS_EACH), *join]))
+        worker = stack.enter_context(Worker("copies_worker", [str(peers_each), *join]))
         answer = worker.hear()
         parts.append(Part(worker, answer["publisher"]))
         join = [answer["address"]]
@@ -94,9 +94,9 @@ def start(stack: ExitStack) -> list[Part]:
     return parts
 
 
-def wait_for_all(parts: list[Part]) -> int:
+def wait_for_all(parts: list[Part], peers_each: int = PEERS_EACH) -> int:
     """Wait until these have all events of each other; returns how many never came."""
-    peers = len(parts) * PEERS_EACH
+    peers = len(parts) * peers_each
     expected = sum(part.published for part in parts) * (peers - 1)
     deadline = time.monotonic() + ROUND_TIMEOUT_S
     missing = expected
@@ -106,10 +106,10 @@ def wait_for_all(parts: list[Part]) -> int:
     return missing
 
 
-def publish_everywhere(parts: list[Part], events: int) -> None:
+def publish_everywhere(parts: list[Part], events: int, pace_s: float = PACE_S) -> None:
     """Every part publishes, and is waited for."""
     for part in parts:
-        part.start_publishing(events)
+        part.start_publishing(events, pace_s)
     for part in parts:
         part.worker.hear()
 

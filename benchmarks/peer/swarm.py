@@ -37,12 +37,12 @@ class Member:
         self.name = peer.id
         self.received = 0
 
-    async def read(self, arrived: Callable[[weft.Notification], None]) -> None:
+    async def read(self, arrived: Callable[[Member, weft.Notification], None]) -> None:
         me = self.name
         async for note in self.subscription:
             if note.publisher != me:
                 self.received += 1
-                arrived(note)
+                arrived(self, note)
 
     def links(self, topic: str) -> int:
         return len(links_of(self.peer, topic))
@@ -60,7 +60,7 @@ class Swarm:
         self.topic = topic
         self.members: list[Member] = []
         self.published = 0  # kept by whoever publishes
-        self.watch: Callable[[weft.Notification], None] | None = None  # told of every arrival
+        self.watch: Callable[[Member, weft.Notification], None] | None = None  # of every arrival
         self._stack = AsyncExitStack()
         self._readers: list[asyncio.Task[None]] = []
         self._missing = 0
@@ -95,9 +95,9 @@ class Swarm:
             f"{links} links in {self.topic} at each of {len(self.members)} peers",
         )
 
-    def _note_arrival(self, note: weft.Notification) -> None:
+    def _note_arrival(self, member: Member, note: weft.Notification) -> None:
         if self.watch is not None:
-            self.watch(note)
+            self.watch(member, note)
         self._missing -= 1
         if self._missing == 0:
             self._all_here.set()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         StoreReadOnly,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 """Shown by greetings and `weft --version`; a test keeps it equal to pyproject's."""
 
 _HOMES = {

@@ -32,7 +32,7 @@ from weft.protocol.delivery import (
 )
 from weft.protocol.publication import RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
-from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk, Stale
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Message
 
@@ -73,6 +73,7 @@ CONTROL_KINDS = (
             LookupWalk,
             LookupHit,
             LookupMiss,
+            Stale,
         )
     ),
     *("IWant", "IDontWant"),  # GossipSub's

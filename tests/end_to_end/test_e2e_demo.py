@@ -42,7 +42,8 @@ def test_demo_delivers_everything_and_reports(tmp_path: Path) -> None:
     assert summary["all_delivered"] and summary["complete"]
     assert summary["peers"] == 8 and summary["processes"] == 3 and summary["events"] == 40
     assert summary["notifications_delivered"] == summary["notifications_expected"] > 40
-    assert summary["publish_outcomes"] == {"delivered": 40}
+    assert sum(summary["publish_outcomes"].values()) == 40
+    assert summary["publish_outcomes"].keys() <= {"sent", "taken"}
     assert 0 < summary["events_from_outside"] < 40
     assert summary["messages_per_notification"] > 0
     assert 1 <= summary["payload_copies_per_delivery"] < 3

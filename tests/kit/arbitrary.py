@@ -234,7 +234,7 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         return ShuffleReply(message.topic, message.tick, entries, news, rng.random() < 0.9)
     if isinstance(message, LookupWalk):
         if rng.random() < 0.5:
-            return LookupMiss(message.lookup)
+            return LookupMiss(message.lookup, message.attempt)
         return LookupHit(message.lookup, rng.choice(PEERS))
     if isinstance(message, JoinRequest):
         return JoinReply(message.topic, rng.random() < 0.7)

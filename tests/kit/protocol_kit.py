@@ -391,11 +391,12 @@ def _check_events(peer: Peer, topic: Topic) -> None:
     streams = peer.tera.topics[topic].recent.lives
     held = [held for stream in streams.values() for held in stream.held.values()]
     assert len(streams) <= bounds.streams_max
-    assert len(held) == len(peer.tera.topics[topic].recent) <= bounds.recent_events_max
-    assert sum(one.run.size for one in set(held)) <= bounds.recent_bytes_max
+    events = sum(len(one.run.payloads) for one in held)
+    assert events == len(peer.tera.topics[topic].recent) <= bounds.recent_events_max
+    assert sum(one.run.size for one in held) <= bounds.recent_bytes_max
     for stream in streams.values():
         assert len(stream.above) <= bounds.gaps_max
-        assert all(number > stream.floor + 1 for number in stream.above)
+        assert all(first > stream.floor + 1 for first, _ in stream.above)
 
 
 def member(*links: int, config: Config | None = None) -> Rig:

@@ -48,8 +48,8 @@ def sizes(thing: object) -> Counter[str]:
 
 
 BOUNDS = {
-    "Tree._missing": 4_096,  # announced events waited for
-    "_Missing.announcers": 3 * 4_096,
+    "Tree._awaited": 1_024,  # publishers whose announced events are waited for
+    "_Awaited.announcers": 3 * 1_024,
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
     "_Group.waiting": 3 * 64 * 16,  # references to events that have not come

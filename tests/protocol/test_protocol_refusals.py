@@ -29,7 +29,7 @@ from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, LinkRequest
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import Graft, Prune
+from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune
 from weft.protocol.wire import Payload
 
 UNWELCOME = [
@@ -37,6 +37,8 @@ UNWELCOME = [
     IHave(T, [span(9, 1, 1)]),
     Graft(T, [span(9, 1, 1)]),
     Prune(T),
+    Overdue(T, [span(9, 1, 1)]),
+    Passed(T, [span(9, 1, 1)]),
     Offer(T, [], True),
     Want(T, [span(9, 1, 1)]),
     Repair(T, [event(9, 1)]),

@@ -130,3 +130,12 @@ def test_slow_receiver() -> None:
     assert _latencies(network, 1, 1, 0) == [10]
     network.set_slow(1, 0)
     assert _latencies(network, 1, 2, 1) == [10]
+
+
+def test_a_link_with_a_rate_lets_events_wait_and_keeps_their_order() -> None:
+    conditions = Conditions(latency=Latency("constant", 10), events_per_s=1_000)
+    network = Network(1, conditions)
+    assert [*network.arrivals(0, 1, 0, 50), *network.arrivals(0, 1, 0, 50)] == [60, 110]
+    assert network.arrivals(0, 1, 0) == (110,)  # what carries no event waits its turn, too
+    assert network.arrivals(0, 2, 0) == (10,)  # on another link
+    assert network.arrivals(0, 1, 500, 1) == (511,)  # the queue is empty again

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.spark import master_option, session
 
@@ -22,6 +22,7 @@ DETAILS = """
 list       the experiments, one line each
 run ID...  run experiments (patterns such as 'tera-*' work), write tables, verdicts and pictures
            below --out; what is finished there already is not run again
+new NAME   make an experiment from a template, which runs at once, and say where it is
 report DIR write DIR/report.html from the verdicts in DIR, and print a summary
 audit      plant defects in what experiments run (--only PATTERN: in some), and see that each
            counted verdict falls short under one of them; the exit code is 1 if one does not
@@ -43,17 +44,20 @@ weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft
 weft lab report out/full
 weft lab audit                                 can every verdict fail? goes on where it stopped
 weft lab audit --only 'tera-*'
+weft lab new my-question && weft lab run my-question   an experiment of your own
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "run", "report", "audit"), help="what to do")
+    parser.add_argument(
+        "action", choices=("list", "new", "run", "report", "audit"), help="what to do"
+    )
     parser.add_argument("names", nargs="*", metavar="ID", help="experiments, or DIR for report")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="the small size (the default)")
     size.add_argument("--full", action="store_true", help="the paper's size")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where results go (default: out/lab)"
+        "--out", type=folder, metavar="DIR", help="where results go (default: out/lab)"
     )
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (default: the entry's)")
     master_option(parser)
@@ -67,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.only and args.action != "audit":
         raise Problem("--only is for audit; run takes the names themselves", USAGE)
-    actions = {"list": _list, "run": _run, "report": _report, "audit": _audit}
+    actions = {"list": _list, "new": _new, "run": _run, "report": _report, "audit": _audit}
     return actions[args.action](args)
 
 
@@ -84,6 +88,17 @@ def _list(args: argparse.Namespace) -> int:
     for entry in all_entries().values():
         quick, full = (len(plan_of(entry, size, sources=sources).tasks) for size in SIZES)
         print(f"{entry.id:<14} {quick:>7} {full:>8}  {entry.title}")
+    return 0
+
+
+def _new(args: argparse.Namespace) -> int:
+    from weft.lab.template import make
+
+    if len(args.names) != 1:
+        raise Problem("new needs one name: weft lab new NAME", USAGE)
+    made = make(args.names[0])
+    print(made)
+    print(f"weft: 'weft lab run {args.names[0]}' runs it", file=sys.stderr)
     return 0
 
 

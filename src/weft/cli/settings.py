@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft import private
 from weft.cli.output import Fields
-from weft.cli.parser import hierarchy, host_port, multiaddr, repeated_option
+from weft.cli.parser import addresses_in, hierarchy, host_port, multiaddr, repeated_option
 from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ def network_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that start a peer."""
     join = "enter the network through this peer (repeat for more)"
     repeated_option(parser, "--join", "ADDRESS", join, multiaddr)
+    parser.add_argument(
+        "--bootstrap",
+        dest="join",
+        action="extend",
+        type=addresses_in,
+        metavar="FILE",
+        help="addresses to join by, one a line; waited for while there are none",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
     one = "one setting, over the file's: protocol.cyclon.cycle_ms=1000"
     repeated_option(parser, "--set", "KEY=VALUE", one)

@@ -10,7 +10,6 @@ from weft.cli.output import Fields, rows_in_words
 from weft.cli.parser import repeated_option, topic
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
-from weft.ids import OWNED
 
 HELP = "Make, show and change topics that have owners"
 DETAILS = """
@@ -105,6 +104,8 @@ def request_of(args: argparse.Namespace) -> Fields:
 
 
 async def _run(request: Fields, args: argparse.Namespace) -> int:
+    from weft.ids import OWNED
+
     async with running_peer(args) as client:
         answer = await client.ask("topic", **request)
         info = answer["info"]
@@ -128,6 +129,8 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
 
 def unknown_in_words(topic: str, claims: list[list[str]]) -> str:
     """What to say of a topic of which no version is known."""
+    from weft.ids import OWNED
+
     if topic.startswith(OWNED):
         owner = topic[len(OWNED) :].partition("/")[0]
         return f"{topic} is {owner}'s by its name; no version of it is known, so only it publishes"

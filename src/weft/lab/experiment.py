@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Experiment:
     figure: Callable[[DataFrame], Figure]
     tables: Mapping[str, Callable[[DataFrame], DataFrame]] = field(default_factory=dict)
     """Further tables made from the rows: NAME → transform, written as NAME.parquet."""
+    pages: Callable[[Path], None] = lambda folder: None
+    """Writes further files into the entry's folder, once its tables are there."""
     seconds: Callable[[Params], float] = lambda params: 1.0  # a guess of a task's time
     gigabytes: Callable[[Params], float] = lambda params: 0.0  # and of its memory
     most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # where a point is dear

@@ -25,7 +25,7 @@ from weft.lab.verdict import (
 
 FILE = "report.html"
 
-_STYLE = """
+STYLE = """
 :root { --ink: #1c1e21; --soft: #5f6670; --line: #dfe3e8; --paper: #fff; --good: #0b7a4b;
   --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --soft: #9aa3ad; --line: #33383f;
@@ -91,7 +91,7 @@ def page(verdicts: Sequence[Verdict], out: Path) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>weft lab</title><style>{_STYLE}</style></head><body>"
+        f"<title>weft lab</title><style>{STYLE}</style></head><body>"
         f"<h1>weft lab</h1><p class='soft'>{_count(verdicts)}. Intervals are "
         "95 % over seeds.</p><div class='wide'><table><tr><th>experiment<th>size<th>seeds"
         f"<th>verdict<th>what</tr>{overview}</table></div>{articles}</body></html>\n"

@@ -203,6 +203,7 @@ class Run:
                     figures.save(entry.figure(rows), folder)
         finally:
             rows.unpersist()
+        entry.pages(folder)
         verdict.write(result, folder)
         return result
 

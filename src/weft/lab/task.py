@@ -93,6 +93,8 @@ def rooms_behind(simulation: str, reads_data: bool) -> tuple[str, ...]:
         rooms.append("pipeline")
     if any(place.startswith("weft.sim.") for place in reach(simulation)):
         rooms += ["documents", "protocol", "sim", "store"]
+    if any(place.startswith("weft.references.") for place in reach(simulation)):
+        rooms.append("references")
     return tuple(rooms)
 
 

@@ -8,6 +8,7 @@ request and one answer at a time:
     {"op": "metrics"}                                    {"ok": true, "text": "…"}
     {"op": "publish", "topic": "/a", "payload": BASE64}  {"ok": true, "receipt": {…}}
                    "topics": ["/a", "/b"] for several           {"ok": true, "receipts": [{…}, {…}]}
+                   "headers": {"name": "text"}
     {"op": "subscribe", "topic": "/a"}                   {"ok": true, "outcome": "joined"}
                    "since": "beginning" or a CID, or "since_ms": with the past before what comes
     {"op": "topic", "action": "create", "topic": "/a"}   {"ok": true, "cid": "…", "info": {…}}
@@ -26,7 +27,7 @@ import base64
 import os
 import socket
 import stat
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from weft import private
+from weft.documents.headers import HEADERS_MAX
 from weft.documents.merkle import Link
 from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
@@ -60,6 +62,7 @@ class Request(Struct, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(max_length=1_024)] = ""
     topics: Annotated[list[str], Meta(max_length=PARTS_MAX)] = []  # to publish in several at once
     payload: bytes = b""  # base64 in JSON
+    headers: Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)] = {}
     scheme: Scheme | None = None
     since: Annotated[str, Meta(max_length=128)] = ""
     since_ms: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
@@ -89,6 +92,7 @@ def note_fields(note: Notification) -> dict[str, object]:
         "topic": note.topic,
         "published_in": note.published_in,
         "payload": base64.b64encode(note.payload).decode(),
+        "headers": note.headers,
         "publisher": note.publisher,
         "event_id": note.event_id,
         "published_at": note.published_at,
@@ -181,9 +185,11 @@ class ControlServer:
             return {"ok": True, "text": peer.metrics()}
         if request.op == "publish":
             if request.topics:
-                receipts = await peer.publish(request.topics, request.payload)
+                receipts = await peer.publish(
+                    request.topics, request.payload, headers=request.headers
+                )
                 return {"ok": True, "receipts": [await receipt.report() for receipt in receipts]}
-            receipt = await peer.publish(request.topic, request.payload)
+            receipt = await peer.publish(request.topic, request.payload, headers=request.headers)
             return {"ok": True, "receipt": await receipt.report()}
         if request.op == "topic":
             return await change_topic(peer, request)
@@ -325,9 +331,13 @@ class ControlClient:
         receipt: Fields = answer["receipt"]
         return receipt
 
-    async def publish_together(self, topics: list[str], payload: bytes) -> list[Fields]:
+    async def publish_together(
+        self, topics: list[str], payload: bytes, headers: Mapping[str, str] | None = None
+    ) -> list[Fields]:
         """One receipt's fields for each topic."""
-        answer = await self.ask("publish", topics=topics, payload=payload)
+        answer = await self.ask(
+            "publish", topics=topics, payload=payload, headers=dict(headers or {})
+        )
         receipts: list[Fields] = answer["receipts"]
         return receipts
 

@@ -28,12 +28,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from weft.documents.descriptor import SealedEvent, open_event
+from weft.documents.refusal import Refused
 from weft.documents.run import RUN_MAX
-from weft.ids import Contact, PeerId, Topic
+from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection
-from weft.net.consumer import Consumer, Unqueued
+from weft.net.consumer import Consumer, Unqueued, past_read
 from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
 from weft.net.life import Life
 from weft.net.listener import Acceptor
@@ -49,7 +51,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After
+from weft.store.cursor import NOW, After, PositionError, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -59,6 +61,7 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
+SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
 _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
 _BACKLOG = 512  # guess: callers that may wait until this process takes them in
@@ -398,7 +401,7 @@ class Runtime:
             answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
-            return Receipt(topic, Sent(answer, peers, dropped), 0, waits, levels)
+            return Receipt(topic, Sent(self.me.peer, answer, peers, dropped), 0, waits, levels)
 
         return [await receipt(topic) for topic in named]
 
@@ -441,17 +444,41 @@ class Runtime:
         since: Since | None = None,
         on_loss: OnLoss = "log",
         decode: Decode | None = None,
+        has_past: Callable[[], bool] = lambda: True,
     ) -> Subscription:
-        """To one topic; more can be added. `scheme` and `since` are about this one."""
+        """To one topic; more can be added. `scheme`, `since` and `has_past` (see `Consumer`) are
+        about this one."""
         self._check_open()
         past = None
         if since is not None and self._durable is not None:
-            past = (self._durable.store, since)
+            seek = partial(self._seek, topic, since, has_past)
+            past = (self._durable.store, since, seek)
         subscription = Subscription(
             topic, self._settings, self._timers, self, past, on_loss, decode
         )
         subscription.enter(topic, scheme, since)
         return subscription
+
+    async def _seek(
+        self, topic: Topic, since: Since, has_past: Callable[[], bool], subscription: Subscription
+    ) -> SealedEvent:
+        """An event that is not in the store, from members, and what they have after it."""
+        assert isinstance(since, bytes) and self._durable is not None
+        cid = Cid(since)
+        await subscription
+        try:
+            async with asyncio.timeout(SEEK_SECONDS):
+                answer = await self.ask(lambda token: seam.FindEvent(token, topic, cid))
+        except TimeoutError:
+            answer = None
+        if answer is None or answer.value is None:
+            raise PositionUnknown(
+                f"since: neither this peer nor a member of {topic} that it reached knows the event "
+                f"{cid_text(cid)}"
+            )
+        event = event_in(answer.value, topic)
+        await past_read(self._durable, has_past, subscription)
+        return event
 
     def enter(
         self,
@@ -531,7 +558,7 @@ class _Gathered(Sent):
     __slots__ = ("_answered", "_late", "_payloads", "_prompt", "_runtime", "size", "topic")
 
     def __init__(self, runtime: Runtime, topic: Topic, prompt: bool) -> None:
-        super().__init__()
+        super().__init__(runtime.me.peer)
         self.topic = topic
         self._prompt = prompt
         self.size = 0  # in bytes
@@ -543,7 +570,7 @@ class _Gathered(Sent):
     @property
     def outcome(self) -> Became:
         if self._prompt and self._runtime is not None:
-            return "delivered"  # as the machine is about to say
+            return "sent"  # as the machine is about to say
         return super().outcome
 
     def add(self, payload: bytes) -> int:
@@ -671,6 +698,18 @@ class _Gate:
     def tick(self, _: None) -> None:
         if self._runtime is not None:
             self._runtime.tick()
+
+
+def event_in(block: bytes, topic: Topic) -> SealedEvent:
+    """The event in a block that a user named by its CID to read on from; `PositionError` if that
+    is no event of the topic."""
+    try:
+        event = open_event(block)
+    except Refused as refused:
+        raise PositionError(f"since: that CID is no event's: {refused}") from refused
+    if event.topic != topic:
+        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
+    return event
 
 
 def _wall_ms() -> int:

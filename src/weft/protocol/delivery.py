@@ -21,6 +21,12 @@ The other way round, a peer with a store hands out and passes on what a publishe
 signed, but does not store it: there is no block of it, and it has no place in the topic's stream.
 So peers of both kinds can be subscribed to a topic.
 
+The events of one publisher are handed out in the order of their numbers. One that comes before an
+earlier one, since the tree has changed or something got lost, waits for it, but not for ever: after
+`dissemination.order_ms` the earlier one counts as missing (after `settle_ms`, where nothing earlier
+is known of its publisher). If it comes after all, it is handed out late rather than not at all. All
+else about an event, such as passing it on, does not wait.
+
 Invariants: a peer numbers its events in a topic 1, 2, 3, … without a gap; no event is handed out
 twice in a life of this peer, as far as `recent.py` remembers.
 """
@@ -28,6 +34,7 @@ twice in a life of this peer, as far as `recent.py` remembers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -35,6 +42,7 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import known_event, number_of
+from weft.documents.headers import in_metadata, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
     NOTHING_BEFORE,
@@ -47,10 +55,11 @@ from weft.documents.run import (
     signed_bytes,
 )
 from weft.documents.signature import Signer
-from weft.ids import Contact, PeerId, Topic, cid_of, owner_in, peer_text
+from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Context
-from weft.protocol.recent import Contradiction, Judged, Recent, Verdict
-from weft.protocol.seam import Answer, Deliver, Publish, PublishTogether, Warn
+from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
+from weft.protocol.seam import Answer, Deliver, Millis, Publish, PublishTogether, Warn
+from weft.protocol.wire import REASON_MAX, Span
 from weft.rules import hierarchy
 from weft.store.reader import Since
 
@@ -71,8 +80,17 @@ PRUNE = "PRUNE"
 them."""
 
 _COUNTERS = ("forged", "equivocations")
+_REFUSED_MAX = 1_024
+"""guess: runs remembered as refused, so that their publishers can be told why."""
 _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie; the oldest gives way."""
+
+ORDER = "delivery.order"
+"""Events that wait for earlier ones are looked through."""
+_EARLY_BYTES_MAX = 4 << 20
+"""guess: of payloads that wait for earlier ones; the longest waiting are handed out above that."""
+_ORDERS_MAX = 1_024
+"""guess: publishers of which some wait; the same above that."""
 
 Route: TypeAlias = Callable[[int, Topic, Proven, bool], None]
 """Spread an own run and answer the command with this token; whether its event climbs."""
@@ -91,6 +109,25 @@ class Taken(Enum):
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
 
 
+@dataclass(slots=True)
+class _Early:
+    """A run that came before an earlier one of its publisher."""
+
+    run: Run
+    hops: int
+    source: PeerId | None
+    since: Millis
+
+
+@dataclass(slots=True)
+class _Order:
+    """The early runs of one publisher's life in a topic."""
+
+    life: Life
+    early: dict[int, _Early] = field(default_factory=dict)  # by their first numbers
+    handed: int = 0  # the last number that was handed out though earlier ones were missing
+
+
 class Delivery:
     """Delivery without a store. `History` overrides what differs with one."""
 
@@ -104,8 +141,12 @@ class Delivery:
         self._sign_with = sign
         self._published: dict[Topic, int] = {}  # number of the last own event, per topic
         self._signed: dict[Topic, bytes] = {}  # digest of the last own statement, per topic
+        self._orders: dict[tuple[Topic, PeerId, int], _Order] = {}
+        self._early_bytes = 0
+        self._order_armed = False
         for counter in _COUNTERS:
             ctx.counters[counter] += 0  # so that it shows before it happens
+        self._refused: BoundedDict[tuple[Topic, PeerId, int, int], str] = BoundedDict(_REFUSED_MAX)
         self._evidence: BoundedDict[tuple[Topic, PeerId, int], Contradiction] = BoundedDict(
             _EVIDENCE_MAX
         )
@@ -257,11 +298,26 @@ class Delivery:
     ) -> bool:
         if not _may_be_named(topic, proven.run):
             self._ctx.counters["refused_by_name"] += 1
+            self.note_refused(topic, proven.run, "by its name the topic is another peer's")
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         if subscribed:
-            self.deliver(topic, proven.run, hops, source)
+            self._deliver_in_order(topic, recent, proven.run, hops, source)
         return True
+
+    def note_refused(self, topic: Topic, run: Run, reason: str) -> None:
+        """A run of another peer's is not taken in, nor passed on, for this reason."""
+        key = topic, PeerId(run.publisher), run.incarnation, run.first
+        self._refused[key] = reason[:REASON_MAX]
+
+    def refusal(self, topic: Topic, about: Span) -> str:
+        """Why a run, or an event of it, was refused lately; empty if none was."""
+        publisher, life = PeerId(about.publisher), about.incarnation
+        for number in range(about.first, about.last + 1) if self._refused else ():
+            reason = self._refused.get((topic, publisher, life, number))
+            if reason is not None:
+                return reason
+        return ""
 
     def admit_own(self, recent: Recent, proven: Proven) -> bool:
         """Note a run of this peer's own; says whether it is to be spread."""
@@ -279,6 +335,72 @@ class Delivery:
         """The source to note for an event that `sender` handed over outside of the push: none,
         since without a store nobody is asked for what came before it."""
         return None
+
+    # --- in the order of their numbers ------------------------------------------------------------
+
+    def _deliver_in_order(
+        self, topic: Topic, recent: Recent, run: Run, hops: int, source: PeerId | None
+    ) -> None:
+        """Hand a run out that was admitted, and those that waited for it; or let it wait."""
+        life = recent.lives[run.publisher, run.incarnation]
+        if life.floor >= run.last and not self._orders:  # nearly always
+            self.deliver(topic, run, hops, source)
+            return
+        key = topic, PeerId(run.publisher), run.incarnation
+        order = self._orders.get(key)
+        if life.floor >= run.last or (order is not None and run.first <= order.handed + 1):
+            self.deliver(topic, run, hops, source)
+            if order is not None:
+                order.handed = max(order.handed, run.last)
+                self._go_on(key, order, before=-1)
+            return
+        if order is None:
+            order = self._orders[key] = _Order(life)
+        order.early[run.first] = _Early(run, hops, source, self._ctx.now)
+        self._ctx.counters["early"] += len(run.payloads)
+        self._early_bytes += run.size
+        while self._early_bytes > _EARLY_BYTES_MAX or len(self._orders) > _ORDERS_MAX:
+            oldest, longest = next(iter(self._orders.items()))
+            self._go_on(oldest, longest, before=self._ctx.now)
+            self._orders.pop(oldest, None)
+        if not self._order_armed:
+            self._arm_order()
+
+    def _go_on(self, key: tuple[Topic, PeerId, int], order: _Order, before: Millis) -> None:
+        """Hand out what need not wait any more: all earlier ones are there, or it came `before`
+        then, or follows on one that did."""
+        for first in sorted(order.early):
+            one = order.early[first]
+            there = order.life.floor >= one.run.last or first <= order.handed + 1
+            if not there and one.since > before:
+                break
+            del order.early[first]
+            self._early_bytes -= one.run.size
+            order.handed = max(order.handed, one.run.last)
+            self._ctx.counters["missing_passed"] += not there
+            self.deliver(key[0], one.run, one.hops, one.source)
+        if not order.early and order.life.floor >= order.handed:
+            self._orders.pop(key, None)
+
+    def _arm_order(self) -> None:
+        self._order_armed = True
+        self._ctx.set_timer(self._ctx.config.dissemination.settle_ms, ORDER, GENERAL)
+
+    def on_order_timer(self) -> None:
+        """Some early runs have waited long enough."""
+        ctx, config = self._ctx, self._ctx.config.dissemination
+        self._order_armed = False
+        for key, order in list(self._orders.items()):
+            known = order.life.floor > 0 or order.handed > 0
+            self._go_on(key, order, ctx.now - (config.order_ms if known else config.settle_ms))
+        if self._orders:
+            self._arm_order()
+
+    def _forget_orders(self, topic: Topic) -> None:
+        """Nobody wants the topic's events any more."""
+        for key in [key for key in self._orders if key[0] == topic]:
+            order = self._orders.pop(key)
+            self._early_bytes -= sum(one.run.size for one in order.early.values())
 
     def deliver(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
         """Hand a run to the application."""
@@ -345,6 +467,7 @@ class Delivery:
 
     def unsubscribe(self, topic: Topic) -> None:
         """The application has no use for the topic any more."""
+        self._forget_orders(topic)
 
     def link_up(self, topic: Topic, contact: Contact) -> None:
         """Another subscriber became known, which may know the topic's stream."""
@@ -397,7 +520,7 @@ def _payload_in(topic: Topic, event: Event) -> bytes:
     name = event.publisher, event.incarnation, event.number
     if block.topic != topic or number_of(block) != name:
         return event.payload
-    return block.payload
+    return wrap(in_metadata(block.metadata), block.payload)
 
 
 def _shown(topic: Topic, statement: Statement) -> dict[str, object]:

@@ -21,8 +21,9 @@ from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import flood, liveness, membership, publication
+from weft.protocol import confirmation, delivery, flood, liveness, membership, publication
 from weft.protocol.config import Config
+from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
     Arrived,
     Context,
@@ -63,6 +64,7 @@ from weft.protocol.seam import (
     Answer,
     ClockMoved,
     Collect,
+    Confirm,
     Disconnect,
     Effect,
     Input,
@@ -132,6 +134,7 @@ class Peer:
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)
         self.routing = self._make_routing(multi_topic)
         self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
+        self._confirmations = Confirmations(ctx, self._delivery, self.routing, library)
         self._inputs: dict[type, Callable[[Any], None]] = {
             Started: self._on_started,
             ClockMoved: self._on_clock_moved,
@@ -145,6 +148,7 @@ class Peer:
             Unsubscribe: self._on_unsubscribe,
             Publish: self._delivery.publish,
             PublishTogether: self._on_publish_together,
+            Confirm: self._confirmations.confirm,
             Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
             **kademlia.commands(ctx, self.dht),
@@ -190,7 +194,7 @@ class Peer:
             **flood.refusals(ctx),
             **self.routing.handlers(),
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
-            **history.handlers(ctx, self.history),
+            **self._confirmations.handlers(history.handlers(ctx, self.history)),
             RouteResult: self.publishing.on_result,
             Ping: self._on_ping,
             Pong: self.liveness.on_pong,
@@ -202,6 +206,8 @@ class Peer:
             liveness.TIMER: lambda timer: self.liveness.on_timer(),
             liveness.ANSWERS: self._on_answers_timer,
             membership.REJOIN: self._on_rejoin_timer,
+            confirmation.TIMER: lambda timer: self._confirmations.on_timer(timer.serial),
+            delivery.ORDER: lambda timer: self._delivery.on_order_timer(),
             publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }
@@ -387,6 +393,7 @@ class Peer:
         for contact in told.values():
             ctx.send(contact, notice)
         self.publishing.close()
+        self._confirmations.close()
         self.routing.close()
         self._delivery.close()
         if self.dht is not None:
@@ -499,6 +506,8 @@ class Peer:
     # --- timers and signals ---------------------------------------------------------------------
 
     def _on_lookup_done(self, signal: LookupDone) -> None:
+        if self._confirmations.on_lookup_done(signal):
+            return
         if self.history is None or not self.history.ownership.on_lookup_done(signal):
             self.publishing.on_lookup_done(signal)
 

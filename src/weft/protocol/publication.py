@@ -34,7 +34,7 @@ from weft.protocol.context import Context, LookupDone
 from weft.protocol.multi_topic import MultiTopic, without_payload
 from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Counter, Message, WireReason
 
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
@@ -55,6 +55,7 @@ class RouteResult(Message, frozen=True, tag=15):
     incarnation: Counter
     number: Counter  # of the run's first event
     accepted: bool  # False: not subscribed (any more), choose another access point
+    reason: WireReason = ""  # or it refuses the run, and why
 
 
 TIMER = "route"
@@ -121,6 +122,7 @@ class _Pending:
         "deadline",
         "lookup",
         "queued",
+        "reason",
         "refused",
         "rest_ms",
         "run",
@@ -141,6 +143,7 @@ class _Pending:
         self.sent = 0
         self.queued = False  # the publisher was told that it waits
         self.refused = 0  # by peers that live
+        self.reason = ""  # that one of them gave
         self.rest_ms = _REST_MS
         self.accepted: dict[PeerId, Contact] = {}  # access points that say that they have it
 
@@ -426,10 +429,11 @@ class Publishing:
             self._conclude(pending)
         elif pending.contact is not None and pending.contact.peer == sender.peer:
             pending.refused += 1
+            pending.reason = pending.reason or message.reason
             if pending.refused < _REFUSED_MAX:
                 self._retry(pending)
             else:
-                self._finish(pending, "dropped", None, _REFUSED)
+                self._finish_refused(pending)
 
     def on_timer(self, serial: int) -> None:
         topic = self._gathering.get(serial)
@@ -493,13 +497,23 @@ class Publishing:
         ctx = self._ctx
         left_ms = pending.deadline - ctx.now
         if left_ms <= 0:
-            self._finish(pending, "dropped", None, _REFUSED if pending.refused else _LATE)
+            if pending.refused:
+                self._finish_refused(pending)
+            else:
+                self._finish(pending, "dropped", None, _LATE)
             return
         self._tell_queued(pending)
         serial = ctx.next_serial()
         self._resting[serial] = (pending.topic, pending.run.first)
         ctx.set_timer(min(pending.rest_ms, left_ms), TIMER, pending.topic, serial)
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
+
+    def _finish_refused(self, pending: _Pending) -> None:
+        """Peers that live did not take the event: for the reason that they gave, if they did."""
+        if pending.reason:
+            self._finish(pending, "refused", None, pending.reason)
+        else:
+            self._finish(pending, "dropped", None, _REFUSED)
 
     def _tell_queued(self, pending: _Pending) -> None:
         if not pending.queued:

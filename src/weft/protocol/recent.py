@@ -1,8 +1,9 @@
 """Recent events: what a member of a topic has seen and still holds, and how losses are repaired.
 
 Per life of a publisher (its incarnation) a member knows a floor, up to which it has seen all, and
-the numbers it has seen above. That makes "have I seen this?" cheap and bounded. Runs of events are
-held as they came for a while, so that a member that missed one can ask any other for it.
+the stretches of numbers it has seen above. That makes "have I seen this?" cheap and bounded. Runs
+of events are held as they came for a while, so that a member that missed one can ask any other for
+it. Nothing here goes event by event: what is noted, held, compared and let go of is a run.
 
 Nothing is noted that its publisher has not signed (`documents/run.py`): no life, no number, no
 floor. So a number that was seen can only have been claimed by its publisher, and knowing an event
@@ -25,13 +26,14 @@ forget a life takes no run of an unknown one that was published before then, for
 have remembered (Liskov, Shrira, Wroclawski, "Efficient at-most-once messages based on synchronized
 clocks", 1991). Then, and only then, a publisher's clock matters.
 
-Invariants: at most `streams_max` lives of publishers, `gaps_max` numbers above a floor, and
+Invariants: at most `streams_max` lives of publishers, `gaps_max` stretches above a floor, and
 `recent_events_max` events of `recent_bytes_max` bytes in all; nothing older than `recent_ms`. A run
 of numbers that a stranger claims to have is never enumerated beyond a bound.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -98,10 +100,11 @@ class Config:
     shaper_quiet_ms: Millis = 1_000  # guess: longer than an event travels, then another shapes
     settle_ms: Millis = 2_000  # guess: by then an event has reached all, or is missing
     recent_ms: Millis = 120_000  # guess: events are kept for repair for so long
-    recent_events_max: int = 4_096  # guess: per topic
+    recent_events_max: int = 16_384  # guess: per topic; a burst on ten links is as large
     recent_bytes_max: int = 4 << 20  # guess: per topic
     streams_max: int = 4_096  # guess: publishers remembered per topic
-    gaps_max: int = 1_024  # guess: events seen out of order, per publisher
+    gaps_max: int = 1_024  # guess: stretches of events seen out of order, per publisher
+    order_ms: Millis = 10_000  # guess: an event waits so long for an earlier one of its publisher
     repair_batch: int = 64  # guess: events in one repair message, or one run
     repair_bytes_max: int = 256 << 10  # guess: of payloads in one repair message, or one run
 
@@ -133,6 +136,7 @@ class Held:
     run: Run
     hops: int
     since: Millis
+    size: int  # bytes of its payloads
 
 
 class Verdict(Enum):
@@ -160,10 +164,15 @@ def is_proven(judged: Judged) -> bool:
     return isinstance(judged, Proven) or judged is Verdict.COPY
 
 
+Stretch: TypeAlias = tuple[int, int]
+"""The first and the last of some consecutive numbers."""
+
+
 class Life:
     """What is known of one incarnation of a publisher."""
 
     __slots__ = (
+        "_starts",
         "above",
         "floor",
         "gap_since",
@@ -181,8 +190,9 @@ class Life:
         self.tag = tag
         self.floor = 0
         self.passed = 0  # up to there some may count as seen that never came
-        self.above: set[int] = set()
-        self.held: dict[int, Held] = {}  # by each number of their events
+        self.above: list[Stretch] = []  # ascending, as long as they can be
+        self.held: dict[int, Held] = {}  # by the first number of each
+        self._starts: list[int] = []  # these numbers, ascending
         self.newest = newest  # of all that the publisher is known to have signed
         self.newest_digest = digest
         self.published_ms = 0  # when that was, by its clock; never after it was here
@@ -191,7 +201,62 @@ class Life:
         self.mark: int | None = None  # its part of the fingerprint
 
     def has_seen(self, number: int) -> bool:
-        return number <= self.floor or number in self.above
+        return number <= self.floor or bool(self.above and is_in(number, self.above))
+
+    def holding(self, number: int) -> Held | None:
+        """The held run that this event is in."""
+        held = self.held.get(number)
+        if held is None and self._starts:
+            at = bisect_right(self._starts, number) - 1
+            if at >= 0:
+                held = self.held[self._starts[at]]
+                if number > held.run.last:
+                    return None
+        return held
+
+    def held_in(self, first: int, last: int) -> list[Held]:
+        """The held runs with any of these numbers, ascending."""
+        starts = self._starts
+        at = bisect_right(starts, first) - 1
+        if at < 0 or self.held[starts[at]].run.last < first:
+            at += 1
+        return [self.held[start] for start in starts[at : bisect_right(starts, last)]]
+
+    def hold(self, held: Held) -> None:
+        first = held.run.first
+        self.held[first] = held
+        if not self._starts or first > self._starts[-1]:
+            self._starts.append(first)
+        else:
+            insort(self._starts, first)
+
+    def release(self, held: Held) -> None:
+        """A run is not held any more: of the newest, what its publisher signed is enough."""
+        first = held.run.first
+        del self.held[first]
+        del self._starts[bisect_right(self._starts, first) - 1]
+        if self.newest is held.proven:
+            self.newest = held.proven.statement()
+
+    def see(self, first: int, last: int) -> bool:
+        """Note numbers that are new; says whether all before them had been seen."""
+        if first != self.floor + 1:
+            add_stretch(self.above, first, last)
+            return False
+        self.floor = last
+        if self.above:
+            self.raise_floor()
+        return True
+
+    def pass_over(self, last: int) -> None:
+        """Count everything up to this number as seen."""
+        self.passed = self.floor = last
+        self.raise_floor()
+
+    def raise_floor(self) -> None:
+        """Move the floor over the numbers right above it."""
+        while self.above and self.above[0][0] <= self.floor + 1:
+            self.floor = max(self.floor, self.above.pop(0)[1])
 
     @property
     def top(self) -> int:
@@ -209,17 +274,12 @@ class Life:
         self.newest_digest = digest
         self.published_ms = max(self.published_ms, published_ms)
 
-    def forget_payloads(self, proven: Proven) -> None:
-        """A run is not held any more: of the newest, what its publisher signed is enough."""
-        if self.newest is proven:
-            self.newest = proven.statement()
-
     def fingerprint(self) -> int:
         if self.mark is None:
             total = absorb(self.tag, self.floor) if self.floor or self.above else 0
             other = ~self.tag & MASK64
-            for number in self.above:  # in any order: it does not change the result
-                total ^= absorb(other, number)
+            for first, last in self.above:
+                total ^= absorb(absorb(other, first), last)
             self.mark = total
         return self.mark
 
@@ -263,14 +323,14 @@ class Recent:
         life = self.lives.get((run.publisher, run.incarnation))
         return life is not None and life.has_seen(run.first)
 
-    def has_taken(self, run: Run) -> bool:
+    def has_taken(self, run: Run | Span) -> bool:
         """Whether a run came here, so that its publisher need not look for another member. What
         only counts as seen, since this member joined after it or gave it up, may have come to
         nobody."""
         life = self.lives.get((run.publisher, run.incarnation))
         if life is None or not life.has_seen(run.first):
             return False
-        return run.first > life.passed or run.first in life.held
+        return run.first > life.passed or life.holding(run.first) is not None
 
     def judge(self, run: Run, now: Millis) -> Judged:
         """Whether a run is new, and proven. Nothing is noted yet. A copy of what is held costs a
@@ -280,10 +340,10 @@ class Recent:
             if now < self._forgotten_until and run.published_ms <= self._forgotten_ms:
                 return Verdict.OLD
             return verify_run(self._topic, run) or Verdict.FORGED
-        held = life.held.get(run.first)
+        last = run.last
+        held = life.holding(run.first)
         if held is not None and held.run == run:
             return Verdict.COPY
-        last = run.last
         if held is None and life.has_seen(run.first) and life.has_seen(last):
             return Verdict.OLD
         proven = verify_run(self._topic, run)
@@ -296,7 +356,7 @@ class Recent:
             return Contradiction(known, proven.statement())
         if life.has_seen(run.first) or life.has_seen(last) or held is not None:
             return Verdict.OLD  # it overlaps with what is not at hand any more
-        if life.above and not life.above.isdisjoint(range(run.first, last + 1)):
+        if life.above and is_touched(run.first, last, life.above):
             return Verdict.OLD
         return proven
 
@@ -305,16 +365,16 @@ class Recent:
         with some of its numbers, or one right before or after it that it does not go on from."""
         run = proven.run
         first, last = run.first, run.last
-        for number in range(first, last + 1) if life.held else ():
-            held = life.held.get(number)
-            if held is not None:
-                return held.proven.statement()
-        before = life.held.get(first - 1)
+        known = life.held_in(first - 1, last + 1)
+        inside = [held for held in known if held.run.last >= first and held.run.first <= last]
+        if inside:
+            return inside[0].proven.statement()
+        before = known[0] if known and known[0].run.last == first - 1 else None
         if before is not None and before.proven.digest != run.prev:
             return before.proven.statement()
         if before is None and life.top == first - 1 and life.newest_digest != run.prev:
             return life.statement()
-        after = life.held.get(last + 1)
+        after = known[-1] if known and known[-1].run.first == last + 1 else None
         if after is not None and after.run.prev != proven.digest:
             return after.proven.statement()
         return None
@@ -329,22 +389,20 @@ class Recent:
         else:
             self.lives.move_to_end(key)
         first, last = run.first, run.last
-        if first == life.floor + 1:
-            life.floor = last
-            if life.above:
-                life.floor = raised_floor(last, life.above)
+        gaps = bool(life.above)
+        if life.see(first, last):
+            if gaps:
                 life.gap_since = now  # what is missing now is another gap
         else:
-            if not life.above:
+            if not gaps:
                 life.gap_since = now
-            life.above.update(range(first, last + 1))
             while len(life.above) > self._config.gaps_max:
                 self._close_lowest_gap(life)
         if last >= life.top:
             life.note(proven, proven.digest, min(run.published_ms, wall_ms))
         life.touched = now
         life.mark = self._fingerprint = None
-        self._hold(life, Held(proven, run, hops, now))
+        self._hold(life, Held(proven, run, hops, now, run.size))
 
     def _new_life(
         self, key: tuple[PeerId, int], now: Millis, newest: Proven | Statement, digest: bytes
@@ -361,16 +419,14 @@ class Recent:
 
     def _drop_life(self, key: tuple[PeerId, int]) -> None:
         life = self.lives.pop(key)
-        for held in dict.fromkeys(life.held.values()):
+        for held in list(life.held.values()):
             self._release(life, held)
         self._fingerprint = None
 
     def _close_lowest_gap(self, life: Life) -> None:
         """Give up what is missing below the lowest number seen above the floor. Its publisher has
         signed that number, so nobody else can make its events be passed over."""
-        lowest = min(life.above)
-        life.passed = lowest - 1
-        life.floor = raised_floor(lowest - 1, life.above)
+        life.pass_over(life.above[0][0] - 1)
         life.mark = self._fingerprint = None
 
     def skip_to(self, seen: Iterable[Statement], now: Millis, wall_ms: int) -> int:
@@ -390,9 +446,8 @@ class Recent:
                 continue
             if life is None:
                 life = self._new_life(key, now, statement, digest)
-            last = life.passed = statement.last
-            life.above = {number for number in life.above if number > last}
-            life.floor = raised_floor(last, life.above)
+            last = statement.last
+            life.pass_over(last)
             if last >= life.top:
                 life.note(statement, digest, min(statement.published_ms, wall_ms))
             life.mark = self._fingerprint = None
@@ -407,14 +462,10 @@ class Recent:
 
     def _hold(self, life: Life, held: Held) -> None:
         run = held.run
-        count = len(run.payloads)
-        if count == 1:
-            life.held[run.first] = held
-        else:
-            life.held.update(dict.fromkeys(range(run.first, run.first + count), held))
+        life.hold(held)
         self._order[held] = life
-        self._count += count
-        self._bytes += run.size
+        self._count += len(run.payloads)
+        self._bytes += held.size
         config = self._config
         while self._count > config.recent_events_max or self._bytes > config.recent_bytes_max:
             oldest, of = next(iter(self._order.items()))
@@ -422,18 +473,15 @@ class Recent:
             self.evicted += len(oldest.run.payloads)
 
     def _release(self, life: Life, held: Held) -> None:
-        run = held.run
-        for number in range(run.first, run.last + 1):
-            del life.held[number]
-        life.forget_payloads(held.proven)
+        life.release(held)
         del self._order[held]
-        self._count -= len(run.payloads)
-        self._bytes -= run.size
+        self._count -= len(held.run.payloads)
+        self._bytes -= held.size
 
     def before(self, run: Run) -> Run | None:
         """The run that its publisher published just before, if it is held."""
         life = self.lives.get((run.publisher, run.incarnation))
-        held = life.held.get(run.first - 1) if life is not None else None
+        held = life.holding(run.first - 1) if life is not None else None
         return held.run if held is not None else None
 
     def purge(self, now: Millis) -> None:
@@ -474,8 +522,8 @@ class Recent:
         """Runs of events held since `until` or longer, newest publishers first."""
         result: list[Span] = []
         for key, life in reversed(self.lives.items()):
-            numbers = sorted(n for n, held in life.held.items() if held.since <= until)
-            for first, last in runs(numbers):
+            runs = [(n, held.run.last) for n, held in life.held.items() if held.since <= until]
+            for first, last in joined(sorted(runs)):
                 result.append(Span(*key, first, last))
                 if len(result) >= LIST_MAX:
                     return result
@@ -487,10 +535,9 @@ class Recent:
         room = _LACKING_MAX
         for span in spans:
             life = self.lives.get((span.publisher, span.incarnation))
-            floor, above = (life.floor, life.above) if life is not None else (0, set())
-            numbers = lacking(span.first, span.last, floor, above, room)
-            room -= len(numbers)
-            for first, last in runs(numbers):
+            floor, above = (life.floor, life.above) if life is not None else (0, [])
+            for first, last in lacking(span.first, span.last, floor, above, room):
+                room -= last - first + 1
                 result.append(Span(span.publisher, span.incarnation, first, last))
             if room <= 0 or len(result) >= LIST_MAX:
                 break
@@ -504,13 +551,8 @@ class Recent:
             life = self.lives.get((span.publisher, span.incarnation))
             if life is None:
                 continue
-            if span.last - span.first < len(life.held):
-                numbers: Iterable[int] = range(span.first, span.last + 1)
-            else:
-                numbers = [n for n in sorted(life.held) if span.first <= n <= span.last]
-            for number in numbers:
-                held = life.held.get(number)
-                if held is not None and held not in result:
+            for held in life.held_in(span.first, span.last):
+                if held not in result:
                     result[held] = None
                     count += len(held.run.payloads)
                     if count >= most:
@@ -584,7 +626,7 @@ def on_want(ctx: Context, recent: Recent, sender: Contact, message: Asked) -> No
     gathered: list[Run] = []
     count = size = 0
     for held in recent.fetch(message.spans, LIST_MAX):
-        more, larger = len(held.run.payloads), held.run.size
+        more, larger = len(held.run.payloads), held.size
         if gathered and (count + more > batch or size + larger > bytes_max):
             ctx.send(sender, Repair(message.topic, gathered))
             gathered, count, size = [], 0, 0
@@ -594,35 +636,56 @@ def on_want(ctx: Context, recent: Recent, sender: Contact, message: Asked) -> No
         ctx.send(sender, Repair(message.topic, gathered))
 
 
-# --- runs of numbers ------------------------------------------------------------------------------
+# --- stretches of numbers -------------------------------------------------------------------------
 
 
-def lacking(first: int, last: int, floor: int, above: set[int], most: int) -> list[int]:
-    """The numbers in first … last that are neither up to `floor` nor in `above`; at most `most`."""
-    found: list[int] = []
+def lacking(first: int, last: int, floor: int, above: list[Stretch], most: int) -> list[Stretch]:
+    """The numbers in first … last that are neither up to `floor` nor in `above`: at most `most`
+    of them, the lowest."""
+    found: list[Stretch] = []
     number = max(first, floor + 1)
-    # Each step either finds one or passes one of `above`, so the loop is bounded.
-    while number <= last and len(found) < most:
-        if number not in above:
-            found.append(number)
-        number += 1
+    at = max(0, bisect_right(above, (number,)) - 1) if above else 0
+    while number <= last and most > 0:
+        while at < len(above) and above[at][1] < number:
+            at += 1
+        if at < len(above) and above[at][0] <= number:
+            number = above[at][1] + 1
+            continue
+        end = min(last, number + most - 1, above[at][0] - 1 if at < len(above) else last)
+        found.append((number, end))
+        most -= end - number + 1
+        number = end + 1
     return found
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as (first, last) runs."""
-    result: list[tuple[int, int]] = []
-    for number in numbers:
-        if result and number == result[-1][1] + 1:
-            result[-1] = (result[-1][0], number)
+def is_in(number: int, stretches: list[Stretch]) -> bool:
+    at = bisect_right(stretches, (number + 1,)) - 1
+    return at >= 0 and stretches[at][1] >= number
+
+
+def is_touched(first: int, last: int, stretches: list[Stretch]) -> bool:
+    """Whether any number in first … last is in them."""
+    at = bisect_right(stretches, (last + 1,)) - 1
+    return at >= 0 and stretches[at][1] >= first
+
+
+def add_stretch(stretches: list[Stretch], first: int, last: int) -> None:
+    """Add numbers of which none is in them; they stay ascending and as long as they can be."""
+    at = bisect_right(stretches, (first,))
+    if at < len(stretches) and stretches[at][0] == last + 1:
+        last = stretches.pop(at)[1]
+    if at and stretches[at - 1][1] == first - 1:
+        at -= 1
+        first = stretches.pop(at)[0]
+    stretches.insert(at, (first, last))
+
+
+def joined(runs: Iterable[Stretch]) -> list[Stretch]:
+    """Ascending runs of numbers, those that follow on each other as one."""
+    result: list[Stretch] = []
+    for first, last in runs:
+        if result and first == result[-1][1] + 1:
+            result[-1] = (result[-1][0], last)
         else:
-            result.append((number, number))
+            result.append((first, last))
     return result
-
-
-def raised_floor(floor: int, above: set[int]) -> int:
-    """Move the floor over the numbers right above it, taking them out of `above`."""
-    while floor + 1 in above:
-        floor += 1
-        above.remove(floor)
-    return floor

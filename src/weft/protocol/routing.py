@@ -19,6 +19,7 @@ from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
+from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
 
 Handlers: TypeAlias = dict[type, Callable[[Contact, Any], object]]
@@ -147,6 +148,10 @@ class Routing(ABC):
     @abstractmethod
     def members(self, topic: Topic) -> list[Contact]:
         """Other subscribers that this peer knows, linked ones first."""
+
+    @abstractmethod
+    def recent(self, topic: Topic) -> Recent | None:
+        """What this peer has seen of a topic lately; None: it has no part in it."""
 
     @abstractmethod
     def alone(self, topic: Topic) -> bool:

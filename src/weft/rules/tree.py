@@ -25,6 +25,8 @@ the latest wave reached it first, and says so if the other end prunes it.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from weft.ids import PeerId
 
 PATIENCE_MAX = 16
@@ -99,6 +101,22 @@ def starts_eager(has_eager: bool, saw_events: bool) -> bool:
     or where nothing else feeds this member; any other link would only bring second copies.
     """
     return not has_eager or not saw_events
+
+
+class Fate(Enum):
+    """What became of an announced event that has not come."""
+
+    QUEUED = "queued"  # it may still be on its way over the link that brings its publisher's
+    LOST = "lost"  # it was to come over that link and did not
+    UNKNOWN = "unknown"
+
+
+def fate(number: int, fed_first: int, fed_last: int) -> Fate:
+    """Of an event, where its publisher's events come over one link, in order, so far with the
+    numbers `fed_first` to `fed_last`. What was published before these may be on another way."""
+    if number > fed_last:
+        return Fate.QUEUED
+    return Fate.LOST if number >= fed_first else Fate.UNKNOWN
 
 
 def patience(now_ms: int, false_alarm: bool, usual_ms: int) -> int:

@@ -4,6 +4,9 @@ Every link (an ordered pair of peers) has a key of its own and counts its messag
 per message decides loss, duplication and latency together, so that what happens on one link never
 depends on the traffic of another. A latency distribution is a table of quantiles in whole
 milliseconds. A partition cuts the links between groups of peers until it is healed.
+
+A link may have a rate (`events_per_s`): what it carries then queues, as it does on a busy machine,
+and an announcement on an idle link overtakes the event itself on a crowded one.
 """
 
 from __future__ import annotations
@@ -67,11 +70,14 @@ class Conditions:
     loss_uneven: bool = False  # each link loses between nothing and loss_percent
     duplicate_percent: int = 0
     in_order: bool = True  # a message never overtakes another on its link, as over TCP
+    events_per_s: int = 0  # that one link carries, the others wait; 0: any number
 
     def __post_init__(self) -> None:
         for name in ("loss_percent", "duplicate_percent"):
             if not 0 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name} must be 0 to 100")
+        if self.events_per_s < 0 or (self.events_per_s and not self.in_order):
+            raise ValueError("events_per_s must be 0 or more, and links with a rate keep the order")
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,13 @@ class Partition:
 
 
 class _Link:
-    __slots__ = ("count", "distance_ms", "key", "last_ms", "loss", "loss_bits")
+    __slots__ = ("busy_us", "count", "distance_ms", "key", "last_ms", "loss", "loss_bits")
 
     def __init__(self, key: int, distance_ms: int, loss_bits: int) -> None:
         self.key = key
         self.count = 0  # messages so far
         self.last_ms = 0  # when the latest of them arrives
+        self.busy_us = 0  # until then it carries what was sent before, if it has a rate
         self.distance_ms = distance_ms
         self.loss_bits = loss_bits  # how lossy this link is among the others
         self.loss = 0  # in units of 1/CERTAIN
@@ -122,6 +129,7 @@ class Network:
         self.conditions = conditions
         self._table = conditions.latency.quantiles()
         self._in_order = conditions.in_order
+        self.event_us = 1_000_000 // conditions.events_per_s if conditions.events_per_s else 0
         self._duplicate = conditions.duplicate_percent * CERTAIN // 100
         for link in self._links.values():
             self._adapt(link)
@@ -140,8 +148,9 @@ class Network:
     def is_cut(self, sender: int, receiver: int) -> bool:
         return self._partition is not None and self._partition.cuts(sender, receiver)
 
-    def arrivals(self, sender: int, receiver: int, now_ms: int) -> Sequence[int]:
-        """When copies of the link's next message arrive; none when it is lost."""
+    def arrivals(self, sender: int, receiver: int, now_ms: int, events: int = 0) -> Sequence[int]:
+        """When copies of the link's next message arrive; none when it is lost. `events`: that it
+        carries, which matters where links have a rate."""
         number = sender << 32 | receiver
         link = self._links.get(number)
         if link is None:
@@ -158,6 +167,9 @@ class Network:
         if self._partition is not None and self._partition.cuts(sender, receiver):
             self.cut += 1
             return ()
+        if self.event_us:
+            link.busy_us = max(link.busy_us, now_ms * 1_000) + events * self.event_us
+            now_ms = link.busy_us // 1_000
         at_ms = now_ms + link.distance_ms + self._table[bits >> _QUANTILE_SHIFT]
         if self._slow_ms:
             at_ms += self._slow_ms.get(receiver, 0)

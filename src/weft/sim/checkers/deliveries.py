@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from weft.ids import Topic, peer_number
+from weft.ids import PeerId, Topic, peer_number
 from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, Stay, event_key
 
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
@@ -187,6 +187,23 @@ def check_once(record: Record) -> list[str]:
                     f"peer {copy.peer} was handed {event_text(key)} at {copy.at_ms} ms, "
                     f"and already at {earlier.at_ms} ms"
                 )
+    return violations
+
+
+def check_in_order(record: Record) -> list[str]:
+    """No application gets an event after a later one of the same publisher. Where faults keep an
+    event from a peer for long, it may (`protocol/delivery.py`); so this is for runs without."""
+    latest: dict[tuple[int, int, Topic, PeerId, int], int] = {}
+    violations = []
+    for one in record.deliveries:
+        event = one.event
+        key = one.peer, one.life, one.topic, event.publisher, event.incarnation
+        if event.number < latest.get(key, 0):
+            violations.append(
+                f"peer {one.peer} was handed {event_text(event_key(one.topic, event))} at "
+                f"{one.at_ms} ms, after number {latest[key]}"
+            )
+        latest[key] = max(latest.get(key, 0), event.number)
     return violations
 
 

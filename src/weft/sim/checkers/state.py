@@ -92,8 +92,8 @@ def _topic_state(part: OverlayPart, index_of: IndexOf) -> TopicState:
         links=_indices(part.links.linked, index_of),
         ranked=_indices(part.stan.entries, index_of),
         ranked_wanted=part.stan.wanted,
-        recent_events=len(held),
-        recent_bytes=sum(one.run.size for one in dict.fromkeys(held)),
+        recent_events=sum(len(one.run.payloads) for one in held),
+        recent_bytes=sum(one.run.size for one in held),
         streams=len(streams),
         gaps_most=max((len(stream.above) for stream in streams), default=0),
     )
