@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,16 +43,15 @@ weft lab run tera-4b --seeds 50                more runs, narrower intervals
 weft lab run 'tera-*' --master spark://host:7077
 weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft data ingest')
 weft lab report out/full
+weft lab new my-question && weft lab run my-question   an experiment of your own
 weft lab audit                                 can every verdict fail? goes on where it stopped
 weft lab audit --only 'tera-*'
-weft lab new my-question && weft lab run my-question   an experiment of your own
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=("list", "new", "run", "report", "audit"), help="what to do"
-    )
+    actions = ("list", "new", "run", "report", "audit")
+    parser.add_argument("action", choices=actions, help="what to do")
     parser.add_argument("names", nargs="*", metavar="ID", help="experiments, or DIR for report")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="the small size (the default)")
@@ -96,7 +96,7 @@ def _new(args: argparse.Namespace) -> int:
 
     if len(args.names) != 1:
         raise Problem("new needs one name: weft lab new NAME", USAGE)
-    made = make(args.names[0])
+    made = make(args.names[0], date.today())
     print(made)
     print(f"weft: 'weft lab run {args.names[0]}' runs it", file=sys.stderr)
     return 0

@@ -93,7 +93,7 @@ ENTRY = Entry.of(
     tolerances=reasons(
         TITLES,
         tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
-        delivered=ground.asked("TODAY", "What is lost is repaired within six cycles."),
+        delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
     ),
     defects=(Defect("one copy in three is lost for good", not_repaired("Payload", one_in=3)),),
 )
@@ -104,13 +104,13 @@ class CannotMake(WeftError):
     """No experiment of this name can be made; the text says why."""
 
 
-def make(name: str, folder: Path | None = None) -> Path:
-    """Write an experiment of this name; returns its file."""
+def make(name: str, chosen: date, folder: Path | None = None) -> Path:
+    """Write an experiment of this name, whose bound was `chosen` that day; returns its file."""
     if not _NAME.fullmatch(name):
         raise CannotMake(f"{name!r}: a name has small letters and digits, with - between words")
     target = (folder or Path(experiments.__path__[0])) / f"{name.replace('-', '_')}.py"
     if target.exists():
         raise CannotMake(f"{target} is there already; choose another name")
-    text = _TEXT.replace("NAME", name).replace("TODAY", date.today().isoformat())
+    text = _TEXT.replace("NAME", name).replace("DATE", chosen.isoformat())
     target.write_text(text, encoding="utf-8")
     return target

@@ -187,7 +187,7 @@ def counted_thrice(run: Function) -> Function:
 
 # --- entry ----------------------------------------------------------------------------------------
 
-WHY = ground.paper("2026-11-16", "Before the first run: see the head of the system's module.")
+WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
 
 ENTRY = Entry.of(
     __name__,

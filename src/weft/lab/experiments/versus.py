@@ -90,8 +90,9 @@ def _place(size: Size, source: Source) -> Params:
 
 
 def most_seeds(params: Params) -> int:
-    """In the quick size faults have one seed: five minutes are little."""
-    return 1 if params["most"] == PEERS["quick"] and params["fault"] != "calm" else 1_000
+    """In the quick size faults, and what is dear, have one seed: five minutes are little."""
+    cheap = params["fault"] == "calm" and not params["system"].startswith(tuple(DEAR))
+    return 1_000 if cheap or params["most"] > PEERS["quick"] else 1
 
 
 def micros(params: Params) -> float:
