@@ -32,6 +32,7 @@ CALLED_FROM_OUTSIDE = {
     *("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received"),
     *("pause_writing", "resume_writing"),  # asyncio's protocols
     *("streamReader", "initialOffset", "latestOffset", "partitions", "commit"),  # Spark's sources
+    "capture_signals",  # uvicorn's server
     "get_suitable_cache_subpath",  # numba's locator of compiled code
 }
 RIDDLES = re.compile(r"\b(?:who|whoever|whom)\b", re.IGNORECASE)

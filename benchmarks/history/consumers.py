@@ -1,6 +1,7 @@
 """kill -9 of a consumer and its publisher: nothing receipted is lost, nothing is handled twice.
 
     ./weft bench history --only consumers
+    PYTHONPATH=src:. python -m benchmarks.history.consumers --kills 200 --seed 1
 
 A publisher with a store publishes some hundred events a second and prints each receipt. The worker
 of `examples/worker.py` handles what comes and keeps its place with its results. One of them or both
@@ -24,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.history.kills import measured
+from benchmarks.history.kills import main, measured
 
 from weft.lab.progress import Progress
 
@@ -158,3 +159,8 @@ def free_port() -> int:
 
 
 measure = partial(measured, run)
+
+
+if __name__ == "__main__":
+    wrong = ("consumer_lost", "consumer_repeated", "consumer_disordered")
+    sys.exit(main(run, __doc__ or "", wrong))

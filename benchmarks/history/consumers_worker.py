@@ -39,7 +39,7 @@ async def main(store: Path, port: int, quiet: bool) -> None:
             )
             number += AT_ONCE
             for one, receipt in zip(numbers, receipts, strict=True):
-                if receipt.outcome in ("delivered", "alone"):  # stored here, either way
+                if receipt.outcome in ("taken", "sent", "alone"):  # stored here, either way
                     os.write(1, f"{life}-{one}\n".encode())
 
 

@@ -172,15 +172,17 @@ def measured(
 measure = partial(measured, run)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+def main(run: Callable[..., dict[str, Any]], about: str, wrong: tuple[str, ...]) -> int:
+    """So many kills from the command line; exit code 1 if any of the figures in `wrong` is not
+    zero."""
+    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     result = measured(run, False, args.kills, args.seed)
     print(json.dumps(result, indent=2))
-    return 1 if result["receipted_lost"] or result["corrupted"] else 0
+    return 1 if any(result[name] for name in wrong) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__ or "", ("receipted_lost", "corrupted")))

@@ -19,6 +19,9 @@ GOALS = (
     Goal("stan_livejournal_s", "livejournal", "s for StaN at LiveJournal's size", most=900),
     Goal("trace_json_records_per_s", "traces", "JSON-lines records a second", least=200_000),
     Goal("trace_parquet_records_per_s", "traces", "Parquet records a second", least=1_000_000),
+    Goal("ingest_duckdb_ratio", "ratios", "CPU of an ingest of 10⁷ rows over DuckDB's", most=5),
+    Goal("profile_duckdb_ratio", "ratios", "the same for a profile", most=5),
+    Goal("trace_duckdb_ratio", "ratios", "the same for a trace of as many records", most=5),
     Goal("add_200_rows_cpu_s", "growth", "CPU s to add 200 rows to 10.3 million", most=8),
 )
 ON_REQUEST = ("livejournal",)  # takes a quarter of an hour

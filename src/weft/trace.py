@@ -30,9 +30,9 @@ from weft.protocol.delivery import (
     SEND_RPC,
     message_id,
 )
-from weft.protocol.publication import RouteResult
+from weft.protocol.publication import RouteCheck, RouteKnown, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
-from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk, Stale
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Message
 
@@ -70,9 +70,12 @@ CONTROL_KINDS = (
             Offer,
             Want,
             RouteResult,
+            RouteCheck,
+            RouteKnown,
             LookupWalk,
             LookupHit,
             LookupMiss,
+            Stale,
         )
     ),
     *("IWant", "IDontWant"),  # GossipSub's

@@ -198,7 +198,7 @@ def test_missing_venv_module_says_which_package(
 @pytest.mark.parametrize(
     ("arguments", "groups"),
     [
-        ([], ("core",)),
+        ([], ()),
         (["peer", "--listen", "127.0.0.1:0"], ("core",)),
         (["bench", "peer", "--json"], ("core",)),
         (["bench", "engine"], ("core", "engine")),
@@ -207,7 +207,14 @@ def test_missing_venv_module_says_which_package(
         (["demo", "--out", "there"], ("core", "pipeline", "lab")),
         (["trace", "measure", "there", "--follow"], ("core", "pipeline", "lab")),
         (["test", "tests/cli", "-x"], bootstrap.EVERYTHING),
-        (["--help"], ("core",)),
+        (["--help"], ()),
+        (["help", "lab"], ()),
+        (["lab", "run", "--help"], ()),
+        (["test", "--help"], ()),
+        (["test", "tests/cli", "--help"], bootstrap.EVERYTHING),
+        (["web"], ("core", "web")),
+        (["swarm", "--web", "--peers", "9"], ("core", "web")),
+        (["peer", "--web=8700", "--mdns"], ("core", "web", "mdns")),
     ],
 )
 def test_groups_by_command(arguments: list[str], groups: tuple[str, ...]) -> None:

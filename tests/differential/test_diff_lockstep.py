@@ -10,7 +10,7 @@ from reference import turns
 from views import View, from_rows, to_rows
 from weft.engine.tera.cyclon import Cycle, Span, overlay_keys, run_cycle
 from weft.ids import GENERAL
-from weft.protocol.config import Config
+from weft.protocol.config import Config, Defence
 from weft.protocol.config import Cyclon as CyclonConfig
 from weft.protocol.context import Context
 from weft.protocol.membership import NO_NEWS, Cyclon, ShuffleReply, ShuffleRequest
@@ -18,11 +18,12 @@ from weft.protocol.seam import Send
 
 
 class Machines:
-    """Cyclon machines that hand their messages straight to each other."""
+    """Cyclon machines that hand their messages straight to each other, and believe each other: the
+    engine's peers are all honest."""
 
     def __init__(self, peers: int, seed: int, view_size: int, shuffle_length: int) -> None:
         cyclon = CyclonConfig(view_size=view_size, shuffle_length=shuffle_length)
-        config = Config(cyclon=cyclon)
+        config = Config(cyclon=cyclon, defence=Defence(views=False))
         self.contacts = [contact_of(seed, index) for index in range(peers)]
         self.index = {contact.peer: index for index, contact in enumerate(self.contacts)}
         self.contexts = [Context(contact, seed, config) for contact in self.contacts]

@@ -112,9 +112,7 @@ def test_sub_and_pub_through_a_running_peer(peers: Peers) -> None:
         for _ in range(2):
             sub.until_error("subscribed")
         done = run("pub", "--home", peers.home(1), "/a", "-", "--json", stdin="one\ntwo\n")
-        assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == (
-            ["delivered"] * 2
-        )
+        assert [json.loads(line)["outcome"] for line in done.stdout.splitlines()] == (["taken"] * 2)
         assert run("pub", "--home", peers.home(1), "/b", "three").returncode == 0
         assert sub.end() == 0
     notes = [json.loads(line) for line in sub.said]

@@ -127,7 +127,7 @@ class Field:
             sorted(set(self.owed()) - set(got)),
             len(got) - len(set(got)),
             len(uninvited),
-            [outcome for outcome in outcomes if outcome != "delivered"],
+            [outcome for outcome in outcomes if outcome not in ("sent", "taken")],
             sum(one["counters"].get("parasites", 0) for one in status),
             seconds,
         )

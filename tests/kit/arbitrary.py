@@ -34,7 +34,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoinReply
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
@@ -234,13 +234,16 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
         return ShuffleReply(message.topic, message.tick, entries, news, rng.random() < 0.9)
     if isinstance(message, LookupWalk):
         if rng.random() < 0.5:
-            return LookupMiss(message.lookup)
+            return LookupMiss(message.lookup, message.attempt)
         return LookupHit(message.lookup, rng.choice(PEERS))
     if isinstance(message, JoinRequest):
         return JoinReply(message.topic, rng.random() < 0.7)
     if isinstance(message, RouteEvent):
         run = message.run
         return RouteResult(message.topic, run.incarnation, run.first, rng.random() < 0.5)
+    if isinstance(message, RouteCheck):
+        some = [number for number in message.numbers if rng.random() < 0.5]
+        return RouteKnown(message.topic, message.incarnation, some, message.numbers)
     if isinstance(message, SampleWalk):
         return SampleReply(message.topic, message.round)
     if isinstance(message, LinkRequest):

@@ -13,6 +13,7 @@ import pytest
 import weft
 from net_kit import turn, until
 from swarm_kit import together
+from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.protocol import config as protocol
@@ -45,7 +46,8 @@ async def test_five_peers_deliver_every_event_to_every_subscriber() -> None:
             for peer in peers:  # the last one is not subscribed
                 payload = f"{number} from {peer.id}".encode()
                 receipt = await peer.publish("/sports/football", payload)
-                assert receipt.outcome == "delivered"
+                outcome = (await receipt.final()).outcome
+                assert outcome == ("taken" if peer is peers[4] else "sent")
                 sent.add((receipt.event_id, payload))
         for peer, sub in zip(peers, subs, strict=False):
             notes = [await anext(sub) for _ in range(250)]
@@ -81,7 +83,7 @@ async def test_a_non_subscriber_is_told_which_access_point_took_its_event() -> N
     async with swarm(3) as (a, b, c):
         sub = await b.subscribe("/news")
         receipt = await c.publish("/news", b"hello")
-        assert receipt.outcome == "delivered"
+        assert receipt.outcome == "taken"
         assert receipt.access_point is not None
         assert receipt.access_point_text == b.address
         note = await anext(sub)
@@ -120,17 +122,58 @@ async def test_a_publisher_gets_the_certainty_that_it_asks_for() -> None:
     async with swarm(3) as (a, b, c):
         await a.subscribe("/x")
         taken = await c.publish("/x", b"1", confirm="taken", timeout=60)
-        assert (taken.outcome, taken.access_point_text) == ("delivered", a.address)
+        assert (taken.outcome, taken.access_point_text) == ("taken", a.address)
         await b.subscribe("/x")
         await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
         both = await b.publish(["/x"], b"2", confirm="taken")
-        assert [receipt.outcome for receipt in both] == ["delivered"]
+        assert [(receipt.outcome, receipt.copies) for receipt in both] == [("sent", (a.id,))]
         for confirm in ("accepted", "taken"):
             with pytest.raises(weft.NotConfirmed, match="no subscriber of /nobody") as caught:
                 await c.publish("/nobody", b"3", confirm=confirm)  # type: ignore[call-overload]
             assert caught.value.outcome == "no_subscriber"
-        with pytest.raises(weft.UsageError, match="expected one of accepted, taken"):
-            await c.publish("/x", b"4", confirm="stored")  # type: ignore[call-overload]
+        with pytest.raises(weft.NotConfirmed, match="1 of 2 peers said that they have taken it"):
+            await b.publish("/x", b"4", confirm="taken", copies=2, timeout=0.3)
+        for wrong, match in (
+            ({"confirm": "safe"}, "expected one of accepted, taken, stored"),
+            ({"confirm": "stored"}, "without a store publishes is stored nowhere"),
+            ({"confirm": "taken", "copies": 0}, "a number from 1"),
+            ({"confirm": "accepted", "copies": 2}, "copies are counted with"),
+            ({"copies": 2}, "copies are counted with"),
+        ):
+            with pytest.raises(weft.UsageError, match=match):
+                await c.publish("/x", b"5", **wrong)  # type: ignore[call-overload]
+
+
+async def test_copies_are_on_the_disks_of_others() -> None:
+    async with swarm(3, history=True) as (a, b, c):
+        for peer in (a, b):
+            await peer.subscribe("/x")
+        await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
+        member = await a.publish("/x", b"1", confirm="stored", timeout=60)
+        assert (member.outcome, member.copies) == ("sent", (b.id,))
+        outside = await c.publish("/x", b"2", confirm="stored", copies=2, timeout=60)
+        assert set(outside.copies) == {a.id, b.id}
+        for peer in (a, b):
+            assert {event.payload for event in peer.history.read("/x")} == {b"1", b"2"}
+
+
+async def test_a_member_without_a_store_hears_that_it_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was told "delivered", and nothing else."""
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as owner,
+        weft.Peer.open(config=LIVELY, join=owner.address) as stranger,
+    ):
+        await owner.owned.create("/orders")
+        await owner.subscribe("/orders")
+        await stranger.subscribe("/orders")
+        await until(lambda: linked(stranger, "/orders"), "a link")
+        assert (await stranger.publish("/orders", b"")).outcome == "sent"
+        await until(lambda: "refused an event of this peer" in caplog.text, "the refusal")
+        with pytest.raises(weft.NotConfirmed, match="owners do not let its publisher") as no:
+            await stranger.publish("/orders", b"", confirm="taken", timeout=60)
+        assert no.value.outcome == "refused"
 
 
 async def test_without_network_it_is_accepted_and_not_taken() -> None:
@@ -158,7 +201,7 @@ async def test_an_event_without_network_waits_for_one() -> None:
         async with weft.Peer.open(join=[late.address], config=LIVELY) as other:
             sub = await other.subscribe("/news")
             final = await receipt.final()
-            assert final.outcome == "delivered"
+            assert final.outcome == "taken"
             assert final.event_id == receipt.event_id
             assert (await anext(sub)).payload == b"early"
 
@@ -179,9 +222,9 @@ async def test_a_publisher_that_the_topics_peers_refuse_is_told_why() -> None:
         await owner.owned.create("/orders")
         sub = await owner.subscribe("/orders")
         await stranger.joined()
-        with pytest.raises(weft.NotConfirmed, match="owners may not let this peer publish") as no:
+        with pytest.raises(weft.NotConfirmed, match="owners do not let its publisher") as no:
             await stranger.publish("/orders", b"", confirm="taken")
-        assert no.value.outcome == "dropped" and len(sub) == 0
+        assert no.value.outcome == "refused" and len(sub) == 0
 
 
 async def test_two_subscriptions_to_one_topic_share_it() -> None:
@@ -370,7 +413,7 @@ async def test_a_peer_finds_back_after_losing_everybody(tmp_path: Path) -> None:
             assert again.address == hub.address
             await until(lambda: not peer.isolated, "the peer to rejoin")
             receipt = await (await again.publish("/x", b"back")).final()
-            assert receipt.outcome == "delivered"
+            assert receipt.outcome == "taken"
             assert (await anext(sub)).payload == b"back"
 
 
@@ -421,7 +464,7 @@ async def test_metrics_are_served_over_http() -> None:
         writer.close()
         assert answer.startswith("HTTP/1.1 200 OK\r\n")
         body = answer.split("\r\n\r\n", 1)[1]
-        assert f'weft_net_connections{{peer="{peer.id}"}} 0' in body
+        assert f'weft_net_connections{{peer="{peer.id}"}} 0.0' in body
         assert "# TYPE weft_net_frames_sent_total counter" in body
         values = {line.split("{")[0] for line in body.splitlines() if not line.startswith("#")}
         assert "weft_isolated" in values
@@ -470,3 +513,44 @@ async def test_a_metrics_port_that_is_taken_fails_the_start() -> None:
         address = await peer.serve_metrics("127.0.0.1:0")
         with pytest.raises(weft.ListenError, match="metrics"):
             await weft.Peer.start(metrics=address)
+
+
+async def test_headers_come_with_the_event_whichever_peer_has_a_store() -> None:
+    headers = {"kind": "order", "überschrift": "ja"}
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as keeps,
+        weft.Peer.open(config=LIVELY, join=keeps.address) as plain,
+    ):
+        subs = [await peer.subscribe("/x") for peer in (keeps, plain)]
+        await until(lambda: linked(keeps, "/x") and linked(plain, "/x"), "links")
+        mark = wrap(headers, b"")[:16] + b"looks like an envelope"
+        for peer in (keeps, plain):
+            await peer.publish("/x", b"1", headers=headers)
+            await peer.publish(["/x"], mark, confirm="taken", timeout=60)
+        for sub in subs:
+            notes = [await anext(sub) for _ in range(4)]
+            for publisher in (keeps, plain):
+                mine = [note for note in notes if note.publisher == publisher.id]
+                assert {(note.payload, tuple(note.headers.items())) for note in mine} == {
+                    (b"1", tuple(headers.items())),
+                    (mark, ()),
+                }
+        async with keeps.consume("/x") as consumer:
+            stored = [await anext(consumer) for _ in range(2)]
+        assert [note.headers for note in stored] == [headers, {}]
+        cid = stored[0].cid
+        assert await keeps.history.get(f"/{cid}/metadata/header.kind") == "order"
+
+
+async def test_headers_that_cannot_be_sent_are_refused() -> None:
+    async with swarm(1) as (peer,):
+        for headers, match in (
+            ({"a": 5}, "texts"),
+            ({"": "x"}, "1 to 64"),
+            ("kind=order", "a mapping"),
+            ({"a": "x" * 4_096}, "too long"),
+        ):
+            with pytest.raises(weft.UsageError, match=match):
+                await peer.publish("/x", b"", headers=headers)  # type: ignore[call-overload]
+        with pytest.raises(weft.UsageError, match="payload and headers of"):
+            await peer.publish("/x", bytes(1 << 20), headers={"a": "b"})

@@ -40,7 +40,7 @@ async def test_events_of_one_turn_are_one_run_and_come_in_order() -> None:
         assert [note.payload for note in notes] == [b"%d" % number for number in range(count)]
         assert [note.event_id for note in notes] == [one.event_id for one in receipts]
         assert [note.number for note in notes] == list(range(1, count + 1))
-        assert {one.outcome for one in receipts} == {"delivered"}
+        assert {one.outcome for one in receipts} == {"sent"}
         assert b.counters["payloads_received"] == count
         assert b.counters["runs_received"] == 3
 
@@ -62,7 +62,7 @@ async def test_looking_at_what_only_sending_tells_sends() -> None:
         await other.subscribe(X)
         await until(lambda: linked(peer) and linked(other), "a link")
         receipt = await peer.publish(X, b"1")
-        assert receipt.outcome == "delivered" and sub.get_nowait() is None
+        assert receipt.outcome == "sent" and sub.get_nowait() is None
         assert receipt.event is not None and receipt.event.number == 1
         note = sub.get_nowait()
         assert note is not None and note.event_id == receipt.event_id
@@ -85,11 +85,37 @@ async def test_outside_of_a_topic_events_of_one_turn_share_their_way_too() -> No
     async with swarm(2) as (outside, member):
         sub = await member.subscribe(X)
         receipts = await asyncio.gather(*(outside.publish(X, b"%d" % n) for n in range(10)))
-        assert [one.outcome for one in receipts] == ["delivered"] * 10
+        assert [one.outcome for one in receipts] == ["taken"] * 10
         assert len({one.event_id for one in receipts}) == 10
         assert [(await anext(sub)).payload for _ in range(10)] == [b"%d" % n for n in range(10)]
         assert member.counters["routed_received"] == 10
         assert member.counters["runs_received"] == 1
+
+
+async def test_from_outside_many_are_on_their_way_in_order() -> None:
+    count = 3 * RUN_MAX
+    async with swarm(2) as (outside, member):
+        sub = await member.subscribe(X)
+        first = await outside.publish(X, b"0")
+        assert first.outcome == "taken" and await first.final() is first
+        receipts = [await outside.publish(X, b"%d" % number) for number in range(1, count)]
+        assert {one.outcome for one in receipts} == {"queued"}
+        notes = [await anext(sub) for _ in range(count)]
+        assert [note.payload for note in notes] == [b"%d" % number for number in range(count)]
+        finals = [await one.final() for one in receipts]
+        assert {one.outcome for one in finals} == {"taken"}
+        assert [note.event_id for note in notes[1:]] == [one.event_id for one in finals]
+        assert member.counters["runs_received"] == 4
+
+
+async def test_what_is_on_its_way_from_outside_is_answered_before_the_peer_closes() -> None:
+    async with swarm(2) as (outside, member):
+        sub = await member.subscribe(X)
+        await outside.publish(X, b"0")
+        receipt = await outside.publish(X, b"1")
+        await outside.close()
+        assert (await receipt.final()).outcome == "taken"
+        assert [(await anext(sub)).payload for _ in range(2)] == [b"0", b"1"]
 
 
 async def test_publishes_that_nobody_can_take_yet_share_their_answers() -> None:

@@ -56,7 +56,7 @@ async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> N
         )
         for peer in (inside[1], inside[4], outside):
             receipt = await peer.publish(T, peer.id.encode())
-            assert receipt.outcome == "delivered"
+            assert receipt.outcome in ("sent", "taken")  # by forwarders, and by all others
         expected = sorted(one.id.encode() for one in (inside[1], inside[4], outside))
         assert [await payloads(one, 3) for one in subscriptions] == [expected] * 6
         assert sum(peer.counters.get("parasites", 0) for peer in peers) == 0
@@ -68,7 +68,7 @@ async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> N
             lambda: all(place(one)["forwards"] or place(one)["parent"] for one in rest), "roles"
         )
         receipt = await rest[2].publish(T, b"after")
-        assert receipt.outcome == "delivered"
+        assert receipt.outcome in ("sent", "taken")
         assert [await payloads(one, 1) for one in subscriptions[1:]] == [[b"after"]] * 5
 
 

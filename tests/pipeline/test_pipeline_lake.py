@@ -205,6 +205,7 @@ def test_a_lake_of_before_is_converted(spark: SparkSession, old: Path, tmp_path:
         "topics": 5,
         "memberships": 9,
         "rejects": 3,
+        "events": 0,
         "sources": 3,
         "trace": 5,
         "quality": 0,

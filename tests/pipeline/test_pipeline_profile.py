@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,14 @@ import pyarrow.csv  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from weft.engine.data.correlation import correlations as matrix_of
-from weft.engine.data.correlation import most_popular, shuffled
+from correlation_reference import correlations as matrix_of
+from correlation_reference import most_popular
+from weft.engine.data.correlation import shuffled
+from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.powerlaw import fit
 from weft.engine.data.workload import Memberships, memberships
-from weft.pipeline.memberships import held
+from weft.pipeline import profile
+from weft.pipeline.memberships import grid_memberships, held
 from weft.pipeline.profile import (
     SUBSCRIBERS,
     SUBSCRIPTIONS,
@@ -66,6 +70,31 @@ def test_correlations_of_all_pairs_as_they_are_and_shuffled(spark: SparkSession)
     assert rows[4, 0, 1] == pytest.approx(matrix_of(shuffled(arrays, 4), topics)[0, 1])
     with pytest.raises(ValueError, match="from 1 on"):
         correlations(spark, frame, (0,))
+
+
+def test_correlations_are_those_of_the_matrix_of_ones_and_zeros(spark: SparkSession) -> None:
+    grid = Grid(nodes=80, topics=12)
+    drawn = draw_grid(grid, 3)
+    ones = np.zeros((80, 12))
+    ones[drawn.members, drawn.topic_of] = 1
+    topics = most_popular(drawn, 9)
+    expected = np.asarray(np.corrcoef(ones.T))[np.ix_(topics, topics)]
+    frame = grid_memberships(spark, grid, 3)
+    rows = correlations(spark, frame, (), popular=9).collect()
+    assert len(rows) == 9 * 8 // 2
+    for row in rows:
+        assert row.value == pytest.approx(expected[row.one, row.other], abs=1e-12)
+
+
+def test_a_table_too_large_for_a_task_is_shuffled_in_rounds(spark: SparkSession) -> None:
+    grid = Grid(nodes=200, topics=30)
+    frame = grid_memberships(spark, grid, 5).cache()
+    found = [(row.user, row.topic) for row in profile.shuffled(frame, 3, at_once=400).collect()]
+    true = [(row.user, row.topic) for row in frame.collect()]
+    assert len(set(found)) == len(found) == len(true) and len(true) > 800
+    for place in (0, 1):
+        assert Counter(row[place] for row in found) == Counter(row[place] for row in true)
+    assert len(set(found) & set(true)) < 0.8 * len(true)
 
 
 def test_summaries_are_over_pairs(spark: SparkSession) -> None:

@@ -11,8 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from weft.engine.data.grid import Grid, PowerLaw, draw_grid
-from weft.engine.data.universe import READINGS, seed_set
-from weft.engine.data.workload import memberships
+from weft.engine.data.universe import READINGS, Users, added_by, seeds_of, users_of
 from weft.pipeline import universe
 from weft.pipeline.lake import Lake
 from weft.pipeline.memberships import (
@@ -105,21 +104,33 @@ def test_own_topics_bear_their_users_names(spark: SparkSession) -> None:
     assert [tuple(row) for row in own_topics(users, topics).collect()] == [(0, 1)]
 
 
+def grown(held: Users, number: int, own: np.ndarray | None = None) -> tuple[int, ...]:
+    """The topics of a draw from one seed, where there are four."""
+    seeds = seeds_of(np.arange(4), 1, number, 1)
+    chosen = np.isin(np.arange(4), seeds)
+    return tuple(np.union1d(seeds, added_by(held, chosen, 1, number, 1, own)).tolist())
+
+
 def test_a_set_grows_by_one_topic_of_each_user() -> None:
     # Topic 0 has users 0 and 1; their other topics are 1 and 2; topic 3 is out of reach.
-    table_ = memberships(3, np.array([0, 2, 3, 4, 5]), np.array([0, 1, 0, 1, 2], np.int32))
-    seen = set()
-    for number in range(200):
-        chosen = seed_set(table_, 1, number, seed=1)
-        if chosen[0]:
-            assert not chosen[3]
-            seen.add(tuple(np.flatnonzero(chosen).tolist()))
-    assert {(0,), (0, 1), (0, 2), (0, 1, 2)} <= seen
-    own = np.array([3, -1, -1], np.int32)
-    sets = {tuple(np.flatnonzero(seed_set(table_, 1, n, 1, own)).tolist()) for n in range(50)}
-    assert sets == {(0, 3), (1, 3), (2,), (3,)}
+    held = users_of(np.array([0, 1, 0, 1, 2]), np.array([0, 0, 1, 2, 3]))
+    sets = {grown(held, number) for number in range(200)}
+    assert {(0,), (0, 1), (0, 2), (0, 1, 2)} <= sets
+    assert not any(0 in each and 3 in each for each in sets)
+    own = np.array([3, -1, -1])
+    assert {grown(held, number, own) for number in range(50)} == {(0, 3), (1, 3), (2,), (3,)}
     with pytest.raises(ValueError, match="5 seeds of 4"):
-        seed_set(table_, 5, 0, 1)
+        seeds_of(np.arange(4), 5, 0, 1)
+
+
+def test_parts_of_a_table_say_together_what_the_whole_says() -> None:
+    drawn = draw_grid(Grid(nodes=60, topics=12), 4)
+    users, topics = drawn.members.astype(np.int64), drawn.topic_of.astype(np.int64)
+    chosen = np.arange(12) < 3
+    whole = added_by(users_of(users, topics), chosen, 3, 7, 1)
+    parts = [users_of(users[users % 3 == part], topics[users % 3 == part]) for part in range(3)]
+    said = [added_by(part, chosen, 3, 7, 1) for part in parts]
+    assert np.unique(np.concatenate(said)).tolist() == whole.tolist()
 
 
 def test_sizes_of_draws_are_those_of_the_universes(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -316,20 +317,47 @@ def crowd(config: c.Config) -> Rig:
     return rig
 
 
-@pytest.mark.parametrize(("defended", "most"), [(True, 4), (False, 20)])
-def test_stuffed_views_displace_few(defended: bool, most: int) -> None:
+@pytest.mark.parametrize(("defended", "expected"), [(True, range(1, 5)), (False, [20])])
+def test_stuffed_views_displace_few(defended: bool, expected: Sequence[int]) -> None:
     rig = crowd(replace(PEERS, defence=c.Defence(views=defended)))
+    rig.cycle()
     for tick in range(20):
         stuffing = [entry(number) for number in range(100 + 40 * tick, 140 + 40 * tick)]
         rig.hear(90 + tick % 5, ShuffleRequest(GENERAL, tick, stuffing))
         rig.hear(90, JoinWalk(GENERAL, contact(2_000 + tick), 0))
         rig.hear(90, JoinGift(GENERAL, entry(3_000 + tick)))
-    assert sum(number >= 90 for number in view(rig)) == most
+    assert sum(number >= 90 for number in view(rig)) in expected
+
+
+def test_an_exchange_that_is_not_taken_takes_nothing_away() -> None:
+    """Otherwise the entries that the asked peer did not take would be in no view any more."""
+    rig = crowd(PEERS)
+    [(asked, request)] = sent(rig.cycle(), ShuffleRequest)
+    brought = [entry(number) for number in range(50, 58)]
+    rig.hear(asked, ShuffleReply(GENERAL, request.tick, brought, taken=0))
+    assert view(rig) == [*range(2, 22)]
+    [(asked, request)] = sent(rig.cycle(), ShuffleRequest)
+    given = [number_of(one.contact) for one in request.descriptors]
+    rig.hear(asked, ShuffleReply(GENERAL, request.tick, brought, taken=3))  # this peer and two more
+    lost = {*range(2, 22)} - {*view(rig)}
+    assert lost == {asked, *given[-3:-1]} and len(view(rig)) == 20
+
+
+def test_several_askers_in_a_cycle_have_their_own_entry_taken() -> None:
+    rig = crowd(PEERS)
+    rig.cycle()
+    taken = []
+    for number in range(90, 94):
+        theirs = [entry(one) for one in range(10 * number, 10 * number + 7)]
+        effects = rig.hear(number, ShuffleRequest(GENERAL, 1, [*theirs, entry(number)]))
+        taken += [reply.taken for _, reply in sent(effects, ShuffleReply)]
+    assert taken == [2, 1, 1, 0]
+    assert [number for number in view(rig) if 90 <= number < 100] == [90, 91, 92]
 
 
 def test_a_sample_of_those_that_spoke_is_asked_by_turns() -> None:
     """However often hostile peers speak, each is in it no more likely than an honest one."""
-    rig = Rig(1, replace(PEERS, defence=c.Defence(views=True)))
+    rig = Rig(1, PEERS)
     for number in range(2, 32):
         rig.hear(number, ShuffleRequest(GENERAL, 1, [entry(number)]))
     for tick in range(200):

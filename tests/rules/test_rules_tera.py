@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chi_square import chi_square_p
-from weft.ids import OverlayId
+from weft.ids import OverlayId, Topic
 from weft.rules import draw, tera
 
 # --- The access point table's rules give the five properties of TERA's Section 3
@@ -239,6 +239,15 @@ def test_both_sides_choose_the_same(mine: OverlayId, theirs: OverlayId) -> None:
     survivor = tera.surviving(mine, theirs)
     assert survivor == tera.surviving(theirs, mine)
     assert survivor in (mine, theirs)
+
+
+@given(ids, ids)
+def test_of_two_ids_one_survives_by_its_hash(mine: OverlayId, theirs: OverlayId) -> None:
+    topic = Topic("/t")
+    assert tera.keeps_overlay(topic, mine, mine)
+    assert (mine == theirs) == (
+        tera.keeps_overlay(topic, mine, theirs) and tera.keeps_overlay(topic, theirs, mine)
+    )
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

@@ -47,6 +47,18 @@ def test_a_network_that_comes_up_within_a_second(routing: Routing) -> None:
     assert reached(net, [0, 20, 59]) == [60] * 3
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nobody_in_a_crowd_is_unknown_to_all_others(seed: int) -> None:
+    """Views that take but a little from others must not leave out those that come last."""
+    net = OneTopic(seed, Config())
+    for number in range(60):
+        net.enter([0] if number else [], then_ms=15)
+    for _ in range(3):
+        net.run_cycles(1)
+        in_views = {one for peer in net.peers() for one in peer.general.peers}
+        assert in_views == {node.contact.peer for node in net.nodes}
+
+
 def test_two_of_very_many_find_each_other() -> None:
     net = OneTopic(8, Config(routing="topic-dht"))
     for number in range(100):

@@ -27,11 +27,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-EVERYTHING = ("core", "dev", "engine", "pipeline", "lab", "bench")
+EVERYTHING = ("core", "dev", "engine", "pipeline", "lab", "bench", "web", "mdns")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     (): ("core",),
     ("bench", "engine"): ("core", "engine"),
     ("bench", "topic-dht"): ("core", "engine"),
+    ("bench", "page"): ("core", "web"),
     ("bench", "pipeline"): ("core", "engine", "pipeline", "bench"),
     ("cluster",): ("core", "engine", "pipeline"),
     ("data",): ("core", "engine", "pipeline", "lab"),
@@ -39,10 +40,16 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lab",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
+    ("versus",): ("core", "engine", "pipeline", "lab"),
+    ("web",): ("core", "web"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,
 }
 """Which groups a command needs; the longest matching row counts."""
+OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns"}
+"""Which group an option needs besides."""
+HELP = ("-h", "--help", "help")
+"""Words that ask for a text, which any Python can print."""
 
 PREPARE = ("-m", "weft.pipeline.session")
 """Makes every later Spark command start in half the time; where it fails, all works without."""
@@ -53,9 +60,20 @@ class Failed(Exception):
 
 
 def groups_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The groups of dependencies that this command line needs."""
+    """The groups of dependencies that this command line needs; none where it asks for a text."""
+    if not arguments or arguments[0] in HELP or asks_help(arguments):
+        return ()
     words = tuple(word for word in arguments if not word.startswith("-"))
-    return next(NEEDS[words[:n]] for n in range(len(words), -1, -1) if words[:n] in NEEDS)
+    known = next(NEEDS[words[:n]] for n in range(len(words), -1, -1) if words[:n] in NEEDS)
+    given = {word.partition("=")[0] for word in arguments}
+    more = dict.fromkeys(group for option, group in OPTIONS.items() if option in given)
+    return (*known, *(group for group in more if group not in known))
+
+
+def asks_help(arguments: Sequence[str]) -> bool:
+    """Whether a command is only to explain itself. 'weft test' passes on all but its own help."""
+    asked = {"-h", "--help"}.intersection(arguments)
+    return bool(asked) and (arguments[0] != "test" or len(arguments) == 2)
 
 
 def say(text: str) -> None:
@@ -232,8 +250,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 def main(arguments: Sequence[str]) -> int:
     environment = Environment(ROOT)
+    groups = groups_for(arguments)
+    if not groups and not environment.python.exists():
+        os.environ["PYTHONPATH"] = str(ROOT / "src")
+        os.execv(sys.executable, [sys.executable, "-m", "weft.cli.main", *arguments])
     try:
-        installed = environment.ensure(groups_for(arguments))
+        installed = environment.ensure(groups)
     except Failed as problem:
         for line in str(problem).splitlines():
             say(line)

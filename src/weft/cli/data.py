@@ -23,9 +23,10 @@ weft data ingest enwiki-stub-meta-history*.xml.gz --format mediawiki-xml --out l
 weft data synth --nodes 5000 --topics 300 --out grid
 weft data universe lake --seeds 100 500
 weft data profile lake
+weft data events lake --peers 50 --topics 8 --out edits.jsonl
 weft data tidy lake --keep 3
 """
-ACTIONS = ("ingest", "synth", "universe", "profile", "versions", "tidy", "convert")
+ACTIONS = ("ingest", "synth", "universe", "profile", "events", "versions", "tidy", "convert")
 
 
 def module_of(action: str) -> ModuleType:

@@ -110,6 +110,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"add nothing (exit code {REJECTED}) if more rows are bad: a number, or 1%%",
     )
+    parser.add_argument(
+        "--no-events",
+        dest="events",
+        action="store_false",
+        help="keep the topics of users alone, not every row with its time and other columns",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     master_option(parser)
 
@@ -150,7 +156,16 @@ def run(args: argparse.Namespace) -> int:
                     steps.begin(step, text)
 
                 limit = Most(*(args.rejects_max or (None, None)))
-                return ingest(spark, args.paths, args.out, args.format, options, watch, limit)
+                return ingest(
+                    spark,
+                    args.paths,
+                    args.out,
+                    args.format,
+                    options,
+                    watch,
+                    limit,
+                    events=args.events,
+                )
 
             summary = stoppable(spark, work)
     except KeyboardInterrupt:
@@ -211,7 +226,7 @@ def told(summary: Summary) -> list[str]:
         )
         unusual = [each for each in found.encodings if each[0] != USUAL]
         lines += [f"{_many(files, 'file')} read as {name}" for name, files in unusual]
-    for table in ("memberships", "users", "topics", "trace", "rejects"):
+    for table in ("memberships", "events", "users", "topics", "trace", "rejects"):
         total, new = summary.after[table], summary.after[table] - summary.before[table]
         if total:
             lines.append(f"{table:<12} {total:>12,}" + (f"  (+{new:,})" if new else ""))

@@ -5,16 +5,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, INTERRUPTED
+from weft.cli.web import needs_web, swarm_window, web_option
 
 if TYPE_CHECKING:
     from weft.demo.output import Output, Summary
     from weft.demo.show import Outcome
+    from weft.lab.processes import Swarm
     from weft.lab.progress import Phases
+
+_LOOK_S = 20.0
+"""guess: long enough to click on an address."""
 
 HELP = "See it work: a real swarm on this machine, checked, with a report"
 DETAILS = """
@@ -30,13 +38,14 @@ EXAMPLES = """
 weft demo                      25 peers, 300 events, results in out/demo
 weft demo --out ./look     results elsewhere
 weft demo --peers 60 --seed 7  a larger swarm, other interests
+weft demo --web --seconds 60   with a page to watch it by
 weft demo --no-measure         without the pipeline, so without Spark
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
+        "--out", type=folder, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
     )
     whole_option(parser, "--peers", 2, 500, "peers (25)", default=25)
     whole_option(parser, "--processes", 1, 64, "to spread them over (4)", default=4)
@@ -47,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-measure", action="store_true", help="do not measure the traces with the pipeline"
     )
+    web_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,11 +66,14 @@ def run(args: argparse.Namespace) -> int:
     from weft.errors import WeftError
     from weft.lab.progress import Phases
 
+    if args.web:
+        needs_web()
     output = Output(args.out)
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)
     progress = Phases()
-    show = Show(plan, output.trace, progress)
+    beside = partial(_beside, args.web, args.lab) if args.web else None
+    show = Show(plan, output.trace, progress, beside)
     try:
         asyncio.run(show.run())
     except KeyboardInterrupt:
@@ -74,6 +87,20 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_measure:
         summary = measure(output, show.outcome, summary, progress)
     return conclude(output, show.outcome, summary)
+
+
+@asynccontextmanager
+async def _beside(where: str, lab: Path, swarm: Swarm) -> AsyncIterator[None]:
+    """The page of the demonstration, which waits a while for somebody to look."""
+    from weft.demo.show import CONFIG
+    from weft.net import config
+    from weft.net.config import Config
+
+    settings = config.from_table(CONFIG, Config, "demo", "")
+    async with swarm_window(swarm, where, lab, settings, [swarm.addresses[0]]) as web:
+        print(f"weft: waiting up to {_LOOK_S:g} s for the page to be opened", file=sys.stderr)
+        await web.looked_at(_LOOK_S)
+        yield
 
 
 def write(output: Output, outcome: Outcome, measured: dict[str, object] | None = None) -> Summary:
@@ -125,7 +152,10 @@ def conclude(output: Output, outcome: Outcome, summary: Summary) -> int:
         from weft.pipeline.traces.figures import said
 
         agree = "disagree with" if summary["measured_differences"] else "agree with"
-        print(f"\nMeasured from the traces; figures {agree} what was counted:")
+        print(
+            "\nMeasured from the traces, over the whole run with joining and weaving, so with more"
+        )
+        print(f"messages than above; where both count, figures {agree} what was counted:")
         print("\n".join(f"  {line}" for line in said(summary["measured"])) + "\n")
         failed += [f"the figures differ: {line}" for line in summary["measured_differences"]]
     if "not_measured" in summary:

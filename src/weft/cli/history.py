@@ -83,6 +83,7 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
 
 
 def fields_of(event: SealedEvent) -> Fields:
+    from weft.documents.headers import in_metadata
     from weft.ids import cid_text, peer_text
     from weft.rules.hierarchy import claimed_origin
 
@@ -91,6 +92,7 @@ def fields_of(event: SealedEvent) -> Fields:
         "topic": event.topic,
         "published_in": claimed_origin(event.topic, event.metadata),
         "payload": event.payload,
+        "headers": in_metadata(event.metadata),
         "publisher": peer_text(event.publisher),
         "height": event.height,
         "parents": [cid_text(parent) for parent in event.parents],

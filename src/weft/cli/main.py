@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,8 +25,8 @@ from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem, did_you_mean
 from weft.terminal import printable
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm")),
-    ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
+    ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm", "web")),
+    ("Seeing it work", ("demo", "sim", "bench", "lab", "versus", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
     ("Your data", ("data", "sql", "trace", "cluster")),
     ("Working on weft", ("test", "check")),
@@ -84,6 +85,25 @@ def dispatch(arguments: Sequence[str]) -> int:
     return code
 
 
+def extra_of(package: str) -> str:
+    """The extra that brings a package in; "all" where that is not known."""
+    from importlib import metadata
+
+    names = {package, *metadata.packages_distributions().get(package, ())}
+    wanted = {name.replace("_", "-").lower() for name in names}
+    try:
+        lines = metadata.requires("weft") or []
+    except metadata.PackageNotFoundError:
+        return "all"
+    for line in lines:
+        found = re.fullmatch(r"([\w.-]+).*;.*extra\s*==\s*['\"](\w+)['\"]", line)
+        if found is None or found[2] in ("all", "dev"):
+            continue
+        if found[1].replace("_", "-").lower() in wanted:
+            return found[2]
+    return "all"
+
+
 def explain(error: Exception) -> Problem | None:
     """What a user can make of an error; None for one that is our own fault."""
     if isinstance(error, Problem):
@@ -92,9 +112,9 @@ def explain(error: Exception) -> Problem | None:
         package = error.name.partition(".")[0]
         if package != "weft":
             return Problem(
-                f"this command needs the package {package!r}, which is not installed here.\n"
-                "./weft in a checkout brings it in; otherwise: pip install 'weft[EXTRA]', with the "
-                "extra that has it (see pyproject.toml)."
+                f"this needs the package {package!r}, which is not installed here.\n"
+                "./weft in a checkout brings it in; otherwise: "
+                f"pip install 'weft[{extra_of(package)}]'"
             )
     from weft.errors import WeftError
     from weft.ids import BadId

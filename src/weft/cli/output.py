@@ -52,6 +52,7 @@ def fields_of(note: Notification) -> Fields:
         "topic": note.topic,
         "published_in": note.published_in,
         "payload": note.payload,
+        "headers": note.headers,
         "publisher": note.publisher,
         "event_id": note.event_id,
         "published_at": note.published_at,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any, NoReturn
 
 from weft.cli.problem import USAGE, did_you_mean
 from weft.terminal import printable
+
+_BOOTSTRAP_S = 60.0
+"""guess: longer than the peers of a machine take to start."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -147,7 +151,7 @@ def repeated_option(
     name: str,
     metavar: str,
     help: str,
-    kind: Callable[[str], str] = str,
+    kind: Callable[[str], object] = str,
 ) -> None:
     """An option that may be given again: a list, empty without it."""
     parser.add_argument(name, action="append", type=kind, default=[], metavar=metavar, help=help)
@@ -201,6 +205,30 @@ def multiaddr(text: str) -> str:
     except BadId as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def addresses_in(text: str) -> list[str]:
+    """The addresses in a file, one a line; empty lines and those that begin with # say nothing. A
+    file without any is waited for, because another peer may be about to write its own there."""
+    path, give_up = folder(text), time.monotonic() + _BOOTSTRAP_S
+    while not (found := _lines_of(path)):
+        if time.monotonic() > give_up:
+            raise argparse.ArgumentTypeError(f"{text!r} has no address of a peer")
+        time.sleep(0.2)
+    try:
+        return [multiaddr(line) for line in found]
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from error
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read {str(path)!r}: {error}") from error
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def topic(text: str) -> str:

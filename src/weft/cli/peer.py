@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,6 +22,7 @@ from weft.cli.settings import (
 )
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
+from weft.cli.web import needs_web, web_option, window
 from weft.terminal import printable
 
 if TYPE_CHECKING:
@@ -38,10 +40,12 @@ talk to it. Two peers on one machine need two homes.
 EXAMPLES = """
 weft peer --listen 127.0.0.1:4001
 weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
+weft peer --home ./b --bootstrap peers.txt      joins by the addresses in a file
 weft peer --subscribe /sports/football          print its notifications
 weft peer --hierarchy /sports --subscribe /sports   events of /sports/football, too
 weft peer --routing topic-dht --subscribe /a    another way to its subscribers
 weft peer --metrics 9100                        Prometheus metrics, on loopback
+weft peer --web 8700                            a page to watch it by, and HTTP
 weft peer --store --subscribe /chat             keeps events, see 'weft history'
 weft peer --config weft.toml --set network.idle_ms=60000
 """
@@ -56,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
     parser.add_argument("--json", action="store_true", help="print notifications as JSON")
     output.raw_option(parser)
+    parser.add_argument(
+        "--tell", type=Path, metavar="FILE", help="write its address there, for --bootstrap"
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace (JSON lines)")
     parser.add_argument(
         "--metrics",
@@ -63,9 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="serve Prometheus metrics here",
     )
+    web_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.web:
+        needs_web()
     return asyncio.run(_run(args, config_of(args)))
 
 
@@ -87,16 +97,30 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             if args.metrics:
                 where = await peer.serve_metrics(args.metrics)
                 print(f"weft: metrics at http://{where}/metrics", file=sys.stderr)
+            if args.web:
+                from weft.web.source import Single
+
+                hosts = config.network.metrics_hosts
+                await stack.enter_async_context(window(Single(peer), args.web, args.lab, hosts))
             control = ControlServer(peer, socket_of(args), stop.ask)
             stack.push_async_callback(control.close)
             await control.open()
             print(peer.address, flush=True)
+            if args.tell is not None:
+                _tell(args.tell, peer.address)
             readers = [
                 asyncio.create_task(_read(peer.subscribe(name), args)) for name in args.subscribe
             ]
             await stop.wait_beside(readers)
             print("weft: leaving", file=sys.stderr)
     return stop.code
+
+
+def _tell(path: Path, address: str) -> None:
+    """Whole or not at all: another peer may be waiting for it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(address + "\n")
+    draft.replace(path)
 
 
 async def _read(subscription: Subscription, args: argparse.Namespace) -> None:

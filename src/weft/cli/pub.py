@@ -26,12 +26,13 @@ EXAMPLES = """
 weft pub /sports/football 'goal!'
 tail -f log | weft pub /logs/web -
 weft pub /sports/football --also /news/sports 'goal!'     one event in two topics
+weft pub --header kind=goal --header minute=12 /sports/football 'goal!'
 weft pub --join ADDRESS --hierarchy /sports /sports/football 'goal!'
 weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peers keep events
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
 
-_GOES_ON = ("delivered", "queued", "alone")
+_GOES_ON = ("taken", "sent", "queued", "alone")
 """An event that this peer is alone with has reached its own subscriptions."""
 
 Publish = Callable[[bytes], Awaitable[list[Fields]]]
@@ -46,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     keep_option(parser)
     also = "publish the same event in this topic, too; may be given again"
     repeated_option(parser, "--also", "TOPIC", also, topic)
+    beside = "a header of the event, signed with it; may be given again"
+    repeated_option(parser, "--header", "NAME=VALUE", beside, header)
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")
     parser.add_argument(
         "--timeout",
@@ -54,6 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="how long a queued event may wait for a network (30)",
     )
+
+
+def header(text: str) -> tuple[str, str]:
+    """A header as it is given on the command line."""
+    from weft.documents.headers import problem
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+    wrong = problem({name: value})
+    if wrong:
+        raise argparse.ArgumentTypeError(wrong)
+    return name, value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +85,8 @@ async def _run(args: argparse.Namespace) -> int:
         async with Peer.open(join=args.join, config=config_of(args), store=kept(args)) as peer:
 
             async def publish(data: bytes) -> list[Fields]:
-                receipts = await peer.publish([args.topic, *args.also], data)
+                named = [args.topic, *args.also]
+                receipts = await peer.publish(named, data, headers=dict(args.header))
                 finals = asyncio.gather(*(receipt.final() for receipt in receipts))
                 try:
                     receipts = await asyncio.wait_for(finals, args.timeout)
@@ -82,9 +99,9 @@ async def _run(args: argparse.Namespace) -> int:
 
             return await publish_all(args, publish)
 
-    topics = [args.topic, *args.also]
+    topics, headers = [args.topic, *args.also], dict(args.header)
     async with running_peer(args) as client:
-        return await publish_all(args, lambda data: client.publish_together(topics, data))
+        return await publish_all(args, lambda data: client.publish_together(topics, data, headers))
 
 
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
@@ -113,9 +130,10 @@ def in_words(receipt: Fields) -> str:
     if above is not None:
         return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"
     return {
-        "delivered": f"delivered through {receipt['access_point']}",
+        "taken": f"taken by {receipt['access_point']}",
+        "sent": f"sent to {receipt['peers']} peers of {receipt['topic']}",
         "alone": f"kept: the peer is subscribed, and knows no other peer of {receipt['topic']}",
-        "queued": "queued: the peer knows no other yet and keeps trying",
+        "queued": "queued: no access point has answered yet, and the peer keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",
         "dropped": f"dropped: {receipt['reason'] or 'the peer closed'}",
         "failed": f"failed: {receipt['reason']}",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from weft import private
 from weft.cli.output import Fields
-from weft.cli.parser import hierarchy, host_port, multiaddr, repeated_option
+from weft.cli.parser import addresses_in, hierarchy, host_port, multiaddr, repeated_option
 from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
     from weft.net.config import Config
-    from weft.net.control import ControlClient
+    from weft.net.control_client import ControlClient
 
 ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
 """Written out: commands that start no peer shall not load what defines them."""
@@ -58,7 +58,7 @@ def socket_of(args: argparse.Namespace) -> Path:
 @asynccontextmanager
 async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]:
     """The peer that runs with this home, for commands that could start their own instead."""
-    from weft.net.control import ControlClient
+    from weft.net.control_client import ControlClient
 
     path = socket_of(args)
     for name in ("hierarchy", "routing"):
@@ -77,6 +77,14 @@ def network_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that start a peer."""
     join = "enter the network through this peer (repeat for more)"
     repeated_option(parser, "--join", "ADDRESS", join, multiaddr)
+    parser.add_argument(
+        "--bootstrap",
+        dest="join",
+        action="extend",
+        type=addresses_in,
+        metavar="FILE",
+        help="addresses to join by, one a line; waited for while there are none",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
     one = "one setting, over the file's: protocol.cyclon.cycle_ms=1000"
     repeated_option(parser, "--set", "KEY=VALUE", one)

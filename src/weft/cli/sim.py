@@ -25,6 +25,7 @@ from weft.cli.settings import ROUTINGS
 
 if TYPE_CHECKING:
     from weft.sim.campaign import Asked, Played
+    from weft.sim.recorded import Recorded
     from weft.sim.scenario import Result, ScenarioSettings
 
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
@@ -46,6 +47,7 @@ weft sim --seed 7 --peers 50 --json   one run, as one JSON object
 weft sim --seeds 1..200               many runs on two cores; names what failed and how to replay it
 weft sim --seed 7 --trace run.jsonl   with a trace (see docs/trace.md)
 weft sim --seed 7 --calm              without faults
+weft sim --seed 7 --workload edits.jsonl   real users publish as they did ('weft data events')
 weft sim --seed 7 --history           events are signed and stay; stores survive crashes
 weft sim --seed 7 --routing flood     by another routing: see docs/protocols
 weft sim --seed 7 --routing topic-dht --scheme full-gossip   … and another of its schemes
@@ -134,6 +136,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"what hostile peers do (drawn from the seed): {', '.join(ATTACKS)}",
     )
+    parser.add_argument(
+        "--workload",
+        type=Path,
+        metavar="FILE",
+        help="peers, topics and events of real users ('weft data events'), in place of drawn ones",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
     parser.add_argument("--profile", action="store_true", help="say where the time of one run went")
@@ -174,21 +182,36 @@ def run(args: argparse.Namespace) -> int:
         raise Problem("--keep is about --campaign MINUTES", USAGE)
     if (args.seeds is not None or args.campaign is not None) and (args.trace or args.profile):
         raise Problem("--trace and --profile are about one run: give --seed S", USAGE)
+    if args.workload is not None and (args.campaign is not None or args.peers or args.topics):
+        raise Problem("--workload says itself which peers and topics there are", USAGE)
     if args.campaign is not None:
         return _run_campaign(args)
     if args.seeds is not None:
-        return _run_many([settings_of(args, seed) for seed in args.seeds], args)
-    return _run_one(settings_of(args, args.seed if args.seed is not None else 1), args)
+        recorded = _recorded(args)
+        return _run_many([settings_of(args, seed, recorded) for seed in args.seeds], args)
+    seed = args.seed if args.seed is not None else 1
+    return _run_one(settings_of(args, seed, _recorded(args)), args)
 
 
-def settings_of(args: argparse.Namespace, seed: int) -> ScenarioSettings:
+def _recorded(args: argparse.Namespace) -> Recorded | None:
+    from weft.sim.recorded import read_recorded
+
+    return None if args.workload is None else read_recorded(args.workload)
+
+
+def settings_of(
+    args: argparse.Namespace, seed: int, recorded: Recorded | None = None
+) -> ScenarioSettings:
     from weft.sim.scenario import ScenarioSettings
 
+    peers, topics = PEERS, TOPICS
+    if recorded is not None:
+        peers, topics = len(recorded.interests), len(recorded.topics)
     try:
         return ScenarioSettings(
             seed=seed,
-            peers=PEERS if args.peers is None else args.peers,
-            topics=TOPICS if args.topics is None else args.topics,
+            peers=peers if args.peers is None else args.peers,
+            topics=topics if args.topics is None else args.topics,
             events=EVENTS if args.events is None else args.events,
             scheme=args.scheme,
             routing=args.routing or "tera",
@@ -199,6 +222,7 @@ def settings_of(args: argparse.Namespace, seed: int) -> ScenarioSettings:
             without=tuple(dict.fromkeys(args.without or ())),
             hostile=args.hostile or 0,
             attack=args.attack,
+            recorded=recorded,
         )
     except ValueError as error:
         raise Problem(str(error), USAGE) from error

@@ -9,6 +9,8 @@ failure.
 from __future__ import annotations
 
 import argparse
+import re
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -30,6 +32,19 @@ def master_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
     )
+    parser.add_argument(
+        "--driver-memory",
+        type=memory,
+        metavar="SIZE",
+        help="of Spark's driver, such as 4g (default: by the machine's)",
+    )
+
+
+def memory(text: str) -> str:
+    """A size as Spark writes it."""
+    if not re.fullmatch(r"[1-9]\d{0,5}[mg]", text.lower()):
+        raise argparse.ArgumentTypeError(f"a size such as 900m or 4g is needed, not {text!r}")
+    return text.lower()
 
 
 @contextmanager
@@ -48,7 +63,11 @@ def session(
 
     master = args.master or "local[*]"
     settings = SessionSettings(
-        master, f"weft {command}", small_tables=small_tables, options=options or {}
+        master,
+        f"weft {command}",
+        driver_memory=args.driver_memory or "",
+        small_tables=small_tables,
+        options=options or {},
     )
     try:
         with opened(settings) as spark:
@@ -59,6 +78,24 @@ def session(
         if error.errno != ENOSPC:
             raise
         raise Problem(f"{error.filename or 'the disk'}: no space left on device") from error
+
+
+@contextmanager
+def interrupted(end: Callable[[], None]) -> Iterator[Event]:
+    """In place of an exception in the midst of a call to Spark, have the first Ctrl-C call `end`,
+    for the time of a `with` block; the next one is as ever. The event says whether it came."""
+    came = Event()
+
+    def on_signal(number: int, place: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        came.set()
+        end()
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Stopped(Exception):

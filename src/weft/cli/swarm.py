@@ -13,6 +13,7 @@ from weft.cli.parser import repeated_option, seconds, topic, whole_option
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
+from weft.cli.web import needs_web, swarm_window, web_option
 
 if TYPE_CHECKING:
     from weft.lab.census import Census
@@ -33,6 +34,7 @@ EXAMPLES = """
 weft swarm --peers 10
 weft swarm --peers 50 --processes 4 --subscribe /chat
 weft swarm --peers 400 --subscribe /chat --settle 60   how long, at what cost
+weft swarm --peers 50 --subscribe /chat --web           a page to watch them by
 weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
 """
 _SHOWN_CAUSES = 6
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subscribe = "subscribe every peer (repeat for more)"
     repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
     network_options(parser)
+    web_option(parser)
     parser.add_argument(
         "--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (2)"
     )
@@ -54,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.web:
+        needs_web()
     config = config_of(args)
     if config.network.listen != type(config.network)().listen:
         raise Problem("a swarm's peers listen on free ports of 127.0.0.1; leave listen out", USAGE)
@@ -71,11 +76,14 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
         async with swarm:
             watch = Watch(swarm, config, args.subscribe, args.settle, began)
             opening = asyncio.create_task(_open(swarm, args.subscribe))
+            showing = asyncio.create_task(_show(args, swarm, config, opening))
             watching = asyncio.create_task(watch.run(stop, args.every, opening))
             try:
                 await watching
             finally:
                 opening.cancel()
+                showing.cancel()
+                await asyncio.gather(showing, return_exceptions=True)
             print("weft: leaving", file=sys.stderr)
     return stop.code
 
@@ -86,6 +94,18 @@ async def _open(swarm: Swarm, topics: list[str]) -> None:
     for address in swarm.addresses:
         print(address, flush=True)
     await swarm.subscribe(dict.fromkeys(range(swarm.peers), topics))
+
+
+async def _show(
+    args: argparse.Namespace, swarm: Swarm, config: Config, opening: asyncio.Task[None]
+) -> None:
+    """The page, from when the swarm is up until this is cancelled."""
+    if args.web is None:
+        return
+    await asyncio.wait([opening])
+    join = [address for address in swarm.addresses[:3] if address]
+    async with swarm_window(swarm, args.web, args.lab, config, join):
+        await asyncio.Event().wait()
 
 
 class Watch:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import folder, seconds, version_options
 from weft.cli.problem import INTERRUPTED, USAGE, Problem
-from weft.cli.spark import session
+from weft.cli.spark import interrupted, master_option, session
 from weft.terminal import printable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --follow: how late records may be before an event is settled (120)",
     )
     version_options(parser)
-    parser.add_argument("--master", metavar="URL", help="a Spark master (default: local[*])")
+    master_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,18 +115,17 @@ def _follow(args: argparse.Namespace) -> int:
     if not path.exists():
         raise NoTrace(f"{path}: no such file or folder")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
-    code = 0
     with session(args, "trace", small_tables=True) as spark:
         follower = Follower(
             spark, folder, args.out, args.delay or DELAY_S, lambda figures: _show(figures, args)
         )
         print(f"weft: following {folder}; Ctrl-C ends it", file=sys.stderr)
         try:
-            follower.run(args.every, args.idle)
-        except KeyboardInterrupt:
-            code = INTERRUPTED
+            with interrupted(follower.end) as was_interrupted:
+                follower.run(args.every, args.idle)
         except PySparkException as error:
             raise Problem(f"following ended: {str(error).splitlines()[0]}") from error
+        code = INTERRUPTED if was_interrupted.is_set() else 0
     print(
         f"weft: tables and pictures are in {args.out}; the same command goes on from there",
         file=sys.stderr,

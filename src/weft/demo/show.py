@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from weft.demo.verdict import Verdict, events_of, judge
 from weft.lab.processes import Received, Status, Swarm, SwarmError
 from weft.lab.progress import Phases
 from weft.sim.workload import Workload, draw_workload
+
+Beside: TypeAlias = Callable[[Swarm], AbstractAsyncContextManager[None]]
+"""Something that looks at the swarm while it works."""
 
 CONFIG: dict[str, object] = {"protocol": {"cyclon": {"cycle_ms": 1_000}}}
 """A cycle of a second in place of ten, so that a minute shows what otherwise takes longer."""
@@ -58,9 +63,17 @@ class Outcome:
 class Show:
     """Runs a plan; `outcome` is filled as it goes."""
 
-    def __init__(self, plan: Plan, trace: Path | None, progress: Phases) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        trace: Path | None,
+        progress: Phases,
+        beside: Beside | None = None,
+    ) -> None:
+        """`beside` runs from when the topics are woven until the peers leave."""
         self.plan = plan
         self.progress = progress
+        self._beside = beside
         workload = draw_workload(
             plan.seed, plan.peers, plan.topics, plan.events, plan.seconds * 1_000
         )
@@ -74,7 +87,8 @@ class Show:
                 await self._phase("subscribing", self.subscriptions, self._subscribe)
                 await self._phase("weaving", self.plan.topics, self._weave)
                 expected = self.outcome.verdict.expected
-                await self._phase("publishing", expected, self._publish)
+                async with self._beside(self.swarm) if self._beside else nullcontext():
+                    await self._phase("publishing", expected, self._publish)
                 self.outcome.complete = True
             finally:
                 self.progress.clear()

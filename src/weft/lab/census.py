@@ -5,7 +5,8 @@ has its links in every topic. A view lacks the neighbour that is being asked for
 may lack another one whose answer is on its way, so two less than all is usual; of links, one less
 than wanted, since they move.
 
-`Look` is one peer at a glance, `Census` all of them at one moment. Looking is cheap on purpose:
+`Look` is one peer at a glance, `Census` all of them at one moment; `Sight` is one peer with those
+that it knows and is linked with, for a picture of the overlays. Looking is cheap on purpose:
 what watches a swarm on the same machine must not be what keeps it from settling.
 """
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 import weft
+from weft.net.control_client import Fields
 from weft.protocol import config as protocol
 
 _ON_ITS_WAY = 2
@@ -88,3 +91,41 @@ def causes_of(peers: Mapping[int, weft.Peer]) -> dict[str, int]:
             if name.startswith(_CAUSE):
                 total[name.removeprefix(_CAUSE).replace("_", " ")] += count
     return dict(total.most_common())
+
+
+class Sight(TypedDict):
+    """One peer and its place in the overlays."""
+
+    peer: str
+    isolated: bool
+    connections: int
+    view: list[str]  # peers that it knows in the general overlay
+    links: dict[str, list[str]]  # by topic that it is subscribed to
+    delivered: int
+    frames: int  # sent, of all kinds
+    bytes: int  # sent
+    dropped: int  # events that it could not send on, or its application did not take
+
+
+def sight_of(peer: weft.Peer) -> Sight:
+    """What there is to draw of a peer."""
+    status: Fields = peer.status()
+    counters = peer.counters
+    return {
+        "peer": status["peer"],
+        "isolated": status["isolated"],
+        "connections": len(status["connections"]),
+        "view": [address.rpartition("/p2p/")[2] for address in status["view"]],
+        "links": {topic: _linked(state) for topic, state in status["topics"].items()},
+        "delivered": counters["net_delivered"],
+        "frames": counters["net_frames_sent"],
+        "bytes": counters["net_bytes_sent"],
+        "dropped": counters["net_events_dropped"] + counters["net_notifications_dropped"],
+    }
+
+
+def _linked(state: Fields) -> list[str]:
+    """The peers that events of a topic are passed on to: linked ones, or neighbours in a tree."""
+    if "links" in state:
+        return list(state["links"])
+    return [peer for peer in (state.get("parent", ""), *state.get("children", ())) if peer]

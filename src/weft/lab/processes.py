@@ -22,7 +22,7 @@ import resource
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import astuple
 from itertools import count
@@ -32,7 +32,7 @@ from typing import Any, Self, TypeAlias
 
 import weft
 from weft.errors import WeftError
-from weft.lab.census import Census, Look, causes_of
+from weft.lab.census import Census, Look, Sight, causes_of, sight_of
 from weft.net import config as toml
 from weft.sim.dice import Dice
 
@@ -42,11 +42,15 @@ Status: TypeAlias = dict[str, Json]
 """What `Peer.status` tells, with the peer's counters."""
 Received: TypeAlias = tuple[int, str, int, int, int]
 """A notification: peer, topic, event, when (monotonic clock, ns), hops."""
+Passed: TypeAlias = tuple[int, str, str, int]
+"""A notification on its way over a picture: peer, topic, event, hops."""
 
 LEAVE_SECONDS_MAX = 20.0
 """guess: longer than some dozens of peers take to flush everything when they close."""
 LINE_BYTES_MAX = 256 << 20
 """guess: a harvest of some hundred thousand notifications."""
+FLOW_MAX = 2_000
+"""guess: notifications remembered for a picture; an eye sees no more between two looks."""
 
 
 class SwarmError(WeftError):
@@ -233,6 +237,21 @@ class Swarm:
         cpu_seconds = sum(part["cpu_seconds"] for part in parts)
         return Census(dict(sorted(looks.items())), cpu_seconds, dict(causes.most_common()))
 
+    async def sights(self) -> list[Sight]:
+        """Every peer that is up, for a picture; from then on notifications are remembered for
+        `flow`."""
+        parts = await self.ask_all("sights")
+        return [sight for part in parts for sight in part]
+
+    async def flow(self) -> list[Passed]:
+        """The notifications since the last call, the latest ones if there were many."""
+        return [tuple(row) for part in await self.ask_all("flow") for row in part]
+
+    async def status_of(self, index: int) -> Status:
+        """The status of one peer, by its number."""
+        status: Status = await self.workers[index % self.processes].ask("peer", index=index)
+        return status
+
 
 # --- the far end ----------------------------------------------------------------------------------
 
@@ -246,11 +265,15 @@ class Host:
         self._received: list[Received] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._unpublished = 0
+        self._flow: deque[Passed] | None = None  # once there is a picture to draw
         self._operations: dict[str, Callable[[Json], Awaitable[object]]] = {
             "open": self._open,
             "subscribe": self._subscribe,
             "status": self._status,
             "census": self._census,
+            "sights": self._sights,
+            "flow": self._passed,
+            "peer": self._status_of,
             "collect": self._collect,
             "play": self._play,
             "progress": self._progress,
@@ -301,20 +324,36 @@ class Host:
         return len(joining)
 
     async def _discard(self, index: int, topic: str, subscription: weft.Subscription) -> None:
-        async for _ in subscription:
-            pass  # the peer counts them
+        async for note in subscription:
+            self._pass(index, note)
 
     async def _record(self, index: int, topic: str, subscription: weft.Subscription) -> None:
         async for note in subscription:
             now = time.monotonic_ns()
             number = event_number(note.payload)
             self._received.append((index, topic, number, now, note.hops))
+            self._pass(index, note)
+
+    def _pass(self, index: int, note: weft.Notification) -> None:
+        if self._flow is not None:
+            self._flow.append((index, note.topic, note.event_id, note.hops))
 
     async def _status(self, request: Json) -> dict[int, Status]:
-        return {
-            index: {**peer.status(), "counters": dict(peer.counters)}
-            for index, peer in self._peers.items()
-        }
+        return {index: _status(peer) for index, peer in self._peers.items()}
+
+    async def _status_of(self, request: Json) -> Status:
+        return _status(self._peers[request["index"]])
+
+    async def _sights(self, request: Json) -> list[Sight]:
+        if self._flow is None:
+            self._flow = deque(maxlen=FLOW_MAX)
+        return [sight_of(peer) for peer in self._peers.values()]
+
+    async def _passed(self, request: Json) -> list[Passed]:
+        passed = list(self._flow or ())
+        if self._flow is not None:
+            self._flow.clear()
+        return passed
 
     async def _census(self, request: Json) -> dict[str, object]:
         """All peers at a glance, and what they cost."""
@@ -368,6 +407,10 @@ class Host:
         self._peers.clear()
         await asyncio.gather(*(peer.close() for peer in peers))
         return len(peers)
+
+
+def _status(peer: weft.Peer) -> Status:
+    return {**peer.status(), "counters": dict(peer.counters)}
 
 
 def _start(work: Coroutine[None, None, None], running: set[asyncio.Task[None]]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial, wraps
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
 from weft import __version__
+from weft.documents.headers import problem as header_problem
+from weft.documents.headers import wrap
 from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
 from weft.ids import (
     BadId,
@@ -39,14 +41,15 @@ from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
-from weft.net.receipt import CONFIRM, Confirm, Receipt
-from weft.net.runtime import Runtime
+from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
+from weft.net.runtime import Runtime, event_in
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
+from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
-from weft.protocol.seam import Collect, Scheme
+from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
@@ -225,7 +228,9 @@ class Peer:
 
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
-        once.
+        once. An event that is not in the store is asked of other members; one that nobody knows, or
+        of another topic, is a `PositionError`, here or while reading. What is concurrent with it
+        comes again: a program that must not repeat anything uses `consume`.
 
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
         as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
@@ -246,8 +251,9 @@ class Peer:
             problem = self._machine.routing.scheme_problem(name, scheme)
             if problem:
                 raise UsageError(problem)
-        start = self._since(since)
-        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode)
+        start = self._since(names[0], since)
+        has_past = self._has_past(names[0])
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, has_past)
         for name in names[1:]:
             sub.enter(name, scheme)
         return sub.each(callback) if callback is not None else sub
@@ -271,11 +277,14 @@ class Peer:
         if name is not None and not name:
             raise UsageError("the name of a consumer is empty")
         parsed = usable(parse_plain_topic, topic)
-        history = self._machine.history
-        has_past = partial(history.has_past, parsed)
-        return self._runtime.consume(parsed, has_past, name, after, self._decode)
+        return self._runtime.consume(parsed, self._has_past(parsed), name, after, self._decode)
 
-    def _since(self, since: str | datetime | None) -> Since | None:
+    def _has_past(self, topic: Topic) -> Callable[[], bool]:
+        """Whether what other members have of a topic's past is in the store."""
+        history = self._machine.history
+        return partial(history.has_past, topic) if history is not None else lambda: True
+
+    def _since(self, topic: Topic, since: str | datetime | None) -> Since | None:
         if since is None:
             return None
         if self._machine.history is None:
@@ -285,9 +294,13 @@ class Peer:
         if isinstance(since, datetime):
             return max(0, round(since.timestamp() * 1_000))
         try:
-            return parse_cid(since)
+            cid = parse_cid(since)
         except BadId as error:
             raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
+        block = self._machine.history.server.block(cid)
+        if block is not None:
+            event_in(block, topic)  # of this topic, or an error
+        return cid
 
     @overload
     async def publish(
@@ -295,7 +308,9 @@ class Peer:
         topic: str,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt: ...
 
@@ -305,7 +320,9 @@ class Peer:
         topic: Topics,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> list[Receipt]: ...
 
@@ -314,19 +331,28 @@ class Peer:
         topic: str | Topics,
         payload: object,
         *,
+        headers: Mapping[str, str] | None = None,
         confirm: Confirm | None = None,
+        copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
         """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
-        whatever that takes. Waits while outgoing queues are full, and
-        returns once this peer has the event (with a store: on disk) and has sent it or keeps trying
-        to; the receipt says what became of it.
+        whatever that takes. `headers` are texts by name, which travel beside the payload, signed
+        with it (`note.headers`). Waits while outgoing queues are full, and returns once this peer
+        has the event (with a store: on disk) and has sent it or keeps trying to; the receipt says
+        what became of it.
 
-        With `confirm` anything less is a `NotConfirmed`. "accepted": this peer or an access point
-        has it, and it was not refused. "taken": another peer has it as well: at a publisher that is
-        not subscribed, an access point that said so; at a member, members that it was sent to, and
-        members do not say so. "taken" waits for a network and for an access point, up to
-        `timeout` seconds (None: as long as this peer tries).
+        In a topic that this peer is not subscribed to, the first event waits for an access point's
+        answer. Later ones are on their way together, in order, and `publish` waits while too many
+        are: their receipts say `queued`, and `Receipt.final` waits for the answer. Closing the peer
+        waits for these answers, too, up to `network.leave_timeout_ms`.
+
+        With `confirm` anything less is a `NotConfirmed`, with the reason. "accepted": this peer or
+        an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
+        said, each under its own key, that they have it. "stored": that it is on their disk, for
+        which this peer needs a store, too. These two wait for a network, an access point and the
+        other peers, up to `timeout` seconds (None: as long as this peer tries). `Receipt.copies`
+        names the peers that said so.
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -335,17 +361,46 @@ class Peer:
         became of it there.
         """
         if confirm is not None:
-            return await self._publish_confirmed(topic, payload, confirm, timeout)
+            data = self._wrapped(payload, headers)
+            return await self._publish_confirmed(topic, data, confirm, copies, timeout)
+        if copies != 1:
+            raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
+        return await self._publish(topic, self._wrapped(payload, headers))
+
+    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
+        """What travels of an event."""
         data = _payload(payload, self._encode)
         if len(data) > PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
             )
+        if not headers:
+            return wrap({}, data)
+        if not isinstance(headers, Mapping):
+            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+        wrong = header_problem(headers)
+        if wrong:
+            raise UsageError(wrong)
+        wrapped = wrap(headers, data)
+        if len(wrapped) > PAYLOAD_BYTES_MAX:
+            raise UsageError(
+                f"payload and headers of {len(wrapped)} bytes are too large (at most "
+                f"{PAYLOAD_BYTES_MAX})"
+            )
+        return wrapped
+
+    @overload
+    async def _publish(self, topic: str, data: bytes) -> Receipt: ...
+
+    @overload
+    async def _publish(self, topic: Topics, data: bytes) -> list[Receipt]: ...
+
+    async def _publish(self, topic: str | Topics, data: bytes) -> Receipt | list[Receipt]:
         if isinstance(topic, str):
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
-                return await self._runtime.publish(name, data, self._spreads(name))
+                return await self._runtime.publish(name, data, self._expected(name))
             return (await self._publish_together({name: levels}, data))[0]
         if not isinstance(topic, list | tuple):
             raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
@@ -355,27 +410,77 @@ class Peer:
         )
 
     async def _publish_confirmed(
-        self, topic: str | Topics, payload: object, confirm: Confirm, seconds: float | None
+        self,
+        topic: str | Topics,
+        data: bytes,
+        confirm: Confirm,
+        copies: int,
+        seconds: float | None,
     ) -> Receipt | list[Receipt]:
-        if confirm not in CONFIRM:
-            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        self._check_confirm(confirm, copies)
+        loop = asyncio.get_running_loop()
+        until = None if seconds is None else loop.time() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(until):
                 if isinstance(topic, str):
-                    return await (await self.publish(topic, payload)).confirmed(confirm)
-                receipts = await self.publish(topic, payload)
-                return [await receipt.confirmed(confirm) for receipt in receipts]
+                    receipts = [await self._publish(topic, data)]
+                else:
+                    receipts = await self._publish(topic, data)
+                receipts = [await receipt.confirmed(confirm) for receipt in receipts]
         except TimeoutError:
             lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
             raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
+        if confirm != "accepted":
+            asked = (self._copied(receipt, confirm, copies, until) for receipt in receipts)
+            receipts = await asyncio.gather(*asked)
+        return receipts[0] if isinstance(topic, str) else receipts
 
-    def _spreads(self, topic: Topic) -> bool:
-        """Whether this peer spreads its events itself, so that there is no question what becomes
-        of them: without a store, as a member that knows others."""
+    def _check_confirm(self, confirm: Confirm, copies: int) -> None:
+        if confirm not in CONFIRM:
+            raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
+        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
+            raise UsageError(f"copies is {copies!r}; expected a number from 1")
+        if confirm == "accepted" and copies != 1:
+            raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
+        if confirm == "stored" and self._machine.history is None:
+            raise UsageError(
+                "what a peer without a store publishes is stored nowhere: open it with store=…"
+            )
+
+    async def _copied(
+        self, receipt: Receipt, strength: Strength, copies: int, until: float | None
+    ) -> Receipt:
+        """The receipt, once so many others have said that they have its event."""
+        took, run = receipt.access_point, receipt.run
+        if receipt.outcome == "alone" and until is None:
+            raise NotConfirmed(receipt.in_words, "alone")
+        if took is not None and (receipt.outcome, strength, copies) == ("taken", "taken", 1):
+            return receipt.with_copies([took])
+        assert run is not None
+        left_ms = self.config.protocol.tera.pending_ms_max
+        if until is not None:
+            left_ms = max(0, round(1_000 * (until - asyncio.get_running_loop().time())))
+        topic = receipt.topic
+        answer = await self._runtime.ask(
+            lambda token: seam.Confirm(token, topic, run, strength, copies, left_ms, took)
+        )
+        if answer.outcome == "refused":
+            raise NotConfirmed(f"refused: {answer.reason}", "refused")
+        if answer.outcome != "found":
+            said = f"{len(answer.contacts)} of {copies} peers said that they have {strength} it"
+            raise NotConfirmed(f"{said}: {answer.reason}", "timeout")
+        return receipt.with_copies(answer.contacts)
+
+    def _expected(self, topic: Topic) -> Became | None:
+        """What becomes of an event at once, where that is known before it is sent; None: wait for
+        it. Without a store, a member that knows others spreads its events itself, and an access
+        point that has taken events takes more while it is asked about those."""
         machine = self._machine
-        if machine.history is not None or not machine.routing.is_subscribed(topic):
-            return False
-        return not machine.is_alone_in(topic)
+        if machine.history is not None:
+            return None
+        if machine.routing.is_subscribed(topic):
+            return None if machine.is_alone_in(topic) else "sent"
+        return "queued" if machine.publishing.streams(topic) else None
 
     async def _publish_together(
         self, named: dict[Topic, list[Topic]], data: bytes
@@ -476,10 +581,13 @@ class Peer:
 
     def metrics(self) -> str:
         """Prometheus metrics as text."""
-        return prometheus.render(self.counters, self.gauges, {"peer": self.id})
+        return prometheus.render(
+            self.counters, self.gauges, self._runtime.counters.histograms, {"peer": self.id}
+        )
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        self.metrics()  # what is missing for them is said now
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
         self._metrics = endpoint

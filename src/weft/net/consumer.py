@@ -43,6 +43,21 @@ _LOOK_SECONDS = 0.1
 """guess: how often a consumer that waits for the past looks whether it has been read."""
 
 
+async def past_read(
+    durable: Durable, has_past: Callable[[], bool], subscription: Subscription
+) -> None:
+    """Wait until what other members have of the past is in the store, as far as they answer."""
+    loop = asyncio.get_running_loop()
+    more = asyncio.Event()
+    unwatch = durable.watch(more.set)
+    patience = loop.time() + _PAST_SECONDS
+    while not has_past() and loop.time() < patience and not subscription.closed:
+        more.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(more.wait(), _LOOK_SECONDS)
+    unwatch()
+
+
 class Consumed(Decoded):
     """An event that a consumer got, and where it stands after it."""
 
@@ -194,16 +209,11 @@ class Consumer:
             await self._more.wait()
 
     async def _wait_for_past(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             await self._subscription
         except ClosedError:
             return
-        patience = loop.time() + _PAST_SECONDS
-        while not self._has_past() and loop.time() < patience and not self._subscription.closed:
-            self._more.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._more.wait(), _LOOK_SECONDS)
+        await past_read(self._durable, self._has_past, self._subscription)
 
     async def __aenter__(self) -> Consumer:
         return self

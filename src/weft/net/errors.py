@@ -75,6 +75,10 @@ class HistoryError(WeftError):
     """Something about history or owned topics cannot be done; the text says why."""
 
 
+class MetricsError(WeftError):
+    """Metrics cannot be shown; the text says what is missing."""
+
+
 class ControlError(WeftError):
     """The control socket of a running peer could not be used."""
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 
-from weft.net.errors import FAULTS, Fault, ListenError
+from weft.net.errors import FAULTS, Fault, ListenError, MetricsError
 from weft.net.listener import Acceptor, bound, parse_endpoint
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
@@ -26,10 +28,32 @@ _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
 _WAITING_MAX = 100  # guess: callers that may wait to be taken in
-_HERE = ("localhost", "127.0.0.1", "::1")
+HERE = ("localhost", "127.0.0.1", "::1")
 
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_BYTES = (16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0)
 _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
+
+
+class Histogram:
+    """How often a quantity was within which bounds."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0  # of all values
+
+    def add(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
+
+    def cumulated(self) -> list[tuple[str, float]]:
+        """For each bound, how many values were not above it; the last has none."""
+        names = [*map(str, self._bounds), "+Inf"]
+        return list(zip(names, accumulate(self._counts), strict=True))
 
 
 @dataclass(slots=True)
@@ -52,6 +76,9 @@ class Counters:
     key_clashes: int = 0  # another process was found to use this peer's key
     notifications_dropped: int = 0
     opened: int = 0
+    publish_waits_queue: int = 0  # publishes that waited for room in a queue
+    publish_waits_window: int = 0  # publishes from outside that waited for an answer
+    reads_held: int = 0  # times a connection was not read, since its events found a full queue
     store_errors: int = 0  # batches of events that could not be made durable
     writes: int = 0
     faults: dict[str, int] = field(
@@ -61,6 +88,19 @@ class Counters:
     drops: dict[tuple[str, str], int] = field(
         default_factory=lambda: {(kind, why): 0 for kind in ("event", "control") for why in _DROPS}
     )
+    latencies: Histogram = field(default_factory=lambda: Histogram(_SECONDS))
+    sizes: Histogram = field(default_factory=lambda: Histogram(_BYTES))
+
+    def observe(self, seconds: float, payloads: Sequence[bytes]) -> None:
+        """Events were delivered, so long after they were published. A clock behind the publisher's
+        makes that negative, and it counts as none."""
+        self.latencies.add(max(0.0, seconds), len(payloads))
+        for payload in payloads:
+            self.sizes.add(len(payload))
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        return {"delivery_seconds": self.latencies, "payload_bytes": self.sizes}
 
     def fault(self, fault: Fault) -> None:
         self.faults[fault.counter] += 1
@@ -86,25 +126,19 @@ class Counters:
 
 
 def render(
-    counters: Mapping[str, int], gauges: Mapping[str, float], labels: Mapping[str, str]
+    counters: Mapping[str, int],
+    gauges: Mapping[str, float],
+    histograms: Mapping[str, Histogram],
+    labels: Mapping[str, str],
 ) -> str:
-    """Prometheus' text format: counters get `_total`, everything the prefix `weft_`."""
-    tail = ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())
-    lines = []
-    for kind, suffix, values in (("counter", "_total", counters), ("gauge", "", gauges)):
-        for name, value in values.items():
-            full = f"weft_{_clean(name)}{suffix}"
-            lines.append(f"# TYPE {full} {kind}")
-            lines.append(f"{full}{{{tail}}} {value}")
-    return "\n".join(lines) + "\n"
-
-
-def _clean(name: str) -> str:
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    """Prometheus' text format; `exposition.py` says how names become metrics."""
+    try:
+        from weft.net.exposition import Exposition  # noqa: PLC0415  (needs an extra)
+    except ModuleNotFoundError as error:
+        raise MetricsError(
+            f"metrics need the package {error.name!r}: pip install 'weft[web]'"
+        ) from error
+    return Exposition(counters, gauges, histograms, labels).text()
 
 
 class Endpoint:
@@ -113,7 +147,7 @@ class Endpoint:
     def __init__(self, text: Callable[[], str], hosts: Sequence[str] = ()) -> None:
         """`hosts`: names, beside loopback's and the address itself, that callers may use."""
         self._text = text
-        self._hosts = frozenset(name.lower() for name in (*_HERE, *hosts))
+        self._hosts = frozenset(name.lower() for name in (*HERE, *hosts))
         self._acceptor: Acceptor | None = None
         self._busy = 0
         self.address = ""
@@ -179,7 +213,12 @@ def _host(fields: Sequence[str]) -> str:
         for name, _, value in (field.partition(":") for field in fields)
         if name.strip().lower() == "host"
     ]
-    host = values[0].strip().lower() if len(values) == 1 else ""
+    return host_in(values[0]) if len(values) == 1 else ""
+
+
+def host_in(value: str) -> str:
+    """The name in a `Host` header, without the port."""
+    host = value.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].removesuffix(".")

@@ -12,18 +12,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from weft.documents.run import Event
-from weft.ids import Contact, Topic, contact_text
+from weft.documents.run import Event, Run
+from weft.ids import Contact, PeerId, Topic, contact_text, peer_text
 from weft.net.errors import NotConfirmed
 from weft.protocol.delivery import message_id
-from weft.protocol.seam import Answer, Outcome
+from weft.protocol.seam import Answer, Outcome, Strength
 
-Became: TypeAlias = Outcome | Literal["alone"]
+Became: TypeAlias = Outcome | Literal["alone", "sent", "taken"]
 """What became of an event."""
-Confirm: TypeAlias = Literal["accepted", "taken"]
+Confirm: TypeAlias = Literal["accepted"] | Strength
 """What a publisher wants to be sure of; see `Peer.publish`."""
-CONFIRM: tuple[Confirm, ...] = get_args(Confirm)
-_ACCEPTED: tuple[Became, ...] = ("delivered", "alone", "queued")
+CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
+_ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
 _UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
 
@@ -31,9 +31,12 @@ _UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be ha
 class Sent:
     """What came of sending a run of events, for the receipts of all of them."""
 
-    __slots__ = ("_answer", "_dropped", "_peers")
+    __slots__ = ("_answer", "_dropped", "_me", "_peers")
 
-    def __init__(self, answer: Answer | None = None, peers: int = 0, dropped: int = 0) -> None:
+    def __init__(
+        self, me: PeerId, answer: Answer | None = None, peers: int = 0, dropped: int = 0
+    ) -> None:
+        self._me = me
         self._answer = answer
         self._peers = peers
         self._dropped = dropped
@@ -44,13 +47,26 @@ class Sent:
     @property
     def outcome(self) -> Became:
         answer = self.answer
-        return "alone" if answer.alone else answer.outcome
+        if answer.outcome != "delivered":
+            return answer.outcome
+        if answer.alone:
+            return "alone"
+        return "sent" if answer.contact is None or answer.contact.peer == self._me else "taken"
+
+    def followed_by(self, answer: Answer) -> Sent:
+        """The same, with the answer that came later."""
+        return Sent(self._me, answer, self.peers, self.dropped)
 
     @property
     def answer(self) -> Answer:
         if self._answer is None:
             self.send()
         return self._answer or _UNANSWERED
+
+    @property
+    def late(self) -> asyncio.Future[Answer] | None:
+        """Where the answer that follows will come, if one does."""
+        return None
 
     @property
     def peers(self) -> int:
@@ -66,20 +82,24 @@ class Sent:
 class Receipt:
     """`outcome` is one of
 
-    - ``delivered``: an access point spreads the event in its topic: another peer, which has said
-      so, or this one, which is subscribed and knows others;
+    - ``taken``: this peer is not subscribed, and an access point, which is, has said that it has
+      the event and spreads it in the topic;
+    - ``sent``: this peer is subscribed and has sent the event to other members, which do not say
+      what they do with it unless they are asked (`confirm`);
     - ``alone``: this peer is subscribed and knows no other peer of the topic. Its own subscriptions
       got the event; members that it meets get it as far as it is recent, or with a store at all;
-    - ``queued``: there is no network yet; `final` waits for what becomes of it;
+    - ``queued``: it is on its way to an access point, or there is no network yet; `final` waits
+      for what becomes of it;
     - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
     - ``failed``: it could not be stored (`reason` says why) and was not published;
-    - ``refused``: the topic's owners do not let this peer publish in it.
+    - ``refused``: the topic's owners do not let this peer publish in it, as far as it knows, or
+      peers of the topic said so; `reason` has their words.
 
     With a store, every other outcome means that the event is durable here.
     """
 
-    __slots__ = ("_above", "_final", "_place", "_sent", "topic")
+    __slots__ = ("_above", "_final", "_place", "_sent", "copies", "topic")
 
     def __init__(
         self,
@@ -88,8 +108,11 @@ class Receipt:
         place: int = 0,
         final: asyncio.Future[Answer] | None = None,
         above: Sequence[Callable[[], Awaitable[Receipt]]] = (),
+        copies: Sequence[Contact] = (),
     ) -> None:
         """`place`: of the event among those that were sent as one run."""
+        self.copies = tuple(peer_text(one.peer) for one in copies)
+        """The ids of other peers that said that they have the event, as far as they were asked."""
         self.topic = topic
         self._sent = sent
         self._place = place
@@ -135,18 +158,27 @@ class Receipt:
 
     async def final(self) -> Receipt:
         """Itself, or for a queued event the receipt that follows."""
-        if self._final is None:
+        final = self._final or self._sent.late
+        if final is None:
             return self
-        answer = await asyncio.shield(self._final)
-        sent = Sent(answer, self.peers, self.dropped)
+        answer = await asyncio.shield(final)
+        sent = self._sent.followed_by(answer)
         return Receipt(self.topic, sent, self._place, None, self._above)
 
+    def with_copies(self, copies: Sequence[Contact]) -> Receipt:
+        """Itself, and which other peers said that they have the event."""
+        return Receipt(self.topic, self._sent, self._place, self._final, self._above, copies)
+
+    @property
+    def run(self) -> Run | None:
+        """What the event was sent in."""
+        return self._sent.answer.run
+
     async def confirmed(self, confirm: Confirm) -> Receipt:
-        """Itself once it is as sure as that, or the receipt that follows; else
-        `NotConfirmed`. For "taken" a queued event is waited for."""
+        """Itself if the event was accepted, or the receipt that follows; else `NotConfirmed`. For
+        more than "accepted" a queued event is waited for."""
         receipt = self if confirm == "accepted" else await self.final()
-        enough = _ACCEPTED if confirm == "accepted" else ("delivered",)
-        if receipt.outcome not in enough:
+        if receipt.outcome not in _ACCEPTED:
             raise NotConfirmed(receipt.in_words, receipt.outcome)
         return receipt
 
@@ -154,9 +186,10 @@ class Receipt:
     def in_words(self) -> str:
         """For people."""
         return {
-            "delivered": f"delivered through {self.access_point_text}",
+            "taken": f"taken by {self.access_point_text}",
+            "sent": f"sent to {self.peers} peers of the topic",
             "alone": f"no other peer of {self.topic} is known",
-            "queued": "queued: the peer knows no other yet and keeps trying",
+            "queued": "queued: no access point has answered yet, and the peer keeps trying",
             "no_subscriber": f"no subscriber of {self.topic} was found",
         }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 
@@ -182,6 +215,7 @@ class Receipt:
             "peers": self.peers,
             "dropped": self.dropped,
             "reason": self.reason,
+            "copies": list(self.copies),
         }
 
     def __repr__(self) -> str:

@@ -22,14 +22,19 @@ come to the end, the ones that are left (on their way to the store when they cam
 order they came, and from then on the subscription is live. So each event comes once, parents
 first. What waits is bounded: an application that reads slowly gets what came meanwhile from the
 store.
+
+An event to read on from that is not in the store is asked of other members, and reading begins once
+what they have of the past is in the store. If it is of another topic, or nobody knows it, the
+subscription ends with an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import lru_cache
 from inspect import isawaitable
 from typing import Literal, Protocol, TypeAlias, get_args
@@ -37,6 +42,8 @@ from typing import Literal, Protocol, TypeAlias, get_args
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.headers import in_metadata, unwrap
+from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion
@@ -59,6 +66,8 @@ ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
 
 Decode: TypeAlias = Callable[[bytes], object]
 """Reads a payload."""
+Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
+"""Gets the event that a subscription reads on from, once the past after it is in the store."""
 Callback: TypeAlias = Callable[["Notification"], object]
 """Is given each notification; what it returns is awaited if it can be."""
 
@@ -104,7 +113,16 @@ class Notification:
 
     @property
     def payload(self) -> bytes:
-        return self._deliver.run.payloads[self._place]
+        payload = self._deliver.run.payloads[self._place]
+        return payload if self._deliver.descriptor is not None else unwrap(payload)[1]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What its publisher gave the event besides the payload; often nothing."""
+        described = self._deliver.descriptor
+        if described is not None:
+            return in_metadata(described.metadata)
+        return dict(unwrap(self._deliver.run.payloads[self._place])[0])
 
     @property
     def value(self) -> object:
@@ -170,6 +188,10 @@ class Gap(Notification):
     def payload(self) -> bytes:
         return b""
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return {}
+
     def widened(self, deliver: seam.Deliver) -> Gap:
         """With more events that were dropped after these."""
         gap = Gap(deliver)
@@ -206,7 +228,7 @@ class Subscription:
         settings: Network,
         timers: Timers,
         door: Door,
-        past: tuple[Store, Since] | None = None,
+        past: tuple[Store, Since, Seek] | None = None,
         on_loss: OnLoss = "log",
         decode: Decode | None = None,
     ) -> None:
@@ -232,6 +254,7 @@ class Subscription:
         self._reader: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
+        self._failure: WeftError | None = None  # to be raised where the past would have come
         self._past = _Past(self, *past) if past is not None else None  # None: live
 
     def __repr__(self) -> str:
@@ -255,6 +278,8 @@ class Subscription:
 
     async def _wait_joined(self) -> Subscription:
         await asyncio.shield(self._joined)
+        if self._failure is not None:
+            raise self._failure
         return self
 
     def __aiter__(self) -> Subscription:
@@ -262,6 +287,9 @@ class Subscription:
 
     async def __anext__(self) -> Notification:
         while not self._runs and not self._gaps:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
             if self._closed:
                 raise StopAsyncIteration
             if self._reader is not None and not self._reader.done():
@@ -319,8 +347,8 @@ class Subscription:
                 note = await anext(self)
             except StopAsyncIteration:
                 return
-            except LossError as loss:
-                log.error("%s", loss)
+            except WeftError as error:  # a loss, or the end
+                log.error("%s", error)
                 continue
             try:
                 result = callback(note)
@@ -410,6 +438,11 @@ class Subscription:
         self._past.hold(cid, deliver)
         return True
 
+    async def fail(self, error: WeftError) -> None:
+        """The past that was asked for cannot be had: say so to the reader, and end."""
+        self._failure = error
+        await self.close()
+
     def go_live(self) -> None:
         """The past has been read."""
         self._past = None
@@ -480,15 +513,36 @@ class Subscription:
 class _Past:
     """Reads the past into a subscription, from the next turn on, and makes it live in the end."""
 
-    def __init__(self, subscription: Subscription, store: Store, since: Since) -> None:
+    def __init__(self, subscription: Subscription, store: Store, since: Since, seek: Seek) -> None:
+        """`seek` gets the event to read on from if it is not in the store."""
         self._subscription = subscription
         self._held: BoundedDict[Cid, seam.Deliver] = BoundedDict(HELD_MAX)
         self._paused = False  # the subscription is full
+        self._sought: Cid | None = None  # the event to read on from, which is not handed out
+        self._reader: Reader | None = None
+        loop = asyncio.get_running_loop()
         try:
-            self._reader: Reader | None = Reader(store, subscription.topic, since)
-        except NotHeld:  # then other peers are asked
-            self._reader = None
-        asyncio.get_running_loop().call_soon(self._read)
+            self._reader = Reader(store, subscription.topic, since)
+        except NotHeld:
+            assert isinstance(since, bytes)
+            self._sought = Cid(since)
+            self._seeking = loop.create_task(self._seek(store, self._sought, seek))
+        else:
+            loop.call_soon(self._read)
+
+    async def _seek(self, store: Store, cid: Cid, seek: Seek) -> None:
+        """Read on from an event that is not in the store: all that is stored and not before it, as
+        far as its parents are known here."""
+        subscription = self._subscription
+        try:
+            event = await seek(subscription)
+        except WeftError as error:
+            if not subscription.closed:
+                await subscription.fail(error)
+            return
+        self._reader = Reader(store, subscription.topic, event.parents)
+        self._held.pop(cid, None)
+        self._read()
 
     def hold(self, cid: Cid, deliver: seam.Deliver) -> None:
         """A live event came meanwhile."""
@@ -499,7 +553,7 @@ class _Past:
     def _will_read(self, deliver: seam.Deliver) -> bool:
         """Whether an event lies above what was read so far, and so comes from the store."""
         assert deliver.descriptor is not None
-        return self._reader is not None and position(deliver.descriptor) > self._reader.after
+        return self._reader is None or position(deliver.descriptor) > self._reader.after
 
     def go_on(self) -> None:
         """The application has read half of what waited."""
@@ -511,12 +565,15 @@ class _Past:
         """A page at a time; a full subscription is waited for."""
         subscription = self._subscription
         while not subscription.closed:
-            page = self._reader.read(PAGE) if self._reader is not None else []
+            assert self._reader is not None
+            page = self._reader.read(PAGE)
             if not page:
                 break
             full = None
             for event in page:
                 self._held.pop(event.cid, None)
+                if event.cid == self._sought:
+                    continue
                 origin = claimed_origin(subscription.topic, event.metadata)
                 run = handed_out(event, event.payload)
                 full = subscription.put(seam.Deliver(subscription.topic, run, 0, event, origin))
@@ -553,6 +610,8 @@ class Subscriptions:
         """Hand the events of a run to all subscriptions to its topic. A queue that has been waited
         for in vain gets no more; one that is full now is added to `obstacles`."""
         described, count = effect.descriptor, len(effect.run.payloads)
+        seconds = time.time() - effect.run.published_ms / 1_000
+        self._counters.observe(seconds, effect.run.payloads)
         for subscription in self._by_topic.get(effect.topic, ()):
             if described is not None and subscription.hold_back(described.cid, effect):
                 continue

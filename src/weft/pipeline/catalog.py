@@ -24,6 +24,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "topic": "to what, a number of `topics`",
         "time": "since when, the earliest time known (UTC), or null",
     },
+    "events": {
+        "user": "who did something, a number of `users`",
+        "topic": "in what, a number of `topics`",
+        "time": "when (UTC), or null",
+        "extra": "the other columns of the file as a JSON object, or null",
+    },
     "users": {"user": "0, 1, 2 …", "name": "as the files have it"},
     "topics": {"topic": "0, 1, 2 …", "name": "as the files have it"},
     "rejects": {

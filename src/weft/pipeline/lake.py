@@ -2,6 +2,7 @@
 
     LAKE/versions/        the versions of the lake: which version of each table belongs to it
     LAKE/memberships/     the topics of each user, and since when
+    LAKE/events/          what users did in topics: every row with its time, however often
     LAKE/users/, topics/  the dictionaries: a name for each number
     LAKE/rejects/         rows that could not be read, with file, line and reason
     LAKE/sources/         the files that were read
@@ -48,6 +49,7 @@ from weft.pipeline.delta import Overtaken, Staged
 from weft.pipeline.location import Location
 from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import (
+    HAPPENED,
     KEPT_TRACE,
     LAKE_VERSION,
     MEMBERSHIP,
@@ -72,6 +74,7 @@ SHAPES: dict[str, StructType] = {
     "sources": SOURCE,
     "quality": QUALITY,
     "trace": KEPT_TRACE,
+    "events": HAPPENED,
     "memberships": MEMBERSHIP,
 }
 """The tables, in the order in which they are committed: numbers are named before they are used."""

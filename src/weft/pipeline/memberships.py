@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow  # type: ignore[import-untyped]
 from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession
@@ -55,12 +56,16 @@ def held(frame: DataFrame) -> Memberships:
     """A table of memberships as arrays: 12 bytes each. Users and topics keep their numbers; a
     number that does not occur is a user without topics, or a topic without subscribers."""
     table = frame.select("user", "topic").toArrow()
-    users = table.column("user").to_numpy().astype(np.int32)
-    topics = table.column("topic").to_numpy().astype(np.int32)
+    return arrays_of(table.column("user").to_numpy(), table.column("topic").to_numpy())
+
+
+def arrays_of(users: npt.NDArray[np.integer], topics: npt.NDArray[np.integer]) -> Memberships:
+    """The same, from columns."""
     # In order of users, so that the order of the rows, which is chance, does not matter.
     order = np.lexsort((users, topics))
     sizes = np.bincount(topics) if len(topics) else np.zeros(0, np.int64)
-    return memberships(int(users.max()) + 1 if len(users) else 0, offsets_of(sizes), users[order])
+    peers = int(users.max()) + 1 if len(users) else 0
+    return memberships(peers, offsets_of(sizes), users[order].astype(np.int32))
 
 
 # --- the synthetic grid ---------------------------------------------------------------------------

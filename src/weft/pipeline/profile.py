@@ -15,6 +15,7 @@ Kept as a folder of tables (`make`):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,31 +24,43 @@ from typing import Any
 import numpy as np
 import pyarrow  # type: ignore[import-untyped]
 from pyarrow import RecordBatch
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from weft.engine.data.correlation import correlations as matrix_of
-from weft.engine.data.correlation import most_popular, shuffled
+from weft.engine.data.correlation import SWAPS_PER_MEMBERSHIP
+from weft.engine.data.correlation import shuffled as swapped
 from weft.engine.data.powerlaw import fit
 from weft.pipeline import tables
-from weft.pipeline.memberships import held, topic_sizes
+from weft.pipeline.memberships import TOPIC_SIZE, arrays_of, topic_sizes
 from weft.pipeline.schemas import (
     CORRELATION,
     CORRELATION_SUMMARY,
     DISTRIBUTION,
     FIT,
+    SMALL,
     TEXT,
+    WHOLE,
     columns,
     joined,
     selected,
 )
+from weft.pipeline.transforms import together
+from weft.rules.draw import absorb
 
 SUBSCRIBERS = "subscribers per topic"
 SUBSCRIPTIONS = "subscriptions per node"
 POPULAR = 1_000
 """measured: correlations among so many of the most popular topics are far from chance; among rarer
 ones a single user in common decides."""
+
+AT_ONCE = 16 << 20
+"""guess: memberships that one task shuffles, in some gigabyte"""
+ROUNDS = 5  # guess: each user meets that many parts of the others
+_PAIR = columns(user=WHOLE, topic=WHOLE)
+_CHOSEN = joined(TOPIC_SIZE, columns(place=WHOLE))
 
 SHUFFLES = 3  # guess: their spread is far below what they are compared with
 TABLES = {
@@ -92,25 +105,97 @@ def correlations(
     popular: int = POPULAR,
 ) -> DataFrame:
     """The correlation of every two of the most popular topics, as they are and after each shuffle:
-    `CORRELATION`. Shuffles run in the workers; their numbers are their seeds."""
-    sent = spark.sparkContext.broadcast(held(memberships))
-    numbers = [0, *shuffles]
-    if min(numbers[1:], default=1) < 1:
+    `CORRELATION`. The numbers of shuffles are their seeds.
+
+    With n nodes, s and t subscribers and c in common, the correlation of two topics is
+    (n·c − s·t) / √(s(n − s)·t(n − t)).
+    """
+    if min(shuffles, default=1) < 1:
         raise ValueError("shuffles are numbered from 1 on")
+    nodes = memberships.select("user").distinct().count()
+    places = memberships.transform(most_popular, popular, nodes)
+    rows = [(*row, place) for place, row in enumerate(places.collect())]
+    chosen = spark.createDataFrame(rows, _CHOSEN)
+    tables_ = {0: memberships} | {each: memberships.transform(shuffled, each) for each in shuffles}
+    return together(
+        *(
+            table.transform(correlated, chosen, nodes).select(F.lit(number).alias("shuffle"), "*")
+            for number, table in tables_.items()
+        )
+    ).transform(selected, CORRELATION)
 
-    def correlated(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                number = numbers[place]
-                table = shuffled(sent.value, number) if number else sent.value
-                matrix = matrix_of(table, most_popular(sent.value, popular))
-                one, other = np.triu_indices(len(matrix), 1)
-                columns = [np.full(len(one), number), one, other, matrix[one, other]]
-                yield pyarrow.RecordBatch.from_arrays(
-                    [pyarrow.array(each) for each in columns], names=CORRELATION.names
-                )
 
-    return spark.range(0, len(numbers), 1, len(numbers)).mapInArrow(correlated, CORRELATION)
+def most_popular(memberships: DataFrame, wanted: int, nodes: int) -> DataFrame:
+    """The topics with the most subscribers, first the largest; equal ones by number: `TOPIC_SIZE`.
+    A topic of all nodes varies with nothing and is left out."""
+    varied = memberships.transform(topic_sizes).where(F.col("subscribers") < nodes)
+    return varied.orderBy(F.desc("subscribers"), "topic").limit(wanted)
+
+
+def correlated(memberships: DataFrame, chosen: DataFrame, nodes: int) -> DataFrame:
+    """The correlation (`value`) of every two of these topics (`one`, `other`: their places)."""
+    inside = memberships.join(F.broadcast(chosen), "topic").select("user", "place")
+    # Parted once: both sides of the join are the same rows. A node has at most as many as there are
+    # topics chosen, so none is too large for a task.
+    inside = inside.repartition("user")
+    one, other = inside.toDF("user", "one"), inside.toDF("user", "other")
+    met = one.join(other, "user").where("one < other").groupBy("one", "other")
+    common = met.agg(F.count(F.lit(1)).alias("common"))
+    first = F.broadcast(chosen.select(F.col("place").alias("one"), F.col("subscribers").alias("s")))
+    second = F.broadcast(
+        chosen.select(F.col("place").alias("other"), F.col("subscribers").alias("t"))
+    )
+    pairs = first.join(second, F.col("one") < F.col("other")).join(common, ["one", "other"], "left")
+    shared = F.lit(nodes) * F.coalesce("common", F.lit(0)) - F.col("s") * F.col("t")
+    spread = F.sqrt(F.col("s") * (nodes - F.col("s"))) * F.sqrt(F.col("t") * (nodes - F.col("t")))
+    return pairs.select("one", "other", (shared / spread).alias("value"))
+
+
+def shuffled(memberships: DataFrame, number: int, at_once: int = AT_ONCE) -> DataFrame:
+    """The same numbers of topics and subscribers, otherwise chance: `user`, `topic`.
+
+    A table that fits a task is shuffled there. A larger one is parted by user at random, each part
+    is shuffled by itself, and the whole is parted anew, some rounds long: whatever is exchanged,
+    every user and every topic keeps its number, and after the rounds anything may have met
+    anything.
+    """
+    rows = memberships.select("user", "topic")
+    parts = math.ceil(rows.count() / at_once)
+    if parts <= 1:
+        return rows.repartition(1).mapInArrow(_swapping(number, SWAPS_PER_MEMBERSHIP), _PAIR)
+    for round_ in range(ROUNDS):
+        part = F.pmod(F.xxhash64("user", F.lit(number), F.lit(round_)), F.lit(parts))
+        parted = rows.repartitionById(parts, part.cast(SMALL))
+        seed = absorb(absorb(number, round_), parts) >> 1
+        swapping = _swapping(seed, math.ceil(SWAPS_PER_MEMBERSHIP / ROUNDS), by_part=True)
+        rows = parted.mapInArrow(swapping, _PAIR)
+    return rows
+
+
+def _swapping(
+    seed: int, swaps: int, by_part: bool = False
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """What a task does that shuffles its part of a table."""
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        columns = [[column.to_numpy() for column in batch.columns] for batch in batches]
+        if not columns:
+            return
+        users, topics = (np.concatenate(each) for each in zip(*columns, strict=True))
+        context = TaskContext.get()
+        part = context.partitionId() if by_part and context is not None else 0
+        known, place = np.unique(users, return_inverse=True)
+        kinds, kind = np.unique(topics, return_inverse=True)
+        if not by_part:  # the numbers themselves, as ever
+            known, place = np.arange(int(users.max()) + 1), users
+            kinds, kind = np.arange(int(topics.max()) + 1), topics
+        found = swapped(arrays_of(place, kind), absorb(seed, part) >> 1 if by_part else seed, swaps)
+        yield RecordBatch.from_arrays(
+            [pyarrow.array(known[found.members]), pyarrow.array(kinds[found.topic_of])],
+            schema=to_arrow_schema(_PAIR),
+        )
+
+    return work
 
 
 def correlation_summary(frame: DataFrame) -> DataFrame:

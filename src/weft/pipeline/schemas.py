@@ -64,6 +64,10 @@ JUDGED = joined(MEASURE, columns(passed=TRUTH))
 # The topics that users are subscribed to: distinct (user, topic); the earliest time known, or null.
 MEMBERSHIP = columns(user=WHOLE, topic=WHOLE, time=TIME)
 
+# What users did where and when, one row for each time it is stated: edits, check-ins. `extra` is a
+# JSON object with the other columns of the file, or null; the time is null where none is stated.
+HAPPENED = columns(user=WHOLE, topic=WHOLE, time=TIME, extra=TEXT)
+
 # The dictionaries: the name behind each number.
 USER = columns(user=WHOLE, name=TEXT)
 TOPIC = columns(topic=WHOLE, name=TEXT)
@@ -138,6 +142,7 @@ FIT = columns(
     total=WHOLE,
     distance=NUMBER,
     against_exponential=NUMBER,
+    against_lognormal=NUMBER,
 )
 # Pearson's correlation of two of the most popular topics, by their places in that order; `shuffle`
 # is 0 for memberships as they are, else the number of a shuffle that keeps all degrees.

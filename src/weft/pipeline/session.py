@@ -101,7 +101,7 @@ class SessionSettings:
 
     master: str = "local[*]"
     name: str = "weft"
-    driver_memory: str = "2g"  # guess: tables of the lab are small, arrays live in the workers
+    driver_memory: str = ""  # Java's, as Spark writes it; empty: by the machine, see below
     small_tables: bool = False  # for tables of up to some 10⁵ rows, see SMALL_TABLES
     options: Mapping[str, str] = field(default_factory=dict)  # further Spark settings, these win
 
@@ -109,6 +109,16 @@ class SessionSettings:
     def local(self) -> bool:
         """Whether the workers run on this machine as part of the driver."""
         return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def java_memory(self) -> str:
+        """What Java gets in the driver: with a local master, where it is worker as well, a quarter
+        of the machine's memory (guess: Python's workers and the page cache need theirs), from 1 to
+        8 GB; with another one, where it only plans, 2 GB."""
+        if self.driver_memory:
+            return self.driver_memory
+        quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 22  # MB
+        return f"{min(8192, max(1024, quarter))}m" if self.local else "2g"
 
     @property
     def here(self) -> bool:
@@ -316,7 +326,7 @@ def _said(log: Path) -> list[str]:
 
 def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
     options = {
-        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.memory": settings.java_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -105,7 +105,7 @@ def computed(
     bins, count = bins_of(spark, memberships, config, rounds)
     interests = spark.sparkContext.broadcast(_interests(memberships)) if config.lean else None
     if count == 1:
-        parted = memberships.select("topic", "user").coalesce(1)
+        parted = memberships.select("topic", "user").repartition(1)
     else:
         placed = memberships.select("user", "topic").join(F.broadcast(bins), "topic")
         parted = placed.repartitionById(count, F.col("bin")).select("topic", "user")

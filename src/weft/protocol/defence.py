@@ -1,7 +1,7 @@
 """What several layers use against hostile peers: settings, and three small memories.
 
-`Config` switches the defences, each by itself. All but one are on; the lab's attack rows switch one
-off at a time, to show what it is for.
+`Config` switches the defences, each by itself. All are on; the lab's attack rows switch one off at
+a time, to show what it is for.
 
 `Silence` judges links by what they bring (GossipSub v1.1, Vyzovitis et al. 2020, Section 5.1, whose
 score counts first deliveries and broken promises). In a push tree only one link brings an event
@@ -37,10 +37,7 @@ K = TypeVar("K")
 class Config:
     """Defences against hostile peers, each on or off."""
 
-    views: bool = (
-        False  # what others say of third peers is bounded; samples outlast what is pushed.
-    )
-    # Off: in a crowd that enters at once, one peer in 60 stayed unknown to all others with it.
+    views: bool = True  # what others say of third peers is bounded; samples outlast what is pushed
     links: bool = True  # links give way with a reason only, and some are chosen by this peer
     score: bool = True  # links that bring nothing are given up
     access: bool = True  # a publisher from outside goes through several access points

@@ -42,6 +42,7 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import known_event, number_of
+from weft.documents.headers import in_metadata, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
     NOTHING_BEFORE,
@@ -58,6 +59,7 @@ from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_tex
 from weft.protocol.context import Arrived, Context
 from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
 from weft.protocol.seam import Answer, Deliver, Millis, Publish, PublishTogether, Warn
+from weft.protocol.wire import REASON_MAX, Span
 from weft.rules import hierarchy
 from weft.store.reader import Since
 
@@ -78,6 +80,8 @@ PRUNE = "PRUNE"
 them."""
 
 _COUNTERS = ("forged", "equivocations")
+_REFUSED_MAX = 1_024
+"""guess: runs remembered as refused, so that their publishers can be told why."""
 _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie; the oldest gives way."""
 
@@ -142,6 +146,7 @@ class Delivery:
         self._order_armed = False
         for counter in _COUNTERS:
             ctx.counters[counter] += 0  # so that it shows before it happens
+        self._refused: BoundedDict[tuple[Topic, PeerId, int, int], str] = BoundedDict(_REFUSED_MAX)
         self._evidence: BoundedDict[tuple[Topic, PeerId, int], Contradiction] = BoundedDict(
             _EVIDENCE_MAX
         )
@@ -293,11 +298,26 @@ class Delivery:
     ) -> bool:
         if not _may_be_named(topic, proven.run):
             self._ctx.counters["refused_by_name"] += 1
+            self.note_refused(topic, proven.run, "by its name the topic is another peer's")
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         if subscribed:
             self._deliver_in_order(topic, recent, proven.run, hops, source)
         return True
+
+    def note_refused(self, topic: Topic, run: Run, reason: str) -> None:
+        """A run of another peer's is not taken in, nor passed on, for this reason."""
+        key = topic, PeerId(run.publisher), run.incarnation, run.first
+        self._refused[key] = reason[:REASON_MAX]
+
+    def refusal(self, topic: Topic, about: Span) -> str:
+        """Why a run, or an event of it, was refused lately; empty if none was."""
+        publisher, life = PeerId(about.publisher), about.incarnation
+        for number in range(about.first, about.last + 1) if self._refused else ():
+            reason = self._refused.get((topic, publisher, life, number))
+            if reason is not None:
+                return reason
+        return ""
 
     def admit_own(self, recent: Recent, proven: Proven) -> bool:
         """Note a run of this peer's own; says whether it is to be spread."""
@@ -500,7 +520,7 @@ def _payload_in(topic: Topic, event: Event) -> bytes:
     name = event.publisher, event.incarnation, event.number
     if block.topic != topic or number_of(block) != name:
         return event.payload
-    return block.payload
+    return wrap(in_metadata(block.metadata), block.payload)
 
 
 def _shown(topic: Topic, statement: Statement) -> dict[str, object]:

@@ -198,6 +198,10 @@ class Flood(Routing):
         part = self._topics.get(topic)
         return list(part.members.values()) if part is not None else []
 
+    def recent(self, topic: Topic) -> Recent | None:
+        part = self._topics.get(topic)
+        return part.recent if part is not None else None
+
     def alone(self, topic: Topic) -> bool:
         return not self.members(topic)
 

@@ -323,14 +323,19 @@ class Recent:
         life = self.lives.get((run.publisher, run.incarnation))
         return life is not None and life.has_seen(run.first)
 
-    def has_taken(self, run: Run) -> bool:
+    def has_taken(self, run: Run | Span) -> bool:
         """Whether a run came here, so that its publisher need not look for another member. What
         only counts as seen, since this member joined after it or gave it up, may have come to
         nobody."""
-        life = self.lives.get((run.publisher, run.incarnation))
-        if life is None or not life.has_seen(run.first):
+        return bool(self.vouches(run.publisher, run.incarnation, run.first))
+
+    def vouches(self, publisher: PeerId, incarnation: int, number: int) -> bool | None:
+        """Whether the run that begins with this number came here; None: it was passed over."""
+        life = self.lives.get((publisher, incarnation))
+        if life is None or not life.has_seen(number):
             return False
-        return run.first > life.passed or life.holding(run.first) is not None
+        passed = number <= life.passed and life.holding(number) is None
+        return None if passed else True
 
     def judge(self, run: Run, now: Millis) -> Judged:
         """Whether a run is new, and proven. Nothing is noted yet. A copy of what is held costs a

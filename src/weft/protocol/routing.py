@@ -19,9 +19,11 @@ from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
+from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
 
-Handlers: TypeAlias = dict[type, Callable[[Contact, Any], object]]
+Handler: TypeAlias = Callable[[Contact, Any], object]
+Handlers: TypeAlias = dict[type, Handler]
 """By kind of message: what to do with its sender and it."""
 Timers: TypeAlias = dict[str, Callable[[Timer], None]]
 Signals: TypeAlias = dict[type, Callable[[Any], None]]
@@ -147,6 +149,10 @@ class Routing(ABC):
     @abstractmethod
     def members(self, topic: Topic) -> list[Contact]:
         """Other subscribers that this peer knows, linked ones first."""
+
+    @abstractmethod
+    def recent(self, topic: Topic) -> Recent | None:
+        """What this peer has seen of a topic lately; None: it has no part in it."""
 
     @abstractmethod
     def alone(self, topic: Topic) -> bool:

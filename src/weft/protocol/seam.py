@@ -25,6 +25,9 @@ from weft.store.reader import Since
 Millis: TypeAlias = int
 """A time or a duration in milliseconds. Machines only compare times of the same peer."""
 
+Strength: TypeAlias = Literal["taken", "stored"]
+"""What other peers can say of an event: that they have it, or that it is on their disk."""
+
 Scheme: TypeAlias = Literal["tree", "gossip", "flood"]
 """How an event travels inside its topic's overlay."""
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -156,8 +159,33 @@ class Publish(Struct, frozen=True, gc=False):
 
     token: int
     topic: Topic
-    payloads: tuple[bytes, ...]  # at most RUN_MAX of them, and RUN_BYTES_MAX bytes
+    payloads: tuple[bytes, ...]  # at most RUN_MAX, RUN_BYTES_MAX bytes; `documents/headers.py`
     published_ms: int  # wall clock of the publisher, for the reader's information only
+    goes_on: bool = False  # nobody waits for the outcome: what is on its way is "queued" at once
+
+
+class FindEvent(Struct, frozen=True, gc=False):
+    """Command, with history, of a subscriber: get an event of the topic by its CID, from here or
+    from members. Answered "found" with the block as `value`, or "not_found"; that may take long."""
+
+    token: int
+    topic: Topic
+    cid: Cid
+
+
+class Confirm(Struct, frozen=True, gc=False):
+    """Command: have other peers say that they have a run that this peer published, or that it is
+    stored with them. Answered "found" with so many `contacts` that said so, "refused" with the
+    reason if every member that could be asked refuses it, or "dropped", with those that did say so,
+    when the time is up."""
+
+    token: int
+    topic: Topic
+    run: Run
+    strength: Strength
+    copies: int
+    timeout_ms: Millis
+    access_point: Contact | None = None  # that took the run
 
 
 class DhtPut(Struct, frozen=True, gc=False):
@@ -223,13 +251,14 @@ class Leave(Struct, frozen=True, gc=False):
     """Command: say goodbye to everybody; the driver closes once the effects are carried out."""
 
 
-TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic, AskSubTopic]
+TopicCommand: TypeAlias = Union[ChangeTopic, FollowTopic, AskSubTopic, FindEvent]
 Command: TypeAlias = Union[
     Join,
     Subscribe,
     Unsubscribe,
     Publish,
     PublishTogether,
+    Confirm,
     Collect,
     Leave,
     DhtCommand,
@@ -266,7 +295,8 @@ class Deliver(Struct, frozen=True, gc=False):
     """Hand the events of a run to the application that subscribed to their topic."""
 
     topic: Topic
-    run: Run  # with the payloads as they were published; its signature is not theirs any more
+    run: Run  # with the payloads as they were published (without `descriptor`: in envelopes, if
+    # they have headers, see `documents/headers.py`); its signature is not theirs any more
     hops: int
     descriptor: SealedEvent | None = None  # with history: the signed event, the run's only one
     published_in: Topic | None = None  # where, if it climbed from a sub-topic
@@ -315,11 +345,12 @@ Outcome: TypeAlias = Literal[
     "already",  # Subscribe or Unsubscribe: nothing to do
     "left",  # Unsubscribe: done
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
-    "queued",  # Publish: no way out yet; kept, and a final answer follows. AskSubTopic: it waits
+    "queued",  # Publish: kept or on its way, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
-    "dropped",  # Publish: gave up after it was queued, or the queue is full. DHT: too many at once
+    # Publish: gave up after it was queued, or the queue is full. Confirm: too few said so in time.
+    "dropped",  # DHT: too many at once
     "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done
-    "found",  # the other DHT commands, FollowTopic
+    "found",  # the other DHT commands, FollowTopic; Confirm: enough peers say so
     "not_found",
     "failed",  # DhtPut, DhtProvide: nobody took it
     "refused",  # DHT: not a valid value, key or location, or the DHT is off. Else the reason says
@@ -333,8 +364,9 @@ class Answer(Struct, frozen=True, gc=False):
     outcome: Outcome
     contact: Contact | None = None  # the access point, where there is one
     run: Run | None = None  # Publish, PublishTogether: the events, once they are numbered
-    value: bytes | None = None  # DhtGet; ChangeTopic, FollowTopic: the CID of the version
-    contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest
+    # DhtGet; ChangeTopic, FollowTopic: the CID of the version; FindEvent: the block
+    value: bytes | None = None
+    contacts: tuple[Contact, ...] = ()  # DhtFindProviders, DhtClosest; Confirm: those that said so
     count: int = 0  # DhtPut, DhtProvide
     reason: str = ""  # why it failed
     alone: bool = False  # Publish: this peer spreads it and knows no other peer to spread it to

@@ -49,6 +49,16 @@ class Span(Struct, frozen=True, array_like=True, gc=False):
     last: Counter
 
 
+def span_of(run: Run) -> Span:
+    """The events of a run, by their numbers."""
+    return Span(run.publisher, run.incarnation, run.first, run.last)
+
+
+REASON_MAX = 200
+"""guess: a sentence."""
+WireReason: TypeAlias = Annotated[str, Meta(max_length=REASON_MAX)]
+"""Why a peer does not take what it was sent, for people."""
+
 Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
 Statements: TypeAlias = Annotated[list[Statement], Meta(max_length=LIST_MAX)]
 

@@ -14,13 +14,19 @@ table's size |APT| and the number of active topics |T|, which tables estimate fr
 *Overlay identity.* A peer that starts a topic overlay gives it a random id. When two parts of a
 topic meet, all members must end with the same id, whatever the order in which they meet: the
 smaller one survives. View exchanges spread it, ever more seldom while nothing changes.
+
+Deviation: a liar could name a smaller id again and again, so that a topic's members never agree.
+Peers therefore compare hashes of ids (`keeps_overlay`): each id that survives the one before takes
+more tries to find, so even 2⁴⁰ of them yield about 28 in a row. The engine, whose peers are honest,
+compares the ids themselves.
 """
 
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 
-from weft.ids import OverlayId
+from weft.ids import OverlayId, Topic
 from weft.rules.draw import below
 
 # --- the access point table -----------------------------------------------------------------------
@@ -71,6 +77,16 @@ def steps_of_each(visits: int, walks: int) -> int:
 def surviving(mine: OverlayId, theirs: OverlayId) -> OverlayId:
     """The id both sides keep after they met."""
     return mine if mine <= theirs else theirs
+
+
+def keeps_overlay(topic: Topic, mine: OverlayId, theirs: OverlayId) -> bool:
+    """Whether a member keeps its overlay's id when it hears of another one."""
+    return _overlay_rank(topic, mine) <= _overlay_rank(topic, theirs)
+
+
+def _overlay_rank(topic: Topic, overlay: OverlayId) -> bytes:
+    """Not to be chosen: a preimage of a small one must be looked for."""
+    return sha256(b"%d %s" % (overlay, topic.encode())).digest()
 
 
 def next_period(period: int, changed: bool, longest: int) -> int:

@@ -35,7 +35,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.pulsar.branch import RendezvousSync
 from weft.protocol.recent import IHave, Offer, Repair
 from weft.protocol.tera.access_points import (
@@ -53,6 +53,7 @@ from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import REPLACE, Appeared, Invite, Rejoin, RoleRequest
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent
 from weft.protocol.wire import Message, Payload, Span
+from weft.rules.tera import keeps_overlay
 from weft.sim.faults import Attack
 from weft.sim.hostile import Gang, Tactic
 
@@ -68,9 +69,15 @@ EVERY = 3
 FAR_AHEAD = (1 << 20) - 10
 """By so much a forged number may lie above the floor and still be believed (threat page)."""
 FLUSH = 16
-"""guess: made-up publishers in one message; a table holds 4,096."""
+"""guess: events that are sent again, and made-up entries, in one message."""
+STRANGERS = 4
+"""guess: made-up publishers in a second. Each event of one is valid and goes to all members, so
+more of them cost a simulator more than all else: with 16, a run of 12 peers has 57,000 signatures
+to verify."""
 BURST = 8
 """guess: events of its own that a spamming peer publishes in a second."""
+TRIES = 16
+"""guess: overlay ids that a liar tries for each that it names."""
 LINKS_MOST = Links().most
 """A victim whose links are all the gang's is left alone: a further one would evict a friend's."""
 STEPS_MAX, LOOKUP_STEPS_MAX = 64, 4_096
@@ -241,6 +248,10 @@ class BlackHole(Member):
             run = message.run
             taken = RouteResult(message.topic, run.incarnation, run.first, True)
             return [seam.Send(sender, taken)]
+        if isinstance(message, RouteCheck):
+            numbers = message.numbers
+            known = RouteKnown(message.topic, message.incarnation, numbers, [])
+            return [seam.Send(sender, known)]
         if isinstance(message, LookupWalk):
             return [seam.Send(message.origin, LookupHit(message.lookup, self._me))]
         return None
@@ -319,7 +330,7 @@ class Replay(Member):
             again = list(self._gang.runs[topic])[:FLUSH]
             made_up = [
                 self._forged(topic, self._pick(self._gang.made_up).peer, now, 1, now)
-                for _ in range(FLUSH)
+                for _ in range(STRANGERS)
             ]
             for victim in self._victims(2):
                 yield seam.Send(victim, Repair(topic, made_up))
@@ -363,13 +374,24 @@ class Lie(Member):
 
     def twists(self, to: Contact, message: Message) -> Message | None:
         if isinstance(message, ShuffleRequest | ShuffleReply | JoinReply):
-            self._draws += 1
-            overlay = (1 << 20) - self._draws
-            return replace(message, news=OverlayNews(overlay, MEMBERS_MAX, 0, self._draws))
+            news = OverlayNews(self._ground(message.topic), MEMBERS_MAX, 0, self._draws)
+            return replace(message, news=news)
         if isinstance(message, Advertisement):
             adverts = [replace(one, popularity=MEMBERS_MAX) for one in message.adverts]
             return Advertisement(adverts)
         return message
+
+    def _ground(self, topic: Topic) -> OverlayId:
+        """An overlay id that survives all that the gang has named before, where a few tries find
+        one."""
+        for _ in range(TRIES):
+            self._draws += 1
+            bits = self._gang.dice.bits("hostile.overlay", self._number, self._draws)
+            tried = OverlayId(bits >> 1)
+            named = self._gang.overlays.setdefault(topic, tried)
+            if not keeps_overlay(topic, named, tried):
+                self._gang.overlays[topic] = tried
+        return self._gang.overlays[topic]
 
     def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
         for topic in self._gang.topics:

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from weft.documents.run import NOTHING_BEFORE, Run, Statement, sign_run
 from weft.documents.signature import SIGNATURE_BYTES, Signer
-from weft.ids import Contact, PeerId, Topic, make_address
+from weft.ids import Contact, OverlayId, PeerId, Topic, make_address
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.membership import JoinReply
@@ -92,6 +92,7 @@ class Gang:
         self.links: dict[tuple[Topic, PeerId], set[PeerId]] = defaultdict(set)  # held, by victim
         self.runs: dict[Topic, deque[Run]] = defaultdict(lambda: deque(maxlen=EVENTS_KEPT))
         self.latest: dict[tuple[Topic, PeerId], tuple[int, int]] = {}  # incarnation and number
+        self.overlays: dict[Topic, OverlayId] = {}  # the best false ids found so far
         self._given_up: dict[PeerId, set[PeerId]] = defaultdict(set)
         self._rests_until: dict[PeerId, int] = {}
 

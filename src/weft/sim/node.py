@@ -96,6 +96,11 @@ class Node:
         self.backlog = None
         self.silent = silent
 
+    def replace_disk(self, store: Store, make: Callable[[], seam.Machine]) -> None:
+        """The disk of a peer that is down is lost; the peer begins anew with this one."""
+        self.store = store
+        self.make = make
+
     def stall(self) -> None:
         """From now on what reaches the peer waits."""
         if self.machine is not None and self.backlog is None:

@@ -8,6 +8,7 @@ The result says what was drawn, what was counted and which command plays exactly
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ from weft.sim.faults import (
 from weft.sim.hostile import Gang
 from weft.sim.node import TRUE_CLOCK, Node
 from weft.sim.record import Record
+from weft.sim.recorded import Recorded
 from weft.sim.workload import HIERARCHY, Publication, Shape, Workload, draw_workload
 from weft.sim.world import World
 from weft.store.reader import Since
@@ -94,6 +96,7 @@ class ScenarioSettings:
     without: tuple[Fault, ...] = ()  # of those faults
     hostile: int = 0  # so many percent of all peers are hostile, beside the `peers` that are honest
     attack: Attack | None = None  # what they do; None: drawn
+    recorded: Recorded | None = None  # what real users did, in place of what the seed draws
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -108,6 +111,14 @@ class ScenarioSettings:
             raise ValueError(f"hostile peers: 0 to {HOSTILE_MAX} percent of all")
         if self.attack is not None and not self.hostile:
             raise ValueError("an attack needs hostile peers")
+        if self.recorded is not None:
+            if self.hierarchy:
+                raise ValueError("the topics of a recorded workload lie beside one another")
+            if (self.peers, self.topics) != (
+                len(self.recorded.interests),
+                len(self.recorded.topics),
+            ):
+                raise ValueError("a recorded workload says how many peers and topics there are")
         known = SCHEMES[self.routing]
         if self.scheme is not None and self.scheme not in known:
             choice = f"there are {', '.join(known)}" if known else "there is none to choose"
@@ -125,7 +136,10 @@ class ScenarioSettings:
     def command(self) -> str:
         """The command that plays this run again."""
         words = [
-            f"./weft sim --seed {self.seed} --peers {self.peers} --topics {self.topics}",
+            f"./weft sim --seed {self.seed}",
+            f"--peers {self.peers} --topics {self.topics}"
+            if self.recorded is None
+            else f"--workload {shlex.quote(self.recorded.name)}",
             f"--events {self.events}",
         ]
         return " ".join(
@@ -456,9 +470,12 @@ def make_workload(
     from_ms = _PUBLISH_FROM_CYCLES * cycle_ms
     duration_ms = timeline.quiet_ms - from_ms
     shape = Shape(burst_percent=_BURST_PERCENT, nested=settings.hierarchy)
-    drawn = draw_workload(
-        settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
-    )
+    if settings.recorded is not None:
+        drawn = settings.recorded.workload(settings.seed, settings.events, duration_ms, shape)
+    else:
+        drawn = draw_workload(
+            settings.seed, settings.peers, settings.topics, settings.events, duration_ms, shape
+        )
     if crowd is None:
         return drawn
     dice = Dice(settings.seed)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
+from correlation_reference import correlations, most_popular
 from weft.engine.core.arrays import Array
-from weft.engine.data.correlation import correlations, most_popular, shuffled
+from weft.engine.data.correlation import shuffled
 from weft.engine.data.grid import Grid, PowerLaw, draw_grid
 from weft.engine.data.powerlaw import distance_of, exponent_of, fit
 from weft.engine.data.workload import Memberships, memberships, spread
@@ -35,6 +36,7 @@ def test_the_exponent_of_a_true_power_law_is_found(exponent: float, least: int) 
     assert abs(whole.exponent - exponent) < 4 * whole.error
     assert whole.distance < 0.02
     assert whole.against_exponential > 10
+    assert whole.against_lognormal > -2
     assert whole.total == 20_000
 
 
@@ -54,6 +56,13 @@ def test_an_exponential_law_is_no_power_law() -> None:
     assert found.against_exponential < 2
     values, counts = counted(data)
     assert distance_of(values, counts, exponent_of(float(np.log(data).mean()), 1), 1) > 0.2
+
+
+def test_a_lognormal_law_is_no_power_law() -> None:
+    data = np.ceil(np.random.default_rng(5).lognormal(3.0, 0.8, 5_000)).astype(np.int64)
+    whole = fit(*counted(data), most_candidates=1)  # from the smallest number on
+    assert whole.least == data.min()
+    assert whole.against_lognormal < -10
 
 
 def test_the_distance_is_that_of_kolmogorov_and_smirnov() -> None:
@@ -101,21 +110,6 @@ def test_all_tables_of_the_same_degrees_are_equally_likely() -> None:
     assert len(seen) == 5
     assert min(seen.values()) > 600 - 5 * np.sqrt(600 * 0.8)
     assert max(seen.values()) < 600 + 5 * np.sqrt(600 * 0.8)
-
-
-def test_correlations_are_those_of_the_matrix_of_ones_and_zeros() -> None:
-    held = draw_grid(Grid(nodes=80, topics=12), 3)
-    ones = np.zeros((80, 12))
-    ones[held.members, held.topic_of] = 1
-    topics = most_popular(held, 9)
-    assert held.sizes()[topics].tolist() == sorted(held.sizes().tolist(), reverse=True)[:9]
-    expected = np.asarray(np.corrcoef(ones.T))[np.ix_(topics, topics)]
-    np.testing.assert_allclose(correlations(held, topics), expected, atol=1e-12)
-
-
-def test_topics_that_do_not_vary_are_left_out() -> None:
-    held = memberships(3, np.array([0, 3, 3, 4]), np.array([0, 1, 2, 1], np.int32))
-    assert most_popular(held, 5).tolist() == [2]
 
 
 def test_a_grid_is_correlated_and_its_shuffle_is_not() -> None:

@@ -71,6 +71,7 @@ def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
     assert (kept.file, kept.format, kept.rows, kept.rejects) == (source, "csv", 3, 2)
     assert summary.after == {
         "memberships": 2,
+        "events": 3,
         "users": 2,
         "topics": 1,
         "rejects": 2,
@@ -78,7 +79,14 @@ def test_one_file(spark: SparkSession, first: tuple[Path, Summary]) -> None:
         "quality": 8,
         "trace": 0,
     }
+    happened = Lake(lake).table(spark, "events")
+    assert sorted(happened.select("user", F.unix_seconds("time")).collect()) == [
+        (0, 1),
+        (0, 3),
+        (1, 2),
+    ]
     assert sorted(path.name for path in lake.iterdir()) == [
+        "events",
         "memberships",
         "quality",
         "rejects",

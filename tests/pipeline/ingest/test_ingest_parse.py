@@ -22,7 +22,7 @@ from weft.pipeline.ingest.rows import Columnar, Delimited
 from weft.pipeline.schemas import TEXT, TRACE, columns
 from weft.pipeline.traces.source import TRACE_LINE
 
-Found = tuple[str | None, str | None, int | None, str | None, str | None]
+Found = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
 
 
 def lines_of(spark: SparkSession, *texts: str) -> DataFrame:
@@ -33,12 +33,14 @@ def records_of(spark: SparkSession, *found: list[Found]) -> DataFrame:
     return spark.createDataFrame([(0, 0, place, each) for place, each in enumerate(found)], RECORD)
 
 
-def good(user: str, topic: str | None, time_ms: int | None = None) -> Found:
-    return (user, topic, None if time_ms is None else 1_000 * time_ms, None, None)
+def good(
+    user: str, topic: str | None, time_ms: int | None = None, extra: str | None = None
+) -> Found:
+    return (user, topic, None if time_ms is None else 1_000 * time_ms, None, None, extra)
 
 
 def bad(problem: str, text: str) -> Found:
-    return (None, None, None, problem, text)
+    return (None, None, None, problem, text, None)
 
 
 def same(found: DataFrame, expected: DataFrame) -> None:
@@ -79,10 +81,13 @@ def test_csv(spark: SparkSession) -> None:
 
 
 def test_tsv_takes_quotes_as_they_are_and_other_units(spark: SparkSession) -> None:
-    reading = Delimited("tsv", "\t", 3, None, 1, 2, 0, "us")
-    text = lines_of(spark, '5000\t"ann\tcats', "1\tbob\tdogs\tmore")
+    names = ("column 1", "column 2", "column 3", "column 4")
+    reading = Delimited("tsv", "\t", 4, None, 1, 2, 0, "us", names=names)
+    text = lines_of(spark, '5000\t"ann\tcats\tx', "1\tbob\tdogs")
     expected = records_of(
-        spark, [good('"ann', "cats", 5)], [bad("not 3 columns", "1\tbob\tdogs\tmore")]
+        spark,
+        [good('"ann', "cats", 5, '{"column 4":"x"}')],
+        [bad("not 4 columns", "1\tbob\tdogs")],
     )
     same(text.transform(reading.parsed), expected)
 
@@ -97,7 +102,7 @@ def test_what_is_not_utf8_is_rejected(spark: SparkSession) -> None:
 
 
 def test_json_lines(spark: SparkSession) -> None:
-    reading = jsonlines.JsonLines("who", "what", "when_ms", "ms")
+    reading = jsonlines.JsonLines("who", "what", "when_ms", "ms", more=True)
     text = lines_of(
         spark,
         '{"who": "ann", "what": "cats", "when_ms": 7, "more": [1]}',
@@ -108,7 +113,7 @@ def test_json_lines(spark: SparkSession) -> None:
     )
     expected = records_of(
         spark,
-        [good("ann", "cats", 7)],
+        [good("ann", "cats", 7, '{"more":"[1]"}')],
         [good("5", "6")],
         [bad(NO_USER, '{"what": "cats"}')],
         [bad(jsonlines.NOT_PLAIN, '{"who": "ann", "what": ["cats"]}')],

@@ -21,8 +21,9 @@ def same(found: DataFrame, expected: DataFrame) -> None:
 @pytest.fixture
 def records(spark: SparkSession) -> DataFrame:
     """A file in two blocks, the second read first, and another file between them."""
-    ann, bob = ("ann", "cats", 5, None, None), ("bob", None, None, None, None)
-    bad, odd = (None, None, None, "no user", ",cats"), (None, None, None, "deleted", "x")
+    ann, bob = ("ann", "cats", 5, None, None, "{}"), ("bob", None, None, None, None, None)
+    bad = (None, None, None, "no user", ",cats", None)
+    odd = (None, None, None, "deleted", "x", None)
     return spark.createDataFrame(
         [
             (0, 100, 0, [bad]),

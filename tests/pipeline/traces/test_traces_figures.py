@@ -12,6 +12,7 @@ from weft.pipeline.schemas import WHOLE, columns
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.traces.figures import (
     EVENT,
+    HELD,
     LATENCY,
     MESSAGES,
     ORDER,
@@ -105,10 +106,12 @@ def tables(spark: SparkSession) -> Tables:
     histories = pieces.histories(changes)
     placed = deliveries.transform(figures.placed, publishes, histories)
     events = placed.transform(figures.events, publishes, changes)
+    exact = placed.where("remote").select("latency_ns")
     number = events.agg(F.sum(F.col("delivered") + F.col("others")))
     return {
         "events": events,
         "latencies": placed.transform(figures.latencies),
+        "exact": exact,
         "messages": traffic.transform(figures.messages, number),
         "peers": traffic.transform(figures.peers, histories, receipts, connections),
         "topics": events.transform(figures.topics, histories, receipts),
@@ -138,6 +141,33 @@ def test_latencies_are_those_of_others(spark: SparkSession, tables: Tables) -> N
         (2, bin_end(4 * S), 1),
     )
     assertDataFrameEqual(tables["latencies"], expected, ignoreNullable=True)
+
+
+def test_quantiles_are_exact_within_their_bins(spark: SparkSession) -> None:
+    values = [1_000_000 + 7919 * number % 1_000 for number in range(1_000)]
+    exact = frame(spark, columns(latency_ns=WHOLE), *((value,) for value in values))
+    bins = exact.withColumns({"hops": F.lit(1), "remote": F.lit(True)})
+    found = figures.quantiles(bins.transform(figures.latencies), exact)
+    ordered = sorted(values)
+    assert found == {
+        "p50": ordered[499],
+        "p90": ordered[899],
+        "p99": ordered[989],
+        "max": ordered[-1],
+    }
+
+
+def test_connections_add_up_whatever_the_cut(spark: SparkSession) -> None:
+    rows = [
+        *(("a", "b", 1 * S, True), ("a", "c", 2 * S, True), ("a", "b", 4 * S, False)),
+        *(("a", "d", 5 * S, True), ("a", "c", 9 * S, False), ("b", "a", 3 * S, True)),
+    ]
+    whole = frame(spark, CONNECTION, *rows).transform(figures.held_connections)
+    first = frame(spark, CONNECTION, *rows[:3]).transform(figures.held_connections)
+    both = frame(spark, CONNECTION, *rows[3:]).transform(figures.held_connections, first)
+    expected = [("a", 1 * S, 9 * S, 1, 14 * S, 2), ("b", 3 * S, 3 * S, 1, 0, 1)]
+    assertDataFrameEqual(whole, frame(spark, HELD, *expected), ignoreNullable=True)
+    assertDataFrameEqual(both, frame(spark, HELD, *expected), ignoreNullable=True)
 
 
 def test_messages_by_kind(spark: SparkSession, tables: Tables) -> None:
@@ -174,8 +204,12 @@ def test_topics(spark: SparkSession, tables: Tables) -> None:
 
 
 def test_overview(spark: SparkSession, tables: Tables) -> None:
-    named = {name: table for name, table in tables.items() if name != "topics"}
-    rows = overview(**named, without_publish=frame(spark, columns(number=WHOLE), (1,))).collect()
+    named = {name: table for name, table in tables.items() if name not in ("topics", "exact")}
+    rows = overview(
+        **named,
+        quantiles=figures.quantiles(tables["latencies"], tables["exact"]),
+        without_publish=frame(spark, columns(number=WHOLE), (1,)),
+    ).collect()
     assert tuple(row.figure for row in rows) == ORDER
     found = {row.figure: row.value for row in rows}
     loads = [8, 4, 4, 0]
@@ -210,10 +244,10 @@ def test_overview(spark: SparkSession, tables: Tables) -> None:
             "parasites": 2,
             "parasites_per_delivery": 2 / 5,
             "parasites_routed": 2,
-            "latency_ms_p50": bin_end(2 * S) / 1e6,
-            "latency_ms_p90": bin_end(6 * S) / 1e6,
-            "latency_ms_p99": bin_end(6 * S) / 1e6,
-            "latency_ms_max": bin_end(6 * S) / 1e6,
+            "latency_ms_p50": 2 * 1e3,
+            "latency_ms_p90": 6 * 1e3,
+            "latency_ms_p99": 6 * 1e3,
+            "latency_ms_max": 6 * 1e3,
             "hops_p50": 1,
             "hops_p90": 2,
             "hops_p99": 2,

@@ -1,7 +1,7 @@
 """Files that grow: spans of whole lines, each line in one of them, whatever the cuts.
 
-Following a trace that grows, with real processes: a follower is killed, another goes on, and the
-tables end equal to those of the trace at rest."""
+Following a trace that grows, with real processes: a follower is killed, another goes on until
+Ctrl-C, and the tables end equal to those of the trace at rest."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from weft.cli.problem import INTERRUPTED
 from weft.pipeline import resources, tables
 from weft.pipeline.traces import follower
 from weft.pipeline.traces.follower import FOLDER, Reader, Shrunk, last_line_end
@@ -89,7 +90,8 @@ def test_every_line_is_in_exactly_one_span(
 
 
 PATIENCE_S = 900.0
-DELAY_S = 100.0  # of virtual time: events are settled on the way, and none is delivered later
+DELAY_S = 1.0  # of virtual time: many events are delivered after they were settled
+OLD = "12D3KooWold"  # a peer that had subscribed before the trace began
 
 
 def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
@@ -116,13 +118,30 @@ def sorted_rows(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+def old_peer(lines: list[bytes]) -> tuple[bytes, bytes]:
+    """What a peer writes that got an event, and left much later; JOIN it never wrote."""
+    sent = next(line for line in lines if b"PUBLISH_MESSAGE" in line)
+    record = json.loads(sent)
+    topic = record["publishMessage"]["topic"]
+    common = {"peerID": OLD, "timestamp": record["timestamp"] + 1}
+    meta = {"kind": "Payload", "topic": topic, "messages": [record["publishMessage"]]}
+    got = {**common, "type": "RECV_RPC", "recvRPC": {"receivedFrom": "x", "meta": meta}}
+    leave = {**common, "type": "LEAVE", "leave": {"topic": topic}}
+    leave["timestamp"] = json.loads(lines[-1])["timestamp"]
+    return (json.dumps(got) + "\n").encode(), (json.dumps(leave) + "\n").encode()
+
+
+def test_a_follower_killed_and_one_interrupted_end_with_the_tables_of_the_trace_at_rest(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     whole = tmp_path / "whole.jsonl"
     with whole.open("wb") as file:
         run(ScenarioSettings(seed=3, peers=10, topics=4, events=40), Writer(file))
     lines = whole.read_bytes().splitlines(keepends=True)
+    got, left = old_peer(lines)
     lines.insert(len(lines) // 3, b'{"type": "JOIN"\n')
-    whole_bytes = b"".join(lines)
+    lines.insert(len(lines) // 3, got)
+    whole_bytes = b"".join([*lines, left])
     growing = tmp_path / "trace"
     growing.mkdir()
     out = tmp_path / "out"
@@ -143,20 +162,30 @@ def test_a_killed_follower_is_taken_over_exactly_once(spark: SparkSession, tmp_p
     finally:  # in the middle of the second batch
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
+    log = tmp_path / "follower.log"
+    log.unlink()
     grow(0.7, 1)
-    second = started_follower(growing, out, "--idle", "1")
+    second = started_follower(growing, out)
     try:
-        assert second.wait(PATIENCE_S) == 0, (tmp_path / "follower.log").read_text()
+        waited((states / "2").exists, second)
+        os.killpg(second.pid, signal.SIGINT)  # in the midst of the third
+        assert second.wait(PATIENCE_S) == INTERRUPTED, log.read_text()
     finally:
         if second.poll() is None:
             os.killpg(second.pid, signal.SIGKILL)
             second.wait()
+    said = [line for line in log.read_text().splitlines() if not line.startswith("{")]
+    assert len(said) == 2 and all(line.startswith("weft: ") for line in said), said
 
     measure(spark, find([growing / "all.jsonl"]), tmp_path / "batch")
     followed, at_rest = sorted_rows(out), sorted_rows(tmp_path / "batch")
     assert followed == at_rest
     assert len(at_rest["rejects"]) == 1 and len(at_rest["events"]) > 20
     [kept] = [folder for folder in states.iterdir() if not folder.name.startswith(".")]
-    settled = tables.read_small(kept / "settled_events")
+    settled = [
+        row
+        for each in (out / FOLDER / "archive").glob("*/events")
+        for row in tables.read_small(each)
+    ]
     opened = tables.read_small(kept / "publishes")
     assert settled and len(settled) + len(opened) == len(at_rest["events"])

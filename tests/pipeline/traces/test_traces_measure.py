@@ -1,4 +1,5 @@
-"""The whole way from files to figures: what sim and engine counted themselves comes out again."""
+"""The whole way from files to figures: what sim and engine counted themselves comes out again, and
+what a plain recount of the lines says."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.pipeline.trace_recount import recount
 from pyspark.sql import SparkSession
 
 from weft.engine.core.draws import random_peers
@@ -20,9 +22,10 @@ from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
 from weft.pipeline.traces import source as read
 from weft.pipeline.traces.measure import TABLES, measure
+from weft.pipeline.traces.pieces import ROUTING
 from weft.pipeline.traces.source import TRACE_LINE, BadTrace, find
 from weft.sim.scenario import Scenario, ScenarioSettings, count
-from weft.trace import Writer
+from weft.trace import CONTROL, CONTROL_KINDS, PAYLOAD, PAYLOAD_KINDS, Writer
 
 GOOD = json.dumps({"type": "JOIN", "peerID": "A", "timestamp": 1, "join": {"topic": "/t"}})
 
@@ -83,6 +86,13 @@ def test_what_the_simulator_counted(
         assert found["copies_per_delivery"] == pytest.approx(
             own["payload_copies_per_delivery"], abs=1e-4
         )
+    kinds = {PAYLOAD: PAYLOAD_KINDS, CONTROL: CONTROL_KINDS}
+    plain = recount(tmp_path / "sim.jsonl", kinds, ROUTING)
+    unknown = {name for name in found if plain[name] is None}
+    assert {name for name in found if found[name] is None} == unknown
+    assert {name: value for name, value in found.items() if name not in unknown} == {
+        name: pytest.approx(plain[name], rel=1e-12) for name in found if name not in unknown
+    }
     rows = tables.read_small(tmp_path / "out" / "messages")
     assert {row["rpc"]: row["sent"] for row in rows if row["sent"]} == own["messages"]
     assert {path.name for path in (tmp_path / "out").iterdir() if path.name[0] != "."} == set(

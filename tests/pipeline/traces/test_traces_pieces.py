@@ -20,7 +20,7 @@ from trace_kit import S, batch, frame, record, rows
 from weft.pipeline import tables
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.traces import pieces
-from weft.pipeline.traces.measure import measure
+from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.pieces import (
     BAD_LINE,
     CHANGE,
@@ -106,9 +106,13 @@ def test_parquet_with_other_types_is_said(spark: SparkSession, tmp_path: Path) -
         measure(spark, find([tmp_path / "odd.parquet"]), tmp_path / "out")
 
 
-def test_an_empty_trace_has_empty_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_trace_has_empty_tables_in_the_folder_of_the_user(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    found = measure(spark, find([tmp_path / "empty.jsonl"]), tmp_path / "out")
+    monkeypatch.chdir(tmp_path)  # Spark and its workers stay where they are
+    found = measure(spark, find([Path("empty.jsonl")]), Path("out"))
+    assert len(list(Path("out").iterdir())) == len(TABLES)
     assert found["events"] == found["peers"] == found["messages"] == 0
     assert found["delivery_ratio"] is None
 

@@ -8,7 +8,8 @@ from weft.ids import Topic, cid_of
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest
-from weft.protocol.history.reader import Cost, Pace, PageReply, PageRequest
+from weft.protocol.history.reader import PageReply, PageRequest
+from weft.protocol.history.server import Cost, Pace
 from weft.protocol.seam import Send, SetTimer
 
 T = Topic("/t")

@@ -9,7 +9,7 @@ from weft.documents.dag import position
 from weft.ids import Cid, PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config
-from weft.protocol.history import reader
+from weft.protocol.history import server
 from weft.protocol.history.fetch import block_key_of
 from weft.protocol.history.stream import Heads
 from weft.sim.network import Partition
@@ -187,7 +187,7 @@ def test_long_branches_are_joined_though_hardly_anything_can_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor is the fork within what others search for what a peer lacks beside its heads."""
-    monkeypatch.setattr(reader, "BESIDE_MAX", 50)
+    monkeypatch.setattr(server, "BESIDE_MAX", 50)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
     town.run(20_000)

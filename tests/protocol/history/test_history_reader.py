@@ -6,8 +6,10 @@ import pytest
 
 from history_kit import T, Town, hear, history, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.documents.run import RUN_MAX
 from weft.ids import Cid, cid_of
-from weft.protocol.history import reader
+from weft.protocol.history import reader, server
+from weft.protocol.history.reader import PageRequest
 from weft.protocol.publication import RouteEvent
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
@@ -34,7 +36,7 @@ def test_a_branch_that_ended_far_below_where_it_is_joined_is_found(
     """Peer 2 makes a branch by itself while the others go on for long; peer 3 misses how both are
     joined, and the first event that it gets of what follows names the end of the branch, which is
     much lower: nothing that peer 3 lacks lies close below what waits."""
-    monkeypatch.setattr(reader, "BESIDE_MAX", 50)
+    monkeypatch.setattr(server, "BESIDE_MAX", 50)
     monkeypatch.setattr(reader, "REACH", 8)
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))
@@ -84,7 +86,7 @@ def test_whatever_is_lost_with_little_room_everything_comes_in_the_end(
 ) -> None:
     """Peers are cut off in turn and publish on branches of their own, messages get lost all the
     time, and hardly anything can wait. Once it is quiet, nobody lacks or looks for anything."""
-    monkeypatch.setattr(reader, "BESIDE_MAX", 20)
+    monkeypatch.setattr(server, "BESIDE_MAX", 20)
     monkeypatch.setattr(reader, "REACH", 4)
     town = Town(5, seed=seed, loss_percent=10, walk_back_max=4)
     town.subscribe(*range(5), since="beginning")
@@ -249,3 +251,59 @@ def test_a_gap_that_shows_during_a_search_is_closed_after_it() -> None:
     assert reads.reading
     town.run(10_000)
     assert sorted(handed(town)) == sorted(event.cid for event in (*branch, *other))
+
+
+def backlog(town: Town, number: int, events: int) -> None:
+    """So many events of one peer, which is all that there is in the topic."""
+    for start in range(0, events, RUN_MAX):
+        some = [b"%d" % one for one in range(start, min(start + RUN_MAX, events))]
+        town.world.publish(town.nodes[number], T, *some)
+        town.run(20)
+    town.run(2_000)
+
+
+def test_pages_are_on_their_way_while_others_are_taken_in() -> None:
+    """With a page a time, a way of 200 ms there and back made 1,280 events a second at most."""
+    town = Town(3, latency_ms=100)
+    town.subscribe(0)
+    town.run(10_000)
+    backlog(town, 0, 3_000)
+    town.subscribe(2, since="beginning")
+    assert town.run_while(lambda: not town.stored(2), 10, 30_000)
+    begun_ms, asked = town.world.now_ms, town.world.sent[PageRequest]
+    assert town.run_while(lambda: len(town.stored(2)) < 3_000, 10, 30_000)
+    assert town.world.now_ms - begun_ms < 1_000  # 12 pages
+    assert town.world.sent[PageRequest] - asked <= 3
+    assert len(town.delivered(2)) == 3_000
+
+
+def test_a_page_that_gets_lost_is_asked_for_again() -> None:
+    town = Town(4, loss_percent=20)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    backlog(town, 0, 3_000)
+    town.subscribe(2, since="beginning")
+    assert town.run_while(lambda: len(town.delivered(2)) < 3_000, 500, 300_000)
+    assert town.stream(2) == [cid for _, cid in town.delivered(2)]
+
+
+def test_a_reader_that_is_far_behind_leaves_what_comes_to_the_pages() -> None:
+    """It verified every new event, had no room for it, and verified it again in a page."""
+    town = Town(3, latency_ms=100)
+    town.subscribe(0)
+    town.run(10_000)
+    backlog(town, 0, 3_000)
+    town.subscribe(2, since="beginning")
+    published = 3_000
+    while len(town.delivered(2)) < published - 200 and published < 9_000:
+        some = [b"%d" % one for one in range(published, published + 50)]
+        town.world.publish(town.nodes[0], T, *some)
+        published += 50
+        town.run(25)  # 2,000 a second
+    level_at = published
+    town.run(10_000)
+    assert level_at < 9_000
+    left = town.peer(2).counters["history_left_to_pages"]
+    assert left > 0
+    assert [cid for _, cid in town.delivered(2)] == town.stream(0)
+    assert town.peer(2).counters["history_given_up"] == 0

@@ -324,6 +324,29 @@ def test_a_rendezvous_asks_a_fellow_that_was_silent_for_an_answer() -> None:
     assert asked == [False, True, True]
 
 
+def test_a_peer_far_from_the_topics_id_is_no_fellow() -> None:
+    """Whatever it says: all events would go to it."""
+    rig = Rig(1, CONFIG)
+    rig.subscribe()
+    by_distance = sorted(range(2, 30), key=_distance)
+    asked = FindRequest(5, 0, Topic(""), Topic(""), bytes(32), PROVIDERS, bytes(33))
+    for number in by_distance[:12]:
+        rig.hear(number, asked)  # so it is known to be there
+    near, far = by_distance[0], by_distance[-1]
+    assert told(rig.hear(far, sync()), TreeLeave) == [far]
+    assert told(rig.hear(near, sync()), TreeLeave) == []
+    assert list(branch_of(rig).fellows) == [contact(near).peer]
+
+
+def test_a_fellow_does_not_keep_events_from_children() -> None:
+    rig = Rig(1, CONFIG)
+    rig.subscribe()
+    rig.hear(2, sync(3, 8))  # it says that it is joined to the child, too
+    rig.hear(3, sync(2))
+    rig.hear(8, TreeJoin(T, True))
+    assert told(rig.hear(2, Payload(T, event(7, 1), 1)), Payload) == [8]
+
+
 def test_who_may_be_a_parent_without_my_knowing_is_left() -> None:
     """The answer of one that was asked first may be lost."""
     rig = child_of(9, 8, 7)

@@ -151,6 +151,25 @@ def test_old_samples_fade() -> None:
     assert rig.peer.tera.table.topics_active() > 100
 
 
+def test_copied_tables_do_not_mislead_the_estimate() -> None:
+    """A thousand topics, of which newcomers copied the same hundred: they took them for 120."""
+    rig = Rig(1)
+    rig.meet(2)
+    rig.hear(4, TableCopy([TableEntry(topic, 7, contact(9)) for topic in topics(100)]))
+    [(_, request)] = sent(rig.cycle(), ShuffleRequest)
+    for _ in range(20):
+        ask_with(rig, request.topics_sample)  # from others that have the same copy
+    assert rig.peer.tera.table.topics_active() == 0  # nothing is known yet
+    advertise(rig, 2, *topics(10, start=200))
+    own = Rig(2)
+    own.meet(3)
+    advertise(own, 3, *topics(10, start=200))
+    [(_, advertised)] = sent(own.cycle(), ShuffleRequest)
+    for _ in range(20):
+        ask_with(rig, advertised.topics_sample[:1] + list(range(15)))
+    assert 150 <= rig.peer.tera.table.topics_active() <= 350
+
+
 # --- copies for newcomers -----------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from protocol_kit import (
     span,
     told,
 )
-from weft.ids import GENERAL, Contact
+from weft.ids import GENERAL, Contact, OverlayId
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing
 from weft.protocol.membership import (
@@ -42,6 +42,7 @@ from weft.protocol.tera.access_points import (
 )
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.wire import Payload, Span
+from weft.rules.tera import keeps_overlay
 
 
 def joining() -> Rig:
@@ -63,11 +64,12 @@ def welcome(*others: int, seen: list[Span] | None = None) -> JoinReply:
 
 def test_a_subscriber_joins_through_an_access_point() -> None:
     rig = joining()
+    state = rig.peer.tera.topics[T]
+    own, theirs = state.overlay, OverlayId(0)
     effects = rig.hear(5, welcome(6, 7))
     assert answers(effects) == [(1, "joined")]
-    state = rig.peer.tera.topics[T]
     assert sorted(number_of(peer) for peer in state.view.peers) == [5, 6, 7]
-    assert state.overlay == 0  # the smaller id survives
+    assert state.overlay == (own if keeps_overlay(T, own, theirs) else theirs)
     assert told(effects, LinkRequest) == [5, 6, 7]
 
 
@@ -134,6 +136,15 @@ def test_an_access_point_that_left_is_replaced() -> None:
     assert answers(rig.hear(6, welcome())) == [(1, "joined")]
 
 
+def test_a_subscriber_asks_none_twice_that_failed() -> None:
+    rig = joining()
+    [(_, walk)] = sent(rig.hear(5, JoinReply(T, False)), LookupWalk)
+    assert walk.avoid == [contact(5).peer]
+    rig.hear(2, LookupHit(walk.lookup, contact(6)))
+    [(_, walk)] = sent(rig.hear(6, JoinReply(T, False)), LookupWalk)
+    assert walk.avoid == [contact(5).peer, contact(6).peer]
+
+
 def test_it_is_known_by_who_it_is_not_by_its_address() -> None:
     rig = joining()
     moved = Contact(contact(5).peer, "/ip4/127.0.0.1/tcp/9999")
@@ -183,7 +194,7 @@ def test_where_all_walks_die_the_user_is_answered_in_the_end() -> None:
         effects = rig.wait_for("lookup")
         lookups |= {walk.lookup for _, walk in sent(effects, LookupWalk)}
     assert answers(effects) == [(1, "instantiated")]
-    assert len(lookups) == 3
+    assert len(lookups) == 4
 
 
 def test_a_reply_that_comes_late_is_still_good() -> None:

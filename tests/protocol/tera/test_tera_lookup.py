@@ -17,7 +17,7 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import NO_NEWS, JoinRequest, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, JoinReply, JoinRequest, ShuffleRequest
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import (
     Advert,
@@ -25,6 +25,7 @@ from weft.protocol.tera.access_points import (
     LookupHit,
     LookupMiss,
     LookupWalk,
+    Stale,
 )
 
 # --- one's own lookups, seen through publishing -------------------------------------------------
@@ -65,6 +66,49 @@ def test_the_first_hit_ends_the_lookup() -> None:
     assert told(rig.hear(2, LookupHit(number, contact(9))), RouteEvent) == [9]
     assert rig.hear(3, LookupHit(number, contact(8))) == []
     assert rig.hear(4, LookupMiss(number)) == []
+
+
+def test_what_further_walks_found_is_tried_next() -> None:
+    """Algorithms 1 to 3: a lookup yields a list, and all of it is tried."""
+    rig, effects = looking()
+    number = sent(effects, LookupWalk)[0][1].lookup
+    rig.hear(2, LookupHit(number, contact(9)))
+    rig.hear(3, LookupHit(number, contact(8)))
+    rig.hear(4, LookupHit(number, contact(7)))
+    effects = rig.lose(9)
+    assert told(effects, LookupWalk) == [] and told(effects, RouteEvent) == [8]
+    assert told(rig.lose(8), RouteEvent) == [7]
+    assert len(told(rig.lose(7), LookupWalk)) == 4
+
+
+@pytest.mark.parametrize(("later_ms", "asked"), [(1_000, [8]), (11_000, [])])
+def test_but_not_much_later(later_ms: int, asked: list[int]) -> None:
+    rig = Rig(1)
+    rig.meet(2, 3)
+    number = sent(rig.subscribe(), LookupWalk)[0][1].lookup
+    rig.hear(2, LookupHit(number, contact(9)))
+    rig.hear(9, JoinReply(T, True))
+    rig.hear(3, LookupHit(number, contact(8)))
+    rig.do(seam.Unsubscribe(2, T))
+    rig.wait(later_ms)
+    assert told(rig.subscribe(), JoinRequest) == asked
+
+
+def test_a_table_that_named_a_stale_access_point_hears_of_it() -> None:
+    rig, effects = looking()
+    number = sent(effects, LookupWalk)[0][1].lookup
+    rig.hear(2, LookupHit(number, contact(9)))
+    effects = rig.lose(9)
+    assert sent(effects, Stale) == [(2, Stale(T, contact(9).peer))]
+
+
+def test_late_misses_do_not_end_the_next_attempt() -> None:
+    rig, effects = looking(2)
+    number = sent(effects, LookupWalk)[0][1].lookup
+    again = rig.wait_for("lookup")
+    assert [walk.attempt for _, walk in sent(again, LookupWalk)] == [1]
+    assert rig.hear(2, LookupMiss(number, 0)) == []  # of the walk that was given up
+    assert answers(rig.hear(2, LookupMiss(number, 1))) == [(9, "no_subscriber")]
 
 
 def test_a_hit_that_names_oneself_is_none() -> None:
@@ -181,6 +225,18 @@ def test_or_reports_its_end(neighbours: tuple[int, ...]) -> None:
     rig.meet(*neighbours)
     steps = 0 if neighbours else 5
     assert everything_sent(rig.hear(2, walk(steps))) == [(9, LookupMiss(7))]
+
+
+def test_a_stale_entry_is_forgotten_but_one_peer_cannot_empty_a_table() -> None:
+    rig = Rig(1)
+    names = [Topic(f"/{number}") for number in range(40)]
+    rig.hear(3, Advertisement([Advert(name, 1, 1) for name in names]))
+    for name in names:
+        rig.hear(2, Stale(name, contact(4).peer))
+    assert len(rig.peer.tera.table) == 40  # not what the table says
+    for name in names:
+        rig.hear(5, Stale(name, contact(3).peer))
+    assert len(rig.peer.tera.table) == 24
 
 
 def test_the_origin_and_those_to_avoid_are_no_answer() -> None:

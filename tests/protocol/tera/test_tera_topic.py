@@ -18,7 +18,7 @@ from protocol_kit import (
     span,
     told,
 )
-from weft.ids import GENERAL
+from weft.ids import GENERAL, OverlayId
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import (
@@ -35,6 +35,7 @@ from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import LIST_MAX, Payload
+from weft.rules.tera import keeps_overlay
 
 
 def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> OverlayNews:
@@ -52,20 +53,31 @@ def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> Ove
 
 
 @pytest.mark.parametrize("kind", ["request", "reply", "join"])
-def test_every_exchange_carries_the_id_and_the_smaller_survives(kind: str) -> None:
+def test_every_exchange_carries_the_id_and_one_of_both_survives(kind: str) -> None:
     rig = member()
-    rig.hear(2, ShuffleRequest(T, 1, [Descriptor(contact(2), 0)], news(rig, (1 << 63) - 1)))
     mine = rig.peer.tera.topics[T].overlay
-    assert mine < (1 << 63) - 1
+    others = [OverlayId(number) for number in range(64)]
+    lesser = next(one for one in others if keeps_overlay(T, mine, one))
+    better = next(one for one in others if not keeps_overlay(T, mine, one))
+    rig.hear(2, ShuffleRequest(T, 1, [Descriptor(contact(2), 0)], news(rig, lesser)))
+    assert rig.peer.tera.topics[T].overlay == mine
     if kind == "request":
-        rig.hear(2, ShuffleRequest(T, 2, [], news(rig, 17)))
+        rig.hear(2, ShuffleRequest(T, 2, [], news(rig, better)))
     elif kind == "reply":
         tick = next(r.tick for _, r in sent(rig.cycle(), ShuffleRequest) if r.topic == T)
-        rig.hear(2, ShuffleReply(T, tick, [], news(rig, 17)))
+        rig.hear(2, ShuffleReply(T, tick, [], news(rig, better)))
     else:
-        rig.hear(2, JoinReply(T, True, news(rig, 17)))
-    assert rig.peer.tera.topics[T].overlay == 17
+        rig.hear(2, JoinReply(T, True, news(rig, better)))
+    assert rig.peer.tera.topics[T].overlay == better
     assert rig.peer.counters["overlays_merged"] == 1
+
+
+def test_a_liar_has_the_id_changed_but_a_few_times() -> None:
+    """It would take ever more tries to find another one that survives."""
+    rig = member()
+    for tick in range(1_000):
+        rig.hear(2, ShuffleRequest(T, tick, [], news(rig, (1 << 62) - tick)))
+    assert rig.peer.counters["overlays_merged"] < 20
 
 
 def test_parts_that_never_met_merge() -> None:

@@ -189,6 +189,14 @@ def test_beats_tell_what_was_seen_and_differences_are_made_up_for() -> None:
     assert told(rig.cycle(), Beat) == []  # nothing new
 
 
+def test_a_member_that_differs_is_compared_with_again() -> None:
+    """It cannot offer at once what has just reached it, and may be the only one that has it."""
+    for number in OTHERS:
+        rig = forwarder()
+        rig.hear(number, Offer(T, [], False))
+        assert number in told(rig.cycle(), Beat)
+
+
 def test_a_new_link_is_compared_at_once() -> None:
     rig = forwarder()
     rig.hear(2, Cast(T, event(7, 1), 1, 0))

@@ -132,12 +132,12 @@ def test_makechild_of_one_that_is_not_the_closest_is_aborted(group: Group) -> No
     assert group.forwarders() == [0, 5, 7]
 
 
-def test_a_forwarder_follows_an_invitation_to_become_a_child(group: Group) -> None:
+def test_nobody_is_invited_to_stop_forwarding(group: Group) -> None:
+    """The sender would say from then on what the invited peer gets."""
     split_some(group, 5)
     group.hear(0, 5, Invite(A, MAKECHILD))
     group.rest()
-    group.right()
-    assert group.forwarders() == [5] and group.parent(0) == 5
+    assert group.forwarders() == [0, 5]
 
 
 def test_replace_for_fairness_leaves_the_replaced_one_a_child(group: Group) -> None:

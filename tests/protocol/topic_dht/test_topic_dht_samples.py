@@ -110,6 +110,31 @@ def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
     assert sum(one != other for one, other in zip(views, now, strict=True)) > 5
 
 
+def test_a_view_takes_whole_regions_and_favours_nobody() -> None:
+    """Single seats took 894 requests for a view of twelve, whole regions take 87."""
+    fills, peers = 40, 30
+    settings = TopicConfig(scheme="full-gossip", period_ms=10**9, view_max=12)
+    run = Run(seed=2, peers=peers, topics=settings, dht=Dht(enabled=True, k=6))
+    run.come_up()
+    for peer in range(peers):
+        run.subscribe(peer, [T])
+    run.run(5_000)
+    machine = run.machine(0)
+    assert machine is not None
+    role = machine.topics.roles.by_topic[T]
+    counts = {node.contact.peer: 0 for node in run.world.nodes[1:]}
+    before = run.lookups.inside
+    for _ in range(fills):
+        machine.topics.samples.fill_view(role)
+        run.flush(0)
+        run.run(8_000)
+        for peer_id in role.view:
+            counts[peer_id] += 1
+    assert len(role.view) == 12
+    assert run.lookups.inside - before < 200 * fills
+    assert chi_square_p(list(counts.values())) > 0.001, counts
+
+
 def test_children_and_trees_keep_no_views() -> None:
     settings = TopicConfig(scheme="forward-treecast", period_ms=2_000)
     run = Run(seed=2, peers=5, topics=settings)

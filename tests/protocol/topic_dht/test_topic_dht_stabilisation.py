@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from protocol_kit import T, contact, sent, told
-from topic_dht_rig import child_of_2, parent, routing
+from protocol_kit import Rig, T, contact, event, number_of, sent, told
+from topic_dht_rig import child_of_2, config, parent, place, routing
 from weft.ids import Topic
+from weft.protocol.kademlia.rpc import FindRequest
+from weft.protocol.topic_dht.events import Beat
 from weft.protocol.topic_dht.roles import (
     ABORTED,
     ACCEPTED,
     JOIN,
     REPLACE,
+    Appeared,
+    Rejoin,
+    Role,
     RoleDone,
     RoleReply,
     RoleRequest,
 )
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent
 from weft.protocol.wire import Payload
+from weft.rules import roles
 from weft.rules.roles import Load
 
 
@@ -62,9 +68,79 @@ def test_children_that_others_name_are_asked_first() -> None:
     assert 70 in told(rig.publish(), Payload)
 
 
-def test_a_child_speaks_up_to_a_parent_that_others_found_for_it() -> None:
+# --- what others say of this peer's place ---------------------------------------------------------
+
+
+def role_of(rig: Rig) -> Role:
+    return routing(rig).topics.roles.by_topic[T]
+
+
+def parent_of(rig: Rig) -> int:
+    child = role_of(rig).child
+    assert child is not None
+    return number_of(child.parent)
+
+
+def test_a_child_believes_no_parent_that_it_did_not_find() -> None:
+    """It looks for itself, from the forwarders that it knows, and that a few times in a period."""
     rig = child_of_2()
     rig.wait(rig.peer.config.topic_dht.period_ms)
-    effects = rig.hear(5, IsChild(T))
-    assert told(effects, IsParent) == [5]
-    assert told(rig.hear(5, IsChild(T)), IsParent) == []
+    looks = [told(rig.hear(60 + number, IsChild(T)), FindRequest) for number in range(10)]
+    assert parent_of(rig) == 2
+    assert {2, 3} <= {*looks[0]} and not any(looks[2:])
+
+
+def test_a_parent_does_not_choose_all_peers_that_a_child_may_ask() -> None:
+    rig = child_of_2()
+    rig.hear(2, IsChild(T, [contact(number) for number in range(60, 70)]))
+    child = role_of(rig).child
+    assert child is not None and 3 in map(number_of, child.alternatives)
+
+
+def test_a_child_compares_with_another_forwarder_than_its_parent() -> None:
+    rig = child_of_2()
+    rig.wait(10_000)  # until its subscription stands
+    rig.hear(2, Payload(T, event(7, 1), 1))
+    assert {2, 3} <= {*told(rig.cycle(), Beat)}
+
+
+def test_an_alternative_that_cannot_be_reached_is_none() -> None:
+    rig = child_of_2()
+    rig.lose(3)
+    child = role_of(rig).child
+    assert child is not None and not child.alternatives
+
+
+def test_a_place_is_given_to_a_peer_that_lies_next_to_it_alone() -> None:
+    """Whatever a peer says of its load."""
+    rig = parent(children=(8, 9))
+    rig.subscribe(Topic("/other"), token=2)
+    rig.wait(60_000)
+    rig.hear(20, Appeared(7, T))
+    far = next(n for n in range(30, 99) if roles.is_closer(place(n), place(20), place(1)))
+    near = next(n for n in range(30, 99) if roles.is_closer(place(n), place(1), place(20)))
+    for number, verdict in ((far, ABORTED), (near, ACCEPTED)):
+        ask = RoleRequest(number, T, REPLACE, locations=0, topics=1 << 32)
+        [(_, reply)] = sent(rig.hear(number, ask), RoleReply)
+        assert reply.verdict == verdict
+
+
+def test_a_forwarder_has_children_sent_to_it_but_a_few_times() -> None:
+    rig = parent(children=(8, 9))
+    near = next(n for n in range(30, 999) if roles.is_closer(place(8), place(n), place(1)))
+    sent_on = 0
+    for request in range(10):
+        for number, rejoin in sent(rig.hear(near, Appeared(request, T)), Rejoin):
+            sent_on += number == 8
+            rig.hear(number, RoleReply(rejoin.request, ABORTED))  # it stays
+    assert sent_on == 2
+
+
+def test_few_strangers_wait_for_the_end_of_an_operation() -> None:
+    rig = Rig(1, config())
+    rig.meet(2)
+    rig.subscribe()
+    assert role_of(rig).operation
+    for number in range(30, 60):
+        rig.hear(number, Rejoin(number, T))
+    assert len(role_of(rig).acks) == 8

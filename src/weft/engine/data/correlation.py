@@ -1,20 +1,16 @@
-"""How topics go together: their correlation, and the same memberships by chance alone.
+"""How topics go together by chance alone: memberships shuffled so that every user keeps its number
+of topics and every topic its number of subscribers, with which the true ones are compared (StaN
+3.2; the correlation itself is counted in `pipeline/profile.py`).
 
-Pearson's correlation between topics tells how much more often two share a subscriber than by
-chance (StaN 3.2). A topic is a column of zeros and ones over the nodes. With n nodes, s and t
-subscribers and c in common, the correlation of two topics is (n·c − s·t) / √(s(n − s)·t(n − t)).
-
-To compare with chance there is a degree-preserving shuffle. Two memberships (u, s) and (v, t),
-drawn at random, become (u, t) and (v, s), unless one of these is there already. Every user keeps
-its number of topics and every topic its number of subscribers; after some swaps per membership
-all tables with these numbers are equally likely.
+Two memberships (u, s) and (v, t), drawn at random, become (u, t) and (v, s), unless one of these is
+there already. After some swaps per membership all tables with these numbers are equally likely.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from weft.engine.core.arrays import Ids, Numbers, Reals
+from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.draws import absorb, base_key, below
 from weft.engine.core.jit import Bits, compiled, i64, part, u64
 from weft.engine.data.workload import Memberships, memberships
@@ -25,54 +21,6 @@ SWAPS_PER_MEMBERSHIP = 10
 
 _EMPTY = np.int64(-1)
 _GONE = np.int64(-2)
-
-
-# --- correlation ----------------------------------------------------------------------------------
-
-
-def most_popular(held: Memberships, wanted: int) -> Numbers:
-    """The topics with the most subscribers, first the largest; equal ones by number. A topic of
-    none, or of all nodes, varies with nothing and is left out."""
-    sizes = held.sizes()
-    order = np.argsort(-sizes, kind="stable")
-    varied = (sizes[order] > 0) & (sizes[order] < _nodes(held))
-    return np.asarray(order[varied][:wanted], np.int64)
-
-
-def _nodes(held: Memberships) -> int:
-    """How many have a topic."""
-    return int((held.per_peer() > 0).sum())
-
-
-def correlations(held: Memberships, topics: Numbers) -> Reals:
-    """The correlation of every two of these topics."""
-    place = np.full(held.topics, -1, np.int64)
-    place[topics] = np.arange(len(topics))
-    common = np.zeros((len(topics), len(topics)), np.int64)
-    _count_common(held, place, common)
-    nodes = float(_nodes(held))
-    sizes = held.sizes()[topics].astype(np.float64)
-    deviations = np.sqrt(sizes * (nodes - sizes))
-    matrix = (nodes * common - np.outer(sizes, sizes)) / np.outer(deviations, deviations)
-    return np.asarray(matrix, np.float64)
-
-
-@compiled
-def _count_common(held: Memberships, place: Numbers, common: Numbers) -> None:
-    chosen = np.empty(len(common), np.int64)
-    for node in range(held.peers):
-        count = 0
-        for at in range(held.of_peer_offsets[node], held.of_peer_offsets[node + 1]):
-            here = place[held.topic_of[held.of_peer[at]]]
-            if here >= 0:
-                chosen[count] = here
-                count += 1
-        for one in range(count):
-            for other in range(count):
-                common[chosen[one], chosen[other]] += 1
-
-
-# --- shuffle --------------------------------------------------------------------------------------
 
 
 def shuffled(

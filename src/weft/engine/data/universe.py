@@ -8,6 +8,9 @@ topics with too few subscribers are left out at last, and with them the nodes le
 
 In the closed reading a topic has all its subscribers or none, so that which topics stay is known
 before the set is drawn; in the open one it must be counted.
+
+All of it is asked of some users with all their topics (`Users`), and what parts of a table answer
+adds up to the answer of the whole: nobody needs to hold all of it.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.engine.core.arrays import Flags, Ids, Numbers
+from weft.engine.core.arrays import Flags, Ids, Numbers, offsets_of
 from weft.engine.core.draws import absorb, base_key, below, keyed
 from weft.engine.core.jit import Bits, compiled, u64
-from weft.engine.data.workload import Memberships
 from weft.rules import draw
 from weft.rules.draw import stream_of
 
@@ -29,81 +32,83 @@ READINGS: tuple[Reading, ...] = ("closed", "open")
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How large a universe is."""
+class Users:
+    """Some users and their topics: those of user `users[n]` are `topics[offsets[n]:offsets[n+1]]`,
+    ascending."""
 
-    topics: int
-    nodes: int
-    memberships: int
+    users: Numbers
+    offsets: Numbers
+    topics: Ids
+
+    def without_topics(self) -> Flags:
+        """A mark for each user, none set."""
+        return np.zeros(len(self.users), np.bool_)
 
 
-def seed_set(
-    held: Memberships,
-    seeds: int,
-    number: int,
-    seed: int,
-    own: Ids | None = None,
-) -> Flags:
-    """Whether each topic is in the grown set of draw `number`. `own` is each user's own topic, or
-    −1 for none; without it, users add a random one."""
-    key = draw.absorb(draw.absorb(int(base_key(seed, stream_of("universe"))), seeds), number)
-    candidates = np.flatnonzero(held.sizes() > 0)
+def users_of(users: npt.NDArray[np.integer], topics: npt.NDArray[np.integer]) -> Users:
+    """The users of some memberships, in any order. All of a user's must be among them."""
+    order = np.lexsort((topics, users))
+    known, counts = np.unique(users, return_counts=True)
+    return Users(known.astype(np.int64), offsets_of(counts), topics[order].astype(np.int32))
+
+
+def seeds_of(candidates: Numbers, seeds: int, number: int, seed: int) -> Numbers:
+    """The seeds of draw `number`, of the topics that have subscribers."""
     if seeds > len(candidates):
         raise ValueError(f"{seeds} seeds of {len(candidates)} topics")
-    ranks = keyed(candidates, u64(draw.absorb(key, 0)))
-    drawn = candidates[np.argsort(ranks, kind="stable")[:seeds]]
-    chosen = np.zeros(held.topics, np.bool_)
-    chosen[drawn] = True
-    grown = chosen.copy()
-    users = np.zeros(held.peers, np.bool_)
-    _mark_users(held, chosen, users)
-    pick = u64(draw.absorb(key, 1))
-    if own is None:
-        _add_random(held, users, pick, grown)
-    else:
-        added = own[users]
-        grown[added[added >= 0]] = True
-    return grown
+    ranks = keyed(candidates, u64(draw.absorb(_key(seeds, number, seed), 0)))
+    return np.asarray(candidates[np.argsort(ranks, kind="stable")[:seeds]], np.int64)
 
 
-def counts_of(held: Memberships, chosen: Flags, least: int, reading: Reading) -> Counts:
-    """How large the universe of a grown set is."""
-    if reading == "closed":
-        kept = chosen & (held.sizes() >= max(1, least))
-        inside = np.ones(held.peers, np.bool_)
-    else:
-        inside = np.zeros(held.peers, np.bool_)
-        _mark_users(held, chosen, inside)
-        kept = _sizes_among(held, inside) >= max(1, least)
-    nodes = np.zeros(held.peers, np.bool_)
-    _mark_users(held, kept, nodes)
-    nodes &= inside
-    rows = int(_sizes_among(held, inside)[kept].sum())
-    return Counts(int(kept.sum()), int(nodes.sum()), rows)
+def added_by(
+    held: Users, chosen: Flags, seeds: int, number: int, seed: int, own: Numbers | None = None
+) -> Numbers:
+    """The topics that these users add to the `chosen` seeds of a draw, each once. `own` is each
+    user's own topic, or −1 for none; without it, they add a random one."""
+    marked = subscribed_to(held, chosen)
+    if own is not None:
+        added = own[marked]
+        return np.unique(added[added >= 0]).astype(np.int64)
+    grown = np.zeros(len(chosen), np.bool_)
+    _add_random(held.users, held.offsets, held.topics, marked, _pick(seeds, number, seed), grown)
+    return np.flatnonzero(grown)
 
 
-@compiled
-def _mark_users(held: Memberships, topics: Flags, users: Flags) -> None:
-    for topic in range(len(topics)):
-        if topics[topic]:
-            for at in range(held.offsets[topic], held.offsets[topic + 1]):
-                users[held.members[at]] = True
+def subscribed_to(held: Users, topics: Flags) -> Flags:
+    """Whether each user has one of these topics."""
+    marked = held.without_topics()
+    _mark(held.offsets, held.topics, topics, marked)
+    return marked
 
 
-@compiled
-def _add_random(held: Memberships, users: Flags, key: Bits, topics: Flags) -> None:
-    for user in range(len(users)):
-        if users[user]:
-            first, last = held.of_peer_offsets[user], held.of_peer_offsets[user + 1]
-            chosen = held.of_peer[first + below(absorb(key, user), last - first)]
-            topics[held.topic_of[chosen]] = True
-
-
-@compiled
-def _sizes_among(held: Memberships, users: Flags) -> Numbers:
+def sizes_among(held: Users, users: Flags, topics: int) -> Numbers:
     """How many of these users each topic has."""
-    sizes = np.zeros(len(held.offsets) - 1, np.int64)
-    for topic in range(len(sizes)):
-        for at in range(held.offsets[topic], held.offsets[topic + 1]):
-            sizes[topic] += users[held.members[at]]
-    return sizes
+    inside = np.repeat(users, np.diff(held.offsets))
+    return np.bincount(held.topics[inside], minlength=topics).astype(np.int64)
+
+
+def _key(seeds: int, number: int, seed: int) -> int:
+    return draw.absorb(draw.absorb(int(base_key(seed, stream_of("universe"))), seeds), number)
+
+
+def _pick(seeds: int, number: int, seed: int) -> Bits:
+    return u64(draw.absorb(_key(seeds, number, seed), 1))
+
+
+@compiled
+def _mark(offsets: Numbers, topics: Ids, wanted: Flags, marked: Flags) -> None:
+    for place in range(len(marked)):
+        for at in range(offsets[place], offsets[place + 1]):
+            if wanted[topics[at]]:
+                marked[place] = True
+                break
+
+
+@compiled
+def _add_random(
+    users: Numbers, offsets: Numbers, topics: Ids, marked: Flags, key: Bits, grown: Flags
+) -> None:
+    for place in range(len(marked)):
+        if marked[place]:
+            first, last = offsets[place], offsets[place + 1]
+            grown[topics[first + below(absorb(key, users[place]), last - first)]] = True

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from weft.pipeline.ingest.records import PAIR
 from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 
 # Names; the same in order, where `place` is the number of a part of the table, times 2³³, plus the
@@ -66,23 +66,24 @@ def numbered_here(names: DataFrame, first: int) -> DataFrame:
 
 
 def prefixed(pairs: DataFrame, user: str, topic: str) -> DataFrame:
-    """`PAIR` → `PAIR`, with something put before the names."""
-    longer = pairs.withColumns(
+    """`PAIR` or `STATED`, with something put before the names."""
+    return pairs.withColumns(
         {
             "user": F.concat(F.lit(user), F.col("user")),
             "topic": F.concat(F.lit(topic), F.col("topic")),
         }
     )
-    return selected(longer, PAIR)
 
 
-def interned(pairs: DataFrame, users: DataFrame, topics: DataFrame) -> DataFrame:
-    """`PAIR` → `MEMBERSHIP`, by the dictionaries `USER` and `TOPIC`."""
+def interned(
+    pairs: DataFrame, users: DataFrame, topics: DataFrame, shape: StructType = MEMBERSHIP
+) -> DataFrame:
+    """`PAIR` → `MEMBERSHIP`, or `STATED` → `HAPPENED`, by the dictionaries `USER` and `TOPIC`."""
     by_name = pairs.withColumnsRenamed({"user": "user_name", "topic": "topic_name"})
     numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
         topics.withColumnRenamed("name", "topic_name"), "topic_name"
     )
-    return selected(numbers.withColumn("time", F.timestamp_micros("time_us")), MEMBERSHIP)
+    return selected(numbers.withColumn("time", F.timestamp_micros("time_us")), shape)
 
 
 def met(known: DataFrame, new: DataFrame, *also: str) -> DataFrame:

@@ -3,9 +3,9 @@
 Before anything is read for its content, every file is read once for its SHA-256, through its
 compression to the very end: an archive that was cut off or damaged is found here, and not by
 whatever a reader makes of it. So is a line that no machine could hold, and text in UTF-16 or
-UTF-32, which Spark takes for UTF-8. The beginning and the end of the content are kept, as UTF-8,
-which is all that the driver keeps of a file. Spark's workers do this, file by file, unless there is
-little to read.
+UTF-32, which Spark takes for UTF-8. The beginning and the end of the content are kept, as UTF-8;
+the driver sees those of some files at a time, to decide how to read them. Spark's workers do this,
+file by file, unless there is little to read.
 
 Readers then get links with plain names (`000017.gz`) instead of the files themselves, so that
 blanks, wildcards and missing suffixes in names mean nothing, and the number tells the file. Text
@@ -20,10 +20,10 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
 import pyarrow  # type: ignore[import-untyped]
@@ -38,6 +38,8 @@ from weft.pipeline.session import parallelism
 HEAD = 1 << 16
 TAIL = 1 << 6
 _CHUNK = 1 << 20
+FILES_AT_ONCE = 250
+"""guess: of so many files the driver sees the beginnings at a time, some 30 MB"""
 SMALL_BYTES = 1 << 26
 """guess: less than this is read sooner than Spark has started a Python process"""
 
@@ -75,9 +77,13 @@ _MANY_NULS, _FEW_NULS = 0.3, 0.02  # guess: of every other byte, in text of any 
 _NEWLINE, _QUOTE = 10, 34
 
 
+Judged = TypeVar("Judged")
+
+
 @dataclass(frozen=True)
 class Inspected:
-    """A file as it is known before it is read. Head and tail are of the unpacked content."""
+    """A file as it is known before it is read. Head and tail are of the unpacked content; they are
+    empty once the file is judged by them."""
 
     path: str
     size: int
@@ -259,30 +265,37 @@ def _inspect_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         yield pyarrow.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_INSPECTED))
 
 
-def inspected(spark: SparkSession, paths: Sequence[Path]) -> list[Inspected]:
-    """Read every file to its end; raises `BadInput` if one is not whole."""
+def inspected(
+    spark: SparkSession, paths: Sequence[Path], judge: Callable[[Inspected], Judged]
+) -> list[tuple[Inspected, Judged]]:
+    """Read every file to its end, and say of each what `judge` makes of it, by which its beginning
+    and end are then forgotten; raises `BadInput` if one is not whole."""
     given = [str(path) for path in paths]
-    if sum(path.stat().st_size for path in paths) <= SMALL_BYTES:
-        found = [inspect(path) for path in given]
-    else:
-        found = _inspected_by_workers(spark, given)
-    broken = [each for each in found if each.problem]
+    small = sum(path.stat().st_size for path in paths) <= SMALL_BYTES
+    found = map(inspect, given) if small else _inspected_by_workers(spark, given)
+    broken, good = [], {}
+    for each in found:
+        if each.problem:
+            broken.append(each)
+        elif not broken:
+            good[each.path] = (replace(each, head=b"", tail=b""), judge(each))
     if broken:
+        broken.sort(key=lambda each: given.index(each.path))
         raise BadInput("\n".join(f"{each.path}: {each.problem}" for each in broken))
-    return found
+    return [good[path] for path in given]
 
 
-def _inspected_by_workers(spark: SparkSession, paths: Sequence[str]) -> list[Inspected]:
+def _inspected_by_workers(spark: SparkSession, paths: Sequence[str]) -> Iterator[Inspected]:
+    """File by file, in any order: no more than the files of one task are here at a time."""
     whole = {str(Path(path).resolve()): path for path in paths}
-    tasks = min(len(whole), 8 * parallelism(spark))
+    tasks = min(len(whole), max(8 * parallelism(spark), len(whole) // FILES_AT_ONCE))
     wanted = spark.createDataFrame([(path,) for path in whole], columns(path=TEXT))
-    rows = wanted.repartition(tasks).mapInArrow(_inspect_batches, _INSPECTED).collect()
-    by_path = {}
-    for row in rows:
+    found = wanted.repartition(tasks).mapInArrow(_inspect_batches, _INSPECTED).persist()
+    found.count()  # all tasks at once; the answers are then fetched one task after the other
+    for row in found.toLocalIterator():
         ends = {name: bytes.fromhex(row[name]) for name in ("head", "tail")}
-        path = whole[row.path]
-        by_path[path] = Inspected(**{**row.asDict(), **ends, "path": path})
-    return [by_path[path] for path in paths]
+        yield Inspected(**{**row.asDict(), **ends, "path": whole[row.path]})
+    found.unpersist()
 
 
 def linked(files: Sequence[Inspected], folder: Path) -> list[str]:

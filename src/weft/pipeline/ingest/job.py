@@ -29,7 +29,7 @@ from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
 from weft.pipeline.lake import SHAPES, Address, Draft, Lake, drafted, is_lake
 from weft.pipeline.location import Location
-from weft.pipeline.schemas import MEMBERSHIP, TEXT, TIME, WHOLE, columns
+from weft.pipeline.schemas import HAPPENED, MEMBERSHIP, TEXT, TIME, WHOLE, columns
 from weft.pipeline.session import reason_of
 from weft.pipeline.transforms import together
 
@@ -119,15 +119,17 @@ def ingest(
     options: Options | None = None,
     watch: Watch = lambda step, text: None,
     rejects_max: Most | None = None,
+    events: bool = True,
 ) -> Summary:
-    """Add files to a lake; raises `BadInput`, and leaves the lake as it was, if that cannot be."""
+    """Add files to a lake; raises `BadInput`, and leaves the lake as it was, if that cannot be.
+    Without `events` only the topics of users are kept, not how often and when each is stated."""
     chosen = sources.listed(paths)
     place = Location.of(lake)  # whole: workers may be in another folder
     with drafted(place) as draft, TemporaryDirectory(prefix="weft-links-") as aside:
         # Links stand where workers see them: beside the data, or here for a lake elsewhere.
         links = draft.staging.local if place.is_local else Path(aside)
         try:
-            work = _Ingest(spark, place, draft, links, options or Options(), watch)
+            work = _Ingest(spark, place, draft, links, options or Options(), watch, events)
             return work.run(chosen, format_name, rejects_max or Most())
         except (PySparkException, Py4JJavaError) as error:
             raise BadInput(f"Spark could not take the files in: {reason_of(error)}") from error
@@ -142,7 +144,9 @@ class _Ingest:
         links: Path,
         options: Options,
         watch: Watch,
+        events: bool,
     ) -> None:
+        self._events = events
         self._spark = spark
         self._place = place
         self._draft = draft
@@ -153,10 +157,8 @@ class _Ingest:
 
     def run(self, paths: Sequence[Path], format_name: str, most: Most) -> Summary:
         self._step(0)
-        reads = [
-            Read(file, self._plan(file, format_name))
-            for file in sources.inspected(self._spark, paths)
-        ]
+        looked = sources.inspected(self._spark, paths, lambda file: self._plan(file, format_name))
+        reads = [Read(file, reading) for file, reading in looked]
         before = {table: self._draft.rows(table) for table in SHAPES}
         new, known = self._split(reads)
         if not new:
@@ -175,6 +177,8 @@ class _Ingest:
         topics = self._names("topics", "topic", named, few)
         self._step(5)
         total = self._add_memberships(named.transform(dictionary.interned, users, topics), few)
+        if self._events:
+            self._add_events(places, users, topics)
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
         self._draft.add_rows("sources", rows)
@@ -397,6 +401,18 @@ class _Ingest:
             )
         self._draft.add("rejects", bad)
         return reasons
+
+    def _add_events(
+        self, places: Sequence[tuple[Reading, Place]], users: DataFrame, topics: DataFrame
+    ) -> None:
+        """What users did, as often as it is stated."""
+        found = [reading.events(place) for reading, place in places]
+        known = [frame for frame in found if frame is not None]
+        if not known:
+            return
+        prefixes = self._options.user_prefix, self._options.topic_prefix
+        named = together(*known).transform(dictionary.prefixed, *prefixes)
+        self._draft.add("events", named.transform(dictionary.interned, users, topics, HAPPENED))
 
     def _add_trace(self, places: Sequence[tuple[Reading, Place]]) -> None:
         traces = [reading.trace(place) for reading, place in places]

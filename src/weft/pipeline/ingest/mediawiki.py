@@ -84,6 +84,10 @@ class Dump(records.Records):
         )
         return placed.transform(read_pages).transform(parsed_pages)
 
+    @property
+    def has_events(self) -> bool:
+        return True
+
 
 def read_pages(pages: DataFrame) -> DataFrame:
     """Pages as text (`text`) → what stands in them."""
@@ -133,6 +137,10 @@ class History(records.Lines):
     """Edits among other events."""
 
     format: str = HISTORY
+
+    @property
+    def has_events(self) -> bool:
+        return True
 
     def parsed(self, text: DataFrame) -> DataFrame:
         value, cells = F.col("value"), F.col("cells")

@@ -27,20 +27,22 @@ from pyspark.sql.types import ArrayType
 from weft.pipeline import tables
 from weft.pipeline.ingest.options import SECONDS, UNITS
 from weft.pipeline.location import Location
-from weft.pipeline.schemas import REJECT, SMALL, TEXT, WHOLE, columns, selected
+from weft.pipeline.schemas import REJECT, SMALL, TEXT, WHOLE, columns, joined, selected
 
 # A line of text, and where it stands: in which file, in which block of it, at which position, which
 # grows by one from line to line within a block.
 LINE = columns(file=SMALL, block=WHOLE, position=WHOLE, value=TEXT)
 # What was found in a line or another record: memberships by name, or bad ones, with the reason and
-# the text that is to blame.
-FOUND = columns(user=TEXT, topic=TEXT, time_us=WHOLE, problem=TEXT, text=TEXT)
+# the text that is to blame; `extra` is what else the file says of it, a JSON object.
+FOUND = columns(user=TEXT, topic=TEXT, time_us=WHOLE, problem=TEXT, text=TEXT, extra=TEXT)
 RECORD = columns(file=SMALL, block=WHOLE, position=WHOLE, found=ArrayType(FOUND))
 # The same one by one, with the line; and those that are good, once each, with the earliest time.
 ENTRY = columns(
     file=TEXT, line=WHOLE, user=TEXT, topic=TEXT, time_us=WHOLE, problem=TEXT, text=TEXT
 )
 PAIR = columns(user=TEXT, topic=TEXT, time_us=WHOLE)
+# The good ones each time that they are stated, with what else the file says (JSON).
+STATED = joined(PAIR, columns(extra=TEXT))
 # The files of one ingest by number; `label` names what has no other name than its place in a file.
 FILE = columns(file=SMALL, path=TEXT, label=TEXT)
 # What a file gave; `wrong` are those of its bad rows that speak against its format.
@@ -133,6 +135,7 @@ def with_found(
     unit: str = SECONDS,
     text: Column,
     problem: Column | None = None,
+    extra: Column | None = None,
 ) -> DataFrame:
     """Adds `found` as a column of this name, one step after the other, so that each value is
     computed once. measured: a fifth of the CPU time of one expression."""
@@ -152,7 +155,8 @@ def with_found(
         given = given.withColumn(f"_{name}_when", parts["when"])
     known = F.col(f"_{name}_user"), step("topic"), said, step("when"), text, step("problem")
     reasoned = given.withColumn(f"_{name}_why", _against(*known))
-    return reasoned.withColumn(name, _struct(*known[:2], known[3], F.col(f"_{name}_why"), text))
+    why = F.col(f"_{name}_why")
+    return reasoned.withColumn(name, _struct(*known[:2], known[3], why, text, extra))
 
 
 def _said(time: Column) -> Column:
@@ -194,7 +198,12 @@ def _against(
 
 
 def _struct(
-    user: Column, topic: Column | None, when: Column | None, why: Column, text: Column
+    user: Column,
+    topic: Column | None,
+    when: Column | None,
+    why: Column,
+    text: Column,
+    extra: Column | None = None,
 ) -> Column:
     good = why.isNull()
     return F.struct(
@@ -203,6 +212,7 @@ def _struct(
         F.when(good, F.lit(None) if when is None else when).alias("time_us"),
         why.alias("problem"),
         F.when(~good, F.substring(F.make_valid_utf8(text), 1, SHOWN)).alias("text"),
+        F.when(good, F.lit(None) if extra is None else extra).alias("extra"),
     ).cast(FOUND)
 
 
@@ -268,6 +278,11 @@ def earliest(pairs: DataFrame) -> DataFrame:
     return selected(first, PAIR)
 
 
+def stated(found: DataFrame) -> DataFrame:
+    """`FOUND` → `STATED`: the good ones, as often as they are stated."""
+    return selected(found.where(F.col("problem").isNull()), STATED)
+
+
 def bad_entries(found: DataFrame) -> DataFrame:
     """`ENTRY` → `REJECT`."""
     bad = found.where(F.col("problem").isNotNull())
@@ -314,6 +329,11 @@ class Reading(ABC):
     def rejects(self, place: Place) -> DataFrame:
         """The bad rows: `REJECT`."""
 
+    def events(self, place: Place) -> DataFrame | None:
+        """What users did, each time that the files say so, if they say more than that users are in
+        topics: `STATED`."""
+        return None
+
     def trace(self, place: Place) -> DataFrame | None:
         """What peers did, if the files say so: `TRACE`."""
         return None
@@ -340,6 +360,16 @@ class Records(Reading):
             found = self._staged(place).select(F.inline("found"))
             return found.transform(distinct_pairs)
         return self._entries(place).transform(distinct_pairs)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the files say when, or something else beside user and topic."""
+        return False
+
+    def events(self, place: Place) -> DataFrame | None:
+        if not self.has_events:
+            return None
+        return self._staged(place).select(F.inline("found")).transform(stated)
 
     def rejects(self, place: Place) -> DataFrame:
         return self._entries(place).transform(bad_entries)

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    MapType,
     NumericType,
     StructField,
     StructType,
@@ -84,6 +85,11 @@ class Delimited(records.Lines):
     time: int | None
     unit: str
     breaks: bool = False  # whether quoted cells may hold line breaks
+    names: tuple[str, ...] = ()  # of the columns, where there are more than these three
+
+    @property
+    def has_events(self) -> bool:
+        return self.time is not None or bool(self.names)
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
         if not self.breaks:
@@ -129,9 +135,18 @@ class Delimited(records.Lines):
             unit=self.unit,
             text=value,
             problem=width if problem is None else F.coalesce(problem, width),
+            extra=self._extra(cells),
         )
         skip = None if self.header is None else value == self.header
         return records.recorded(entries, F.array("entry"), skip=skip)
+
+    def _extra(self, cells: Column) -> Column | None:
+        """The columns that do not count, by their names."""
+        used = (self.user, self.topic, self.time)
+        others = [(name, place) for place, name in enumerate(self.names) if place not in used]
+        if not others:
+            return None
+        return F.to_json(F.struct(*(F.get(cells, F.lit(at)).alias(name) for name, at in others)))
 
     def _cells(self, value: Column) -> Column:
         plain = F.split(value, _literal(self.separator), -1)
@@ -268,7 +283,18 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         time,
         unit_of(name, options),
         format_name == _QUOTED and file.breaks,
+        _named(cells, header) if len(cells) > 2 + (time is not None) else (),
     )
+
+
+def _named(cells: Sequence[str], header: bool) -> tuple[str, ...]:
+    """A name for each column, no two the same: as the header has it, or by its number."""
+    names: list[str] = []
+    for place, cell in enumerate(cells, 1):
+        known = {name.casefold() for name in names}
+        wanted = cell.strip() if header else ""
+        names.append(wanted if wanted and wanted.casefold() not in known else f"column {place}")
+    return tuple(names)
 
 
 def _sample(format_name: str, separator: str, lines: Sequence[str]) -> list[list[str]]:
@@ -290,7 +316,12 @@ class JsonLines(records.Lines):
     topic: str
     time: str | None
     unit: str
+    more: bool = False  # whether the objects have other fields, too
     format: str = JSONL
+
+    @property
+    def has_events(self) -> bool:
+        return self.time is not None or self.more
 
     @property
     def described(self) -> str:
@@ -316,8 +347,17 @@ class JsonLines(records.Lines):
             unit=self.unit,
             text=F.col("value"),
             problem=problem,
+            extra=self._extra(fields),
         )
         return records.recorded(entries, F.array("entry"))
+
+    def _extra(self, used: Sequence[str]) -> Column | None:
+        """The fields that do not count."""
+        if not self.more:
+            return None
+        fields = F.from_json("value", MapType(TEXT, TEXT))
+        others = F.map_filter(fields, lambda name, _: ~name.isin(*used))
+        return F.when(F.size(others) > 0, F.to_json(others))
 
     @staticmethod
     def _nested(field: str) -> Column:
@@ -342,7 +382,8 @@ def plan_json(file: Inspected, options: Options) -> JsonLines:
     names = list(dict.fromkeys([*fields, *asked]))
     user, topic, time = by_name(file.path, names, options)
     name = None if time is None else names[time]
-    return JsonLines(names[user], names[topic], name, unit_of(name, options))
+    more = not {names[user], names[topic], name}.issuperset(fields)
+    return JsonLines(names[user], names[topic], name, unit_of(name, options), more)
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -355,6 +396,11 @@ class Columnar(records.Records):
     options: Options
     shape: str = ""  # names and types of the columns: files that differ are read apart
     format: str = PARQUET
+
+    @property
+    def has_events(self) -> bool:
+        names = [name for name, _ in json.loads(self.shape)]
+        return len(names) > 2
 
     @property
     def described(self) -> str:
@@ -376,6 +422,7 @@ class Columnar(records.Records):
         names = [name for name in rows.columns if name not in ("_file", "_position")]
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
+        others = [name for place, name in enumerate(names) if place not in (user, topic, time)]
         entries = records.with_found(
             rows,
             "_entry",
@@ -383,7 +430,8 @@ class Columnar(records.Records):
             _column(rows, names[topic]).cast(TEXT),
             None if time is None else _time(rows, names[time]),
             unit=unit,
-            text=F.to_json(F.struct(*(_column(rows, name) for name in names))),
+            text=_as_json(rows, names),
+            extra=_as_json(rows, others) if others else None,
         )
         placed = entries.select(
             F.col("_file").alias("file"),
@@ -392,6 +440,10 @@ class Columnar(records.Records):
             F.array("_entry").alias("found"),
         )
         return selected(placed, RECORD)
+
+
+def _as_json(rows: DataFrame, names: Sequence[str]) -> Column:
+    return F.to_json(F.struct(*(_column(rows, name) for name in names)))
 
 
 def _column(rows: DataFrame, name: str) -> Column:

@@ -40,6 +40,10 @@ class Edges(records.Lines):
         ways = "both ways" if self.both_ways else "one way"
         return ways if self.time is None else f"{ways}, time {self.time + 1} in {self.unit}"
 
+    @property
+    def has_events(self) -> bool:
+        return self.time is not None
+
     def parsed(self, text: DataFrame) -> DataFrame:
         value, ends = F.col("value"), F.col("ends")
         split = text.withColumn("ends", F.split(F.trim(value), _BLANKS))

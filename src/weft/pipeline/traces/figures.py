@@ -6,6 +6,7 @@ publishing is in the trace can be judged; the others are counted (`without_publi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
@@ -78,6 +79,10 @@ TOPIC_LOAD = columns(
 )
 # All of it in one number each.
 FIGURE = columns(figure=TEXT, value=NUMBER)
+# The connections of a peer, added up from the first change to the latest one: how many are `open`
+# after it, the most there were, and `area`, the sum of all their durations in nanoseconds.
+HELD = columns(peer=TEXT, first_ns=WHOLE, latest_ns=WHOLE, open=WHOLE, area=WHOLE, most=WHOLE)
+_SO_FAR = ("first_ns", "area", "most")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _BIN_BITS = 7  # bins of latency are 1/128 of their value wide
 
@@ -93,7 +98,7 @@ def placed(deliveries: DataFrame, publishes: DataFrame, histories: DataFrame) ->
     known = known.join(histories, ["peer", "topic"], "left")
     late = F.greatest(F.lit(0), F.col("delivered_ns") - F.col("published_ns"))
     return known.select(
-        *("message", "topic", "hops", "times"),
+        *("message", "topic", "peer", "delivered_ns", "hops", "times"),
         (F.col("peer") != F.col("publisher")).alias("remote"),
         subscribed(F.col("published_ns")).alias("wanted"),
         late.alias("latency_ns"),
@@ -145,6 +150,39 @@ def merged_latencies(frame: DataFrame) -> DataFrame:
     return selected(counted, LATENCY)
 
 
+def quantiles(bins: DataFrame, exact: DataFrame) -> dict[str, int]:
+    """The quantiles of latency to the nanosecond: each is the smallest value that its share of all
+    does not exceed. `bins` (LATENCY) says in which bin each is and at which place in it, so that of
+    `exact`, the deliveries to others one by one (`latency_ns`), four bins alone are put in order.
+    None without deliveries."""
+    counted = bins.groupBy("latency_ns").agg(F.sum("deliveries").alias("deliveries"))
+    below, places = 0, []
+    ordered = [(row.latency_ns, row.deliveries) for row in counted.orderBy("latency_ns").collect()]
+    total = sum(number for _, number in ordered)
+    for end, number in ordered:
+        ranks = {name: math.ceil(total * share) - below for name, share in QUANTILES.items()}
+        places += [(name, end, rank) for name, rank in ranks.items() if 0 < rank <= number]
+        below += number
+    if not places:
+        return {}
+    asked = bins.sparkSession.createDataFrame(places, columns(name=TEXT, end=WHOLE, rank=WHOLE))
+    ends = [end for _, end, _ in places]
+    # The range comes first: files in the order of latency need not be read beyond it.
+    near = exact.where(F.col("latency_ns").between(lower_end(min(ends)), max(ends)))
+    inside = near.withColumn("end", upper_end(F.col("latency_ns"))).where(F.col("end").isin(ends))
+    values = inside.groupBy("end", "latency_ns").agg(F.count(F.lit(1)).alias("number"))
+    up_to = F.sum("number").over(Window.partitionBy("end").orderBy("latency_ns"))
+    found = values.withColumn("up_to", up_to).join(F.broadcast(asked), "end")
+    least = found.where("up_to >= rank").groupBy("name").agg(F.min("latency_ns").alias("value"))
+    return {row.name: row.value for row in least.collect()}
+
+
+def lower_end(end: int) -> int:
+    """The smallest value in a bin, by its upper end."""
+    dropped = max(0, end.bit_length() - 1 - _BIN_BITS)
+    return end >> dropped << dropped
+
+
 def upper_end(value: Column) -> Column:
     """The largest value in the same bin: all but the first bits are set."""
     bits = F.floor(F.log2(F.greatest(value, F.lit(1)))).cast("int")
@@ -183,7 +221,11 @@ def messages(traffic: DataFrame, notifications: DataFrame) -> DataFrame:
 
 
 def peers(
-    traffic: DataFrame, histories: DataFrame, receipts: DataFrame, connections: DataFrame
+    traffic: DataFrame,
+    histories: DataFrame,
+    receipts: DataFrame,
+    connections: DataFrame,
+    before: DataFrame | None = None,
 ) -> DataFrame:
     """Traffic → what each peer did (PEER_LOAD). Every peer that wrote a record has a row."""
     sent = F.col("kind") == delivery.SEND_RPC
@@ -206,26 +248,51 @@ def peers(
     held = histories.where(F.element_at("changes", -1)["begins"])
     topics = held.groupBy("peer").agg(F.count(F.lit(1)).alias("topics"))
     every = load.join(topics, "peer", "left").join(linked, "peer", "left")
-    every = every.join(connections.transform(connected), "peer", "left")
+    every = every.join(connections.transform(connected, before), "peer", "left")
     counts = ["topics", "parasites", "routed", "links", "topic_links"]
     return selected(every.fillna(0, counts), PEER_LOAD)
 
 
-def connected(connections: DataFrame) -> DataFrame:
+def connected(connections: DataFrame, before: DataFrame | None = None) -> DataFrame:
     """Connections that begin and end → how many each peer had: the mean over time, from the first
-    to the last change, and the most."""
-    ordered = Window.partitionBy("peer").orderBy("timestamp_ns", "begins")
-    step = F.when(F.col("begins"), 1).otherwise(-1)
-    running = connections.select(
+    to the last change, and the most. `before` (HELD) is what is known of earlier changes."""
+    known = connections.transform(held_connections, before)
+    span = F.nullif(F.col("latest_ns") - F.col("first_ns"), F.lit(0))
+    return known.select(
         "peer",
-        F.sum(step).over(ordered).alias("open"),
-        (F.lead("timestamp_ns").over(ordered) - F.col("timestamp_ns")).alias("lasts"),
+        F.coalesce(F.col("area") / span, F.col("most")).alias("connections"),
+        F.col("most").alias("connections_max"),
     )
-    over_time = F.sum(F.col("open") * F.col("lasts")) / F.nullif(F.sum("lasts"), F.lit(0))
-    return running.groupBy("peer").agg(
-        F.coalesce(over_time, F.max("open")).alias("connections"),
-        F.max("open").alias("connections_max"),
+
+
+def held_connections(connections: DataFrame, before: DataFrame | None = None) -> DataFrame:
+    """Connections that begin and end (CONNECTION), added up (HELD) with what earlier changes of the
+    same peers add up to (`before`)."""
+    rows = connections.withColumn("step", F.when(F.col("begins"), 1).otherwise(-1))
+    if before is not None:
+        # All that was open then is one change, before the others.
+        opened = before.withColumnsRenamed({"latest_ns": "timestamp_ns", "open": "step"})
+        rows = opened.unionByName(rows, allowMissingColumns=True)
+    else:
+        rows = rows.withColumns({name: F.lit(None).cast(WHOLE) for name in _SO_FAR})
+    ordered = Window.partitionBy("peer").orderBy("timestamp_ns", F.asc_nulls_first("begins"))
+    running = rows.withColumns(
+        {
+            "open": F.sum("step").over(ordered),
+            "lasts": F.lead("timestamp_ns").over(ordered) - F.col("timestamp_ns"),
+        }
     )
+    area = F.sum(F.coalesce("area", F.lit(0))) + F.sum(
+        F.coalesce(F.col("open") * F.col("lasts"), F.lit(0))
+    )
+    added = running.groupBy("peer").agg(
+        F.least(F.min("first_ns"), F.min("timestamp_ns")).alias("first_ns"),
+        F.max("timestamp_ns").alias("latest_ns"),
+        F.sum("step").alias("open"),
+        area.alias("area"),
+        F.greatest(F.max("most"), F.max("open")).alias("most"),
+    )
+    return selected(added, HELD)
 
 
 def topics(frame: DataFrame, histories: DataFrame, receipts: DataFrame) -> DataFrame:
@@ -268,17 +335,22 @@ def overview(
     *,
     events: DataFrame,
     latencies: DataFrame,
+    quantiles: Mapping[str, int],
     messages: DataFrame,
     peers: DataFrame,
     traffic: DataFrame,
     receipts: DataFrame,
     without_publish: DataFrame,
 ) -> DataFrame:
-    """Every figure (FIGURE); null where the trace does not hold what it needs."""
+    """Every figure (FIGURE); null where the trace does not hold what it needs. `quantiles` are
+    those of latency, by name."""
     parts = [
         _of_events(events),
-        _of_latencies(latencies, "latency_ns", "latency_ms", 1e-6),
-        _of_latencies(latencies.where("hops is not null"), "hops", "hops", 1.0),
+        latencies.select(
+            _total("deliveries").alias("remote_deliveries"),
+            *(_milliseconds(quantiles.get(name)).alias(f"latency_ms_{name}") for name in QUANTILES),
+        ),
+        _of_hops(latencies.where("hops is not null")),
         _of_messages(messages),
         _of_traffic(traffic),
         receipts.select(
@@ -335,20 +407,24 @@ def _of_events(events: DataFrame) -> DataFrame:
     )
 
 
-def _of_latencies(latencies: DataFrame, value: str, name: str, unit: float) -> DataFrame:
+def _milliseconds(value_ns: int | None) -> Column:
+    return F.lit(None if value_ns is None else value_ns / 1e6).cast("double")
+
+
+def _of_hops(latencies: DataFrame) -> DataFrame:
     """Quantiles: the smallest value that a share of all does not exceed."""
-    counted = latencies.groupBy(value).agg(F.sum("deliveries").alias("deliveries"))
-    below = F.sum("deliveries").over(Window.orderBy(value))
+    counted = latencies.groupBy("hops").agg(F.sum("deliveries").alias("deliveries"))
+    below = F.sum("deliveries").over(Window.orderBy("hops"))
     total = F.sum("deliveries").over(Window.partitionBy())
-    ranked = counted.select(value, "deliveries", below.alias("below"), total.alias("total"))
+    ranked = counted.select("hops", below.alias("below"), total.alias("total"))
 
     def quantile(share: float) -> Column:
         enough = F.col("below") >= F.ceil(F.col("total") * share)
-        return F.min(F.when(enough, F.col(value))) * unit
+        return F.min(F.when(enough, F.col("hops")))
 
-    found = [quantile(share).alias(f"{name}_{label}") for label, share in QUANTILES.items()]
-    remote = [_total("deliveries").alias("remote_deliveries")] if name != "hops" else []
-    return ranked.select(*found, *remote)
+    return ranked.select(
+        *(quantile(share).alias(f"hops_{name}") for name, share in QUANTILES.items())
+    )
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:

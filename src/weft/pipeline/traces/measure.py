@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from weft.pipeline import tables
-from weft.pipeline.schemas import REJECT, WHOLE, columns
+from weft.pipeline.schemas import REJECT
 from weft.pipeline.session import for_small_tables
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.traces.figures import (
@@ -67,13 +68,18 @@ WEIGHTS = (10.0, *(1.0 for _ in range(2 + len(TABLES))))
 STEPS = len(WEIGHTS)
 FRESH = "fresh"
 """Where tasks put what they add up, within the folder of the pieces."""
-# Of events whose pieces are gone (`follower`): what is known for good.
-COUNT = columns(number=WHOLE)
-SETTLED_EVENTS, SETTLED_LATENCIES, SETTLED_MISSING = (
-    "settled_events",
-    "settled_latencies",
-    "settled_missing",
-)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is known of a trace beside its pieces (`follower`)."""
+
+    events: DataFrame  # EVENT
+    latencies: DataFrame  # LATENCY
+    exact: DataFrame  # the same one by one: `latency_ns`
+    missing: int  # deliveries of events whose publishing is not there
+    undecided: DataFrame  # RECEIPT_PIECE, beside those that are a piece
+    connections: DataFrame  # HELD: what connections before the piece add up to
 
 
 def _nothing() -> None:
@@ -85,6 +91,7 @@ def measure(
 ) -> dict[str, float | None]:
     """Measure a trace, write its tables into a folder; returns the figures. `done` is called after
     each of the STEPS."""
+    out = out.absolute()  # workers may be in another folder
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".trace-", dir=out) as aside:
         folder = Path(aside)
@@ -133,9 +140,10 @@ def write_tables(
     rejects: DataFrame,
     out: Path,
     done: Callable[[], None] = _nothing,
+    settled: Settled | None = None,
 ) -> dict[str, float | None]:
-    """Make all tables from the pieces in a folder and write them, the summary last; returns the
-    figures."""
+    """Make all tables from the pieces in a folder, and from what is settled beside them, and write
+    them, the summary last; returns the figures."""
     small = for_small_tables(spark)
 
     def piece(name: str, session: SparkSession = small) -> DataFrame:
@@ -155,26 +163,31 @@ def write_tables(
     placed = placed.transform(figures.placed, publishes, histories).persist()
     events = placed.transform(figures.events, publishes, piece("changes", spark))
     latencies = placed.transform(figures.latencies)
-    if (folder / SETTLED_EVENTS).exists():
-        events = events.unionByName(tables.read(spark, folder / SETTLED_EVENTS, EVENT))
-        older = tables.read(spark, folder / SETTLED_LATENCIES, LATENCY)
-        latencies = latencies.unionByName(older).transform(figures.merged_latencies)
-    events, latencies = put("events", events), put("latencies", latencies)
+    exact = placed.where("remote").select("latency_ns")
     missing = placed.where("remote is null").count()
-    if (folder / SETTLED_MISSING).exists():
-        missing += sum(row["number"] for row in tables.read_small(folder / SETTLED_MISSING))
+    receipts = piece("receipts")
+    if settled is not None:
+        events = events.unionByName(settled.events)
+        latencies = latencies.unionByName(settled.latencies).transform(figures.merged_latencies)
+        exact = exact.unionByName(settled.exact)
+        missing += settled.missing
+        receipts = receipts.unionByName(settled.undecided)
+    events, latencies = put("events", events), put("latencies", latencies)
+    quantiles = figures.quantiles(latencies, exact)
     placed.unpersist()
 
     # What does not.
-    histories, receipts = pieces.histories(piece("changes")), piece("receipts")
+    histories = pieces.histories(piece("changes"))
     traffic = piece("traffic")
     number = events.agg(F.sum(F.col("delivered") + F.col("others")).alias("number"))
-    loads = traffic.transform(figures.peers, histories, receipts, piece("connections"))
+    before = None if settled is None else settled.connections
+    loads = traffic.transform(figures.peers, histories, receipts, piece("connections"), before)
     put("topics", events.transform(figures.topics, histories, receipts))
     put("rejects", rejects)
     summary = overview(
         events=events,
         latencies=latencies,
+        quantiles=quantiles,
         messages=put("messages", traffic.transform(figures.messages, number)),
         peers=put("peers", loads),
         traffic=traffic,

@@ -34,7 +34,7 @@ from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireCid, WireTopic, c
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.seam import DhtFindProviders, DhtProvide, Millis
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import Counter, Message, Span, WireReason
 from weft.rules.draw import absorb, chance, stream_of
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
 from weft.store.interface import Store
@@ -48,10 +48,19 @@ Blocks: TypeAlias = Annotated[list[Block], Meta(max_length=BLOCKS_MAX)]
 """Blocks travel as they are: the receiver of one checks that it is what it says."""
 
 
+NO_WORD, TAKEN, STORED, REFUSED = range(4)
+"""What a peer says of a run that its publisher asks about: nothing, so far; that it has it; that it
+has it on disk; that it does not take it."""
+
+
 class BlocksRequest(Message, frozen=True, tag=61):
+    """For blocks; or, of a publisher, whether the receiver has a run of its own, of which these
+    are the blocks (`protocol/confirmation.py`)."""
+
     topic: WireTopic
     request: Counter
     cids: Cids
+    about: Span | None = None  # the run; then no blocks are sent
 
 
 class BlocksReply(Message, frozen=True, tag=62):
@@ -59,6 +68,8 @@ class BlocksReply(Message, frozen=True, tag=62):
     request: Counter
     blocks: Blocks
     lacking: Cids = []  # the sender does not have these (any more)
+    word: Annotated[int, Meta(ge=NO_WORD, le=REFUSED)] = NO_WORD  # on the run that was asked about
+    reason: WireReason = ""  # why it is refused
 
 
 TIMEOUT = "history.fetch"

@@ -31,17 +31,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.bounded import BoundedDict
+from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, known_event, seal_event
+from weft.documents.headers import as_metadata, unwrap
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
-from weft.ids import Cid, Contact, PeerId, Topic, cid_text, peer_text
+from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
 from weft.protocol.context import Arrived, Context, require
 from weft.protocol.delivery import Delivery, Route
-from weft.protocol.history import fetch, ownership, reader, storage, wishes
+from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
 from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
-from weft.protocol.history.reader import PageReply, PageRequest, Reader, Server
+from weft.protocol.history.reader import PageReply, PageRequest, Reader
+from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Keep, Storage
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
@@ -53,14 +56,17 @@ from weft.protocol.seam import (
     Answer,
     AskSubTopic,
     ChangeTopic,
+    FindEvent,
     FollowTopic,
     Millis,
+    Outcome,
     Pruned,
     Publish,
     Stored,
     Timer,
+    TopicCommand,
 )
-from weft.protocol.wire import Message
+from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
@@ -76,7 +82,7 @@ TIMERS = (
     storage.PRUNE,
     ownership.RENEW,
     wishes.ASK,
-    reader.PACE,
+    server.PACE,
 )
 
 
@@ -124,6 +130,10 @@ class Config:
 _TELL = stream_of("history.tell")
 _DESCRIBED_BYTES = 2_048
 """guess: what an event has beside its payload at most, with 16 parents and metadata."""
+_TOLD_MS = 10_000
+"""guess: a publisher is told so seldom that its events are refused in a topic."""
+_TOLD_MAX = 1_024
+"""guess: publishers remembered as told."""
 _PUBLISHERS_SHOWN = 8
 """guess: of a topic, those with most bytes stored."""
 
@@ -165,6 +175,7 @@ class History(Delivery):
         self._members = members
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
+        self._sought: dict[Cid, list[FindEvent]] = {}  # by users
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
         self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
@@ -185,8 +196,16 @@ class History(Delivery):
             ctx, library, self.ownership, self.versions, self.storage, members, dht
         )
         self.streams = Streams(
-            ctx, library, self.versions, self.fetch, self.storage, self._providers
+            ctx,
+            library,
+            self.versions,
+            self.fetch,
+            self.storage,
+            self._providers,
+            self.note_refused,
         )
+        self._told: BoundedDict[tuple[Topic, PeerId], Millis] = BoundedDict(_TOLD_MAX)
+        """When publishers were told that their events are refused in a topic."""
         self.server = Server(ctx, library, self.storage, self.versions)
 
     def start(self) -> None:
@@ -283,8 +302,24 @@ class History(Delivery):
         found.on_member(None)
         self._answer_entered(topic)
 
+    def find_event(self, command: FindEvent) -> None:
+        """A user names an event to read on from."""
+        block = self.server.block(command.cid)
+        if block is not None:
+            self._ctx.answer(Answer(command.token, "found", value=block))
+            return
+        self._sought.setdefault(command.cid, []).append(command)
+        self.fetch.want(command.topic, [command.cid], None)
+
+    def _answer_sought(self, cid: Cid, block: bytes | None) -> None:
+        for command in self._sought.pop(cid, ()):
+            outcome: Outcome = "not_found" if block is None else "found"
+            self._ctx.answer(Answer(command.token, outcome, value=block))
+
     def unsubscribe(self, topic: Topic) -> None:
         super().unsubscribe(topic)
+        for cid in [cid for cid, (one, *_) in self._sought.items() if one.topic == topic]:
+            self._answer_sought(cid, None)
         if self.readers.pop(topic, None) is not None:
             self.streams.unsubscribe(topic)
             self.fetch.forget_topic(topic)
@@ -316,11 +351,16 @@ class History(Delivery):
         if not run.sealed:
             if self.versions.refuses(topic, PeerId(run.publisher)):
                 self.streams.refuse(topic, Reason.NOT_ALLOWED, source, run)
+                self._tell_refused(topic, run, ask)
                 return False
             self._ctx.counters["history_plain"] += len(run.payloads)
             return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
+        if subscribed and self._is_far_ahead(topic, run):
+            recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+            return True
         opened = self.open_run(topic, run, source)
         if opened is None:
+            self._tell_refused(topic, run, ask)
             return False
         for event in opened if subscribed else ():
             self._ctx.tell(Arrived(event, ask, hops))
@@ -328,6 +368,36 @@ class History(Delivery):
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
         return True
+
+    def _is_far_ahead(self, topic: Topic, run: Run) -> bool:
+        """Whether this peer is so far behind that the stream's pages bring a run sooner than it
+        could be handed out. Then it is passed on as its publisher signed it, and not looked at: a
+        peer that verifies everything twice never catches up with a busy stream. (What is wrong with
+        its blocks, the next peers and this peer's pages find out.)"""
+        found = self.readers.get(topic)
+        if found is None or not found.reading:
+            return False
+        try:
+            first = known_event(run.payloads[0], cid_of(run.payloads[0]))
+        except Refused:
+            return False
+        if first.topic != topic or not found.brings(first.height):
+            return False
+        if self.versions.refuses(topic, PeerId(run.publisher)):
+            return False
+        self._ctx.counters["history_left_to_pages"] += len(run.payloads)
+        return True
+
+    def _tell_refused(self, topic: Topic, run: Run, source: Contact | None) -> None:
+        """A member that publishes hears by itself that others do not take its events."""
+        if source is None or source.peer != run.publisher:
+            return
+        ctx, key = self._ctx, (topic, source.peer)
+        told = self._told.get(key)
+        if told is None or ctx.now - told >= _TOLD_MS:
+            self._told.renew(key, ctx.now)
+            why = self.refusal(topic, span_of(run))
+            ctx.send(source, BlocksReply(topic, 0, [], word=fetch.REFUSED, reason=why))
 
     def source(self, sender: Contact) -> Contact | None:
         return sender
@@ -374,7 +444,9 @@ class History(Delivery):
         topic, ctx = fact.topic, self._ctx
         climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
         events = []
-        for number, payload in enumerate(fact.payloads, first):
+        for number, wrapped in enumerate(fact.payloads, first):
+            headers, payload = unwrap(wrapped)
+            own = {INCARNATION: ctx.incarnation, NUMBER: number}
             sealed = seal_event(
                 self._sign,
                 publisher=ctx.me.peer,
@@ -383,7 +455,7 @@ class History(Delivery):
                 created_ms=fact.published_ms,
                 parents=self.streams.parents(topic),
                 link=self.versions.link(topic),
-                metadata={INCARNATION: ctx.incarnation, NUMBER: number, **climbed},
+                metadata={**own, **climbed, **as_metadata(headers)},
             )
             self.streams.append(sealed)
             events.append(sealed)
@@ -532,11 +604,17 @@ class History(Delivery):
     # --- blocks that were fetched -----------------------------------------------------------------
 
     def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact) -> None:
-        """A block that was asked for: a topic version, or an event."""
+        """A block that was asked for: a topic version, or an event; perhaps by a user, who need not
+        have it in the stream."""
         if self.ownership.expects(cid):
             self._on_version(topic, cid, block)
             return
         found = self.readers.get(topic)
+        if cid in self._sought:
+            self._answer_sought(cid, block)
+            if found is None or not found.stream.dag.awaits(cid):
+                self.fetch.forget(cid)
+                return
         if found is None:
             return
         event = self.streams.open_block(found.stream, cid, block)
@@ -561,6 +639,7 @@ class History(Delivery):
 
     def _on_given_up(self, topic: Topic, cid: Cid, hearsay: bool) -> None:
         """No peer has a block, or (`hearsay`) the peer that spoke of it does not."""
+        self._answer_sought(cid, None)
         self.ownership.give_up(cid)
         self.streams.on_given_up(topic, cid, hearsay)
 
@@ -593,7 +672,7 @@ class History(Delivery):
             self.ownership.on_timer()
         elif timer.kind == wishes.ASK:
             self.wishes.on_timer(timer.serial)
-        elif timer.kind == reader.PACE:
+        elif timer.kind == server.PACE:
             self.server.on_pace_timer(timer.serial)
         elif timer.kind == reader.BEGIN:
             self._on_begin_timer(timer.topic, timer.serial)
@@ -648,10 +727,11 @@ def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any]
             ChangeTopic: history.ownership.change,
             FollowTopic: history.ownership.follow,
             AskSubTopic: history.wishes.ask,
+            FindEvent: history.find_event,
         }
 
-    def refuse(command: ChangeTopic | FollowTopic | AskSubTopic) -> None:
+    def refuse(command: TopicCommand) -> None:
         reason = "owned topics need a store: open the peer with store=…"
         ctx.answer(Answer(command.token, "refused", reason=reason))
 
-    return {ChangeTopic: refuse, FollowTopic: refuse, AskSubTopic: refuse}
+    return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)

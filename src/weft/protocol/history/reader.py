@@ -38,52 +38,42 @@ have more, and only if none has, the first one's part is read.
 A member that misleads is left as well: each page must lie above the one before and hold something
 that belongs to the stream, so that no member can keep another one reading for ever.
 
-Invariants: at most one page is asked for at a time, from one member; at most `_SOURCES_MAX` members
-are tried for one reading. Walking back from a branch that came from below the beginning of the
-subscription ends after `walk_back_max` steps: the past was not asked for.
+Pages are asked for `_PAGES` at a time, and the next ones as soon as the last of these has come,
+before it is verified: so neither the way nor either end's work is waited for. They come in their
+order (`part`); one that got lost is asked for again, with those after it.
 
-The other side (`Server`) answers from the store: blocks by their CID, and pages of a stream in its
-order. Everything that is stored may be asked for. An answer is bounded in blocks and bytes, and so
-is the search for what the asker lacks beside its heads. What was released but is still on its way
-to the store is answered from memory. Each asker has a share, so many bytes a second (`Pace`), and
-what is looked at counts as well as what is sent: an answer without a block may take as long as a
-full page. A peer that reads a long past, or asks without end, must neither keep this peer from its
-own work nor take its uplink from others. A peer that has had its share waits a little for the next
-answer; it is not refused, since it would only go and ask another member. At most `_WAITING_MAX`
-questions wait, `_WAITING_EACH_MAX` of one peer; what finds no room is counted and not answered, and
-is asked again.
+Invariants: at most `_PAGES` pages are asked for at a time, from one member; at most `_SOURCES_MAX`
+members are tried for one reading. Walking back from a branch that came from below the beginning of
+the subscription ends after `walk_back_max` steps: the past was not asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import START, Position, position
+from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
-from weft.ids import CID_BYTES, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
+from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.history.fetch import (
-    BLOCKS_MAX,
     Blocks,
-    BlocksReply,
-    BlocksRequest,
     Fetch,
     RoundTrip,
 )
 from weft.protocol.history.ownership import Members
-from weft.protocol.history.storage import Storage
 from weft.protocol.history.stream import HEADS_MAX, Had, Head, Streams, Taken, TopicStream
-from weft.protocol.history.versions import Versions
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
-from weft.store.interface import NotHeld, Store
-from weft.store.reader import Reader as Pages
+from weft.store.interface import Store
 from weft.store.reader import Since
+
+PAGES_MAX = 8
+"""guess: pages that one question may ask for."""
 
 
 class PageRequest(Message, frozen=True, tag=63):
@@ -96,6 +86,7 @@ class PageRequest(Message, frozen=True, tag=63):
     since_ms: Counter | None = None
     heads: Annotated[list[WireCid], Meta(max_length=HEADS_MAX)] = []
     after: Head | None = None
+    pages: Annotated[int, Meta(ge=1, le=PAGES_MAX)] = 1  # one after the other, as far as there are
 
 
 class PageReply(Message, frozen=True, tag=64):
@@ -105,6 +96,8 @@ class PageReply(Message, frozen=True, tag=64):
     next: Head | None = None  # ask on after this; None: that was all
     pruned: bool = False  # older events that belong here are gone at the sender
     held: bool = True  # False: the sender does not have the event to read on from
+    part: Annotated[int, Meta(ge=0, lt=PAGES_MAX)] = 0  # of the pages that were asked for
+    more: Annotated[int, Meta(ge=0, lt=PAGES_MAX)] = 0  # of these follow by themselves
 
 
 TIMEOUT = "history.page"
@@ -113,6 +106,11 @@ BEGIN = "history.begin"
 
 REACH = 256
 """guess: how far below a branch's lowest known event the search for its fork begins."""
+_PAGES = 4
+"""guess: 1,024 events, some 100 ms of verifying, on their way at once."""
+NEAR = 1_024
+"""guess: events above the stream's end that are taken in while it is read, so that they are there
+when the reading comes to its end; as many as may wait for their parents."""
 _STEPS_MAX = 24
 """guess: events named below the heads, each twice as far below as the one before; enough for any
 stream, and some 2 ms."""
@@ -218,6 +216,7 @@ class Reader:
         "_keep_none",
         "_library",
         "_members",
+        "_part",
         "_pruned",
         "_reach",
         "_request",
@@ -273,6 +272,7 @@ class Reader:
         self._after: Position | None = None
         self._source: Contact | None = None
         self._request = 0
+        self._part = 0  # of the pages asked for, the one to come next
         self._failed: dict[PeerId, None] = {}
         self._asked_at: Millis = 0
         self._asked_again = 0
@@ -291,6 +291,10 @@ class Reader:
         if not self.stream.begun or self.reading or self._state is State.FAILED:
             return False
         return self._wanted is None or not self._members(self._topic)
+
+    def brings(self, height: int) -> bool:
+        """Whether an event so high comes in a page sooner than it can be handed out."""
+        return self.reading and height > self.stream.top() + NEAR
 
     def _go(self, step: Step) -> None:
         self._state = _NEXT[self._state][step]
@@ -483,14 +487,26 @@ class Reader:
 
     def on_page_reply(self, sender: Contact, message: PageReply) -> None:
         source = self._source
-        if source is None or source.peer != sender.peer or message.request != self._request:
+        asked = source is not None and source.peer == sender.peer
+        if source is None or not asked or message.request != self._request:
             self._ctx.counters["history_unasked"] += 1
             return
-        self._round_trip.note(self._ctx.now - self._asked_at)
+        if message.part != self._part:  # one before it got lost, or came twice
+            self._ctx.counters["history_pages_astray"] += 1
+            return
+        if not message.part:
+            self._round_trip.note(self._ctx.now - self._asked_at)
         if not self._believes(message):
             self._leave(source)
             return
+        before = self._after
         self._ctx.counters["history_no_room"] += 0  # so that it shows before it happens
+        if message.next is not None and message.blocks:
+            self._after = Position(message.next.height, message.next.cid)
+            if message.more:
+                self._await_part()
+            else:  # the next ones are on their way while this one is verified
+                self._ask(source)
         results = self._take_page(message.blocks, sender)
         # A branch that forked off below where this reading began shows in more that lacks parents
         # than may wait; or, during a search, in anything that does.
@@ -500,10 +516,8 @@ class Reader:
         if message.next is None:
             self._end(sender)
         elif not results - {Result.REFUSED}:
+            self._after = before  # nothing of the page counts
             self._leave(source)
-        else:
-            self._after = Position(message.next.height, message.next.cid)
-            self._ask(source)
 
     def _believes(self, message: PageReply) -> bool:
         """Whether a page may be taken in."""
@@ -690,11 +704,20 @@ class Reader:
             since if isinstance(since, int) else None,
             list(since) if isinstance(since, tuple) else [],
             Head(after.cid, after.height) if after is not None else None,
+            _PAGES,
         )
         ctx.send(source, request)
+        self._part = 0
         self._asked_at = ctx.now
         self._asked_again = asked_again
         ctx.set_timer(self._patience() << asked_again, TIMEOUT, self._topic, self._request)
+
+    def _await_part(self) -> None:
+        """Another page follows by itself, as soon as an answer would."""
+        self._part += 1
+        self._asked_at = self._ctx.now
+        self._asked_again = 0
+        self._ctx.set_timer(self._patience(), TIMEOUT, self._topic, self._request)
 
     def _patience(self) -> Millis:
         return self._round_trip.patience(self._ctx.config.history.request_timeout_ms)
@@ -703,192 +726,3 @@ class Reader:
 def _bottom_of(height: int) -> Position:
     """Before all events of this height."""
     return Position(max(0, height), _LOWEST)
-
-
-# --- the other side: answering -------------------------------------------------------------------
-
-PACE = "history.pace"
-BESIDE_MAX = 4_096
-"""guess: how far down the order is searched for what an asker lacks beside its heads; what is not
-found shows as gaps. Some 30 ms: nobody can make this peer read its whole store."""
-_WAITING_MAX = 256
-_WAITING_EACH_MAX = 8
-_PEERS_MAX = 1_024
-"""guess, all three: each is a few hundred bytes."""
-
-
-class Server:
-    """What one peer answers about history."""
-
-    def __init__(self, ctx: Context, library: Store, storage: Storage, versions: Versions) -> None:
-        self._ctx = ctx
-        self._library = library
-        self._storage = storage
-        self._versions = versions
-        self._pace = Pace(ctx)
-
-    def on_blocks_request(self, sender: Contact, message: BlocksRequest) -> None:
-        self._pace.serve(sender, message.topic, lambda: self._answer_blocks(sender, message))
-
-    def on_page_request(self, sender: Contact, message: PageRequest) -> None:
-        self._pace.serve(sender, message.topic, lambda: self._answer_page(sender, message))
-
-    def on_pace_timer(self, number: int) -> None:
-        self._pace.on_timer(number)
-
-    def on_peer_lost(self, peer: PeerId) -> None:
-        self._pace.forget(peer)
-
-    def block(self, cid: Cid) -> bytes | None:
-        """A block that is stored, or at hand and on its way to the store."""
-        for held in (self._storage.block, self._versions.block, self._library.get):
-            block = held(cid)
-            if block is not None:
-                return block
-        return None
-
-    def _answer_blocks(self, sender: Contact, message: BlocksRequest) -> Cost:
-        blocks: list[bytes] = []
-        lacking: list[Cid] = []
-        size = 0
-        for cid in dict.fromkeys(message.cids):
-            block = self.block(cid)
-            if block is None:
-                lacking.append(cid)
-            elif not blocks or size + len(block) <= self._ctx.config.history.page_bytes_max:
-                blocks.append(block)
-                size += len(block)
-        self._ctx.counters["history_blocks_served"] += len(blocks)
-        reply = BlocksReply(message.topic, message.request, blocks, lacking)
-        self._ctx.send(sender, reply)
-        return Cost(size, len(blocks) + len(lacking))
-
-    def _answer_page(self, sender: Contact, message: PageRequest) -> Cost:
-        try:
-            events, pruned, end, looked_at = self._read(message)
-        except NotHeld:
-            self._ctx.send(sender, PageReply(message.topic, message.request, [], held=False))
-            return Cost(0, 1)
-        fitting = self._fitting(events)
-        more = len(fitting) < len(events) or len(events) == BLOCKS_MAX
-        if len(fitting) < len(events):
-            end = position(fitting[-1])
-        self._ctx.counters["history_blocks_served"] += len(fitting)
-        reply = PageReply(
-            message.topic,
-            message.request,
-            [event.block for event in fitting],
-            Head(end.cid, end.height) if more else None,
-            pruned,
-        )
-        self._ctx.send(sender, reply)
-        return Cost(sum(map(len, reply.blocks)), looked_at)
-
-    def _read(self, message: PageRequest) -> tuple[list[SealedEvent], bool, Position, int]:
-        """Events, whether older ones are gone, the position up to which was read, and how much was
-        looked at. What does not fit of the events beside the asker's heads shows as gaps, and is
-        asked for."""
-        looked_at = 0
-        if message.since_ms is not None:  # dates have no order: all that follow are gone through
-            looked_at = self._library.summary(message.topic).events // _DATES_AT_ONCE
-        if message.after is not None:
-            after = Position(message.after.height, message.after.cid)
-            since_ms = message.since_ms or 0
-            events = self._library.events(message.topic, after, since_ms, BLOCKS_MAX)
-            return events, False, position(events[-1]) if events else after, looked_at
-        since: Since = "beginning"
-        if message.since_event is not None:
-            since = message.since_event
-        elif message.since_ms is not None:
-            since = message.since_ms
-        elif message.heads:
-            since = tuple(message.heads)
-        reader = Pages(self._library, message.topic, since, BESIDE_MAX)
-        events = reader.read(BLOCKS_MAX)
-        return events, reader.pruned, reader.after, looked_at + reader.searched
-
-    def _fitting(self, events: list[SealedEvent]) -> list[SealedEvent]:
-        """As many as one message may hold, at least one."""
-        size = 0
-        for count, event in enumerate(events):
-            size += len(event.block)
-            if count and (size > self._ctx.config.history.page_bytes_max or count >= BLOCKS_MAX):
-                return events[:count]
-        return events
-
-
-# --- each asker's share -----------------------------------------------------------------------
-
-
-class Cost(NamedTuple):
-    """What an answer took."""
-
-    bytes: int  # of blocks that were sent
-    looked_at: int  # positions of a stream, or names of blocks
-
-
-Serve = Callable[[], Cost]
-"""Sends an answer, and says what that took."""
-
-_LOOKED_AT_PER_S = 16_384
-"""measured: to look at a position takes some 9 µs (SQLite, 20,000 events), so that an asker takes a
-seventh of a core at most for what it is not even sent."""
-_ANSWER = 4
-"""measured: an answer by itself takes as long as so many positions."""
-_DATES_AT_ONCE = 64
-"""measured: going through so many events by their date takes as long as looking at one."""
-
-
-class Pace:
-    """What one peer has served to each other one, in bytes, and the questions that wait."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        # When a peer was served last, and the bytes beyond its share at that time.
-        self._owed: BoundedDict[PeerId, tuple[Millis, int]] = BoundedDict(_PEERS_MAX)
-        self._waiting: dict[int, tuple[PeerId, Serve]] = {}
-
-    def serve(self, sender: Contact, topic: Topic, answer: Serve) -> None:
-        """Answer at once, or as soon as the sender's share allows."""
-        peer = sender.peer
-        wait_ms = self._wait_ms(peer)
-        if wait_ms == 0:
-            self._charge(peer, answer())
-            return
-        of_peer = sum(one == peer for one, _ in self._waiting.values())
-        if len(self._waiting) >= _WAITING_MAX or of_peer >= _WAITING_EACH_MAX:
-            self._ctx.counters["history_not_served"] += 1
-            return
-        self._ctx.counters["history_paced"] += 1
-        number = self._ctx.next_serial()
-        self._waiting[number] = peer, answer
-        self._ctx.set_timer(wait_ms, PACE, topic, number)
-
-    def on_timer(self, number: int) -> None:
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None:
-            self._charge(waiting[0], waiting[1]())
-
-    def forget(self, peer: PeerId) -> None:
-        """The peer is gone, and with it what it asked."""
-        for number in [n for n, (one, _) in self._waiting.items() if one == peer]:
-            del self._waiting[number]
-
-    def _owes(self, peer: PeerId) -> int:
-        """What a peer has had beyond its share so far, in bytes."""
-        since, served = self._owed.get(peer, (self._ctx.now, 0))
-        return max(0, served - (self._ctx.now - since) * self._rate // 1_000)
-
-    @property
-    def _rate(self) -> int:
-        return self._ctx.config.history.serve_bytes_per_s
-
-    def _wait_ms(self, peer: PeerId) -> Millis:
-        """Until no more than a second's share is owed."""
-        over = self._owes(peer) - self._rate
-        return -(-over * 1_000 // self._rate) if over > 0 else 0
-
-    def _charge(self, peer: PeerId, cost: Cost) -> None:
-        """What was looked at counts as the part of a second's share that it takes of a second."""
-        work = self._rate * (cost.looked_at + _ANSWER) // _LOOKED_AT_PER_S
-        self._owed.renew(peer, (self._ctx.now, self._owes(peer) + cost.bytes + work))

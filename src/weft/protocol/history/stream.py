@@ -47,7 +47,7 @@ not checked; at most `publishers_max` publishers are remembered per topic, the l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -113,6 +113,16 @@ _TOLD_MAX = 65_536
 
 Early: TypeAlias = Waiting
 """An event that came before the subscription had begun, the peer that brought it, its hops."""
+
+
+NoteRefused: TypeAlias = Callable[[Topic, Run, str], None]
+
+_WHY = {
+    Reason.NOT_ALLOWED: "the topic's owners do not let its publisher publish there",
+    Reason.UNKNOWN_TOPIC: "the version of the topic that it names is not to be had",
+    Reason.OVER_QUOTA: "its publisher has as much stored in the topic as one may",
+}
+"""What publishers are told that others refuse."""
 
 
 class Seen:
@@ -362,8 +372,11 @@ class Streams:
         fetch: Fetch,
         storage: Storage,
         providers: Providers,
+        note_refused: NoteRefused,
     ) -> None:
+        """`note_refused` remembers a run that was refused, for its publisher."""
         self._ctx = ctx
+        self._note_refused = note_refused
         self._library = library
         self._versions = versions
         self._fetch = fetch
@@ -514,6 +527,7 @@ class Streams:
         self._ctx.counters[f"history_refused_{reason}"] += 1
         if run is not None:
             trace_rejected(self._ctx, topic, run, source, str(reason))
+            self._note_refused(topic, run, _WHY.get(reason, f"it is refused as {reason}"))
 
     # --- into the stream --------------------------------------------------------------------------
 

@@ -31,13 +31,11 @@ from weft.protocol.history.storage import Storage
 from weft.protocol.history.versions import Versions
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.seam import Answer, AskSubTopic, ChangeTopic, DhtFindPeer, Outcome
-from weft.protocol.wire import Counter, Message
+from weft.protocol.wire import REASON_MAX, Counter, Message, WireReason
 from weft.store.interface import Store
 
 SEGMENT_MAX = 254
 """A topic has 256 bytes at most, two of them before the first segment and between two."""
-REASON_MAX = 200
-"""guess: a sentence."""
 
 
 class SubTopicRequest(Message, frozen=True, tag=66):
@@ -49,13 +47,15 @@ class SubTopicRequest(Message, frozen=True, tag=66):
 
 
 class SubTopicReply(Message, frozen=True, tag=67):
-    """From an owner: the sub-topic hangs there, or waits for the owner's user, or neither."""
+    """From an owner: the sub-topic hangs there, or waits for the owner's user, or neither.
+
+    A sub-topic that hangs there already is refused, too: its asker finds it by the topic's news."""
 
     topic: WireTopic
     request: Counter
     granted: bool
     waits: bool  # until the owner's user agrees
-    reason: Annotated[str, Meta(max_length=REASON_MAX)]  # why not
+    reason: WireReason  # why not
 
 
 ASK = "history.ask"

@@ -160,13 +160,15 @@ class Roots:
         closer = self._dht.home.table.own ^ branch.location < distance
         return branch.takes_children or (branch.orphaned and closer)
 
-    def may_serve(self, topic: Topic) -> bool:
-        """Whether this peer can be a rendezvous of a topic, as far as it knows. If not, it looks
-        whether those that it takes for closer are still there, and may serve when asked again."""
+    def may_serve(self, topic: Topic, peer: PeerId) -> bool:
+        """Whether a peer can be a rendezvous of a topic, as far as this one knows. If not, this one
+        looks whether those that it takes for closer are still there, and the peer may serve when it
+        comes up again."""
         count = _FELLOWS * self._ctx.config.pulsar.rendezvous
-        location, table = tree_location(topic), self._dht.home.table
-        near = [entry.key for entry in table.closest(location, count, sound=True)]
-        may = is_rendezvous(table.own, near, location, count)
+        location, table, place = tree_location(topic), self._dht.home.table, location_of(peer)
+        near = [table.own, *(one.key for one in table.closest(location, count + 1, sound=True))]
+        others = [key for key in near if key != place]
+        may = is_rendezvous(place, others, location, count)
         if not may and len(self._doubting) < _DOUBTING_MAX and topic not in self._doubting:
             self._doubting[topic] = None
 
@@ -214,10 +216,14 @@ class Roots:
             self._checking.pop(topic, None)
 
     def on_sync(self, branch: Branch, sender: Contact, message: RendezvousSync) -> None:
-        """Another rendezvous tells what it serves; this peer is one, too."""
+        """Another rendezvous tells what it serves; this peer is one, too. A peer that lies too far
+        from the topic's id is none, whatever it says: all events would go to it."""
         ctx = self._ctx
         fellow = branch.fellows.get(sender.peer)
         if fellow is None:
+            if ctx.config.defence.claims and not self.may_serve(branch.topic, sender.peer):
+                ctx.send(sender, TreeLeave(branch.topic))
+                return
             if len(branch.fellows) >= _FELLOWS * ctx.config.pulsar.rendezvous:
                 farthest = max(
                     (*branch.fellows.values(), Fellow(sender)), key=_distance_from(branch)
@@ -353,7 +359,11 @@ class Attachment:
         """Become a rendezvous because another peer says so, if that can be."""
         branch = self._trees.get(topic)
         full = len(self._trees.by_topic) >= self._ctx.config.pulsar.trees_max
-        if topic == GENERAL or (branch is None and full) or not self.roots.may_serve(topic):
+        if (
+            topic == GENERAL
+            or (branch is None and full)
+            or not self.roots.may_serve(topic, self._ctx.me.peer)
+        ):
             return None
         branch = self._trees.open(topic)
         self._become_root(branch)

@@ -38,7 +38,7 @@ from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
-from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload
+from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload, span_of
 from weft.rules.draw import stream_of
 from weft.rules.multicast import is_cut_off, onward, push_down, tree_key, tree_location
 
@@ -515,7 +515,8 @@ class Events:
         if branch is not None and not branch.fresh and not message.again:
             self._accept(branch, run, 1, sender)
             taken = branch.recent.has_taken(run)
-        result = RouteResult(message.topic, run.incarnation, run.first, taken)
+        why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
+        result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
@@ -582,7 +583,9 @@ class Events:
 
     def _push(self, branch: Branch, run: Run, hops: int, source: PeerId | None) -> None:
         fellow = branch.fellows.get(source) if source is not None else None
-        told = fellow.joined_to if fellow is not None else ()
+        told: list[PeerId] = []
+        if fellow is not None:  # other roots; what it says of this one's children does not count
+            told = [peer for peer in fellow.joined_to if peer in branch.fellows]
         message = Payload(branch.topic, run, hops + 1)
         for contact in onward(branch.links(), source, told):
             self._ctx.send(contact, message)

@@ -29,7 +29,7 @@ from weft.protocol.publication import RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
-from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.wire import LIST_MAX, Payload
@@ -235,6 +235,10 @@ class Pulsar(Routing):
         """Subscribers of a topic that this peer knows, linked ones first."""
         branch = self.trees.get(topic)
         return list(branch.subscribers().values()) if branch is not None else []
+
+    def recent(self, topic: Topic) -> Recent | None:
+        part = self.trees.get(topic)
+        return part.recent if part is not None else None
 
     def alone(self, topic: Topic) -> bool:
         """Whether this peer is in the tree and has heard of no other subscriber."""

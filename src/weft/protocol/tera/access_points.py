@@ -11,6 +11,11 @@ given up after a timeout. Walks that died, with the peer they began at or on the
 about the topic: others are sent, and if those die too, the outcome says so (`LookupDone.lost`).
 Lookups beyond a bound wait for their turn.
 
+A lookup yields a list, one access point for each walk that found one, and all are tried (Algorithms
+1 to 3). The first is told as soon as it is found; the others are kept for those that ask for the
+topic again since the one before was stale. A peer whose table named a stale access point is told so
+(`Stale`), and forgets it.
+
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
 one topic name different overlays, the table's owner tells one advertiser of the other (`Hint`),
 so parts of an unpopular topic find each other long before one advertises to the other.
@@ -25,13 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from weft.bounded import BoundedDict
 from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context, Late, LookupDone, require, require_positive
+from weft.protocol.defence import Quota
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import MEMBERS_MAX, Cyclon
 from weft.protocol.publication import AVOID_MAX
@@ -39,6 +46,10 @@ from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import tera as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
+
+_TRIES_MAX = 3
+"""guess: walks sent again when some were lost on the way and none found anything."""
+Attempt = Annotated[int, Meta(ge=0, le=_TRIES_MAX)]
 
 
 class Advert(Struct, frozen=True, array_like=True, gc=False):
@@ -77,6 +88,7 @@ class LookupWalk(Message, frozen=True, tag=11):
     lookup: Counter
     steps: Annotated[int, Meta(ge=0, le=4096)]
     avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
+    attempt: Attempt = 0  # of the lookup: walks of the one before may still report
 
 
 class LookupHit(Message, frozen=True, tag=12):
@@ -88,6 +100,14 @@ class LookupMiss(Message, frozen=True, tag=13):
     """A walk ended without an answer; the origin need not wait for it."""
 
     lookup: Counter
+    attempt: Attempt = 0  # of the walk
+
+
+class Stale(Message, frozen=True, tag=38):
+    """The access point that the receiver named is not there, or is not subscribed any more."""
+
+    topic: WireTopic
+    access_point: WirePeerId
 
 
 LOOKUP = "lookup"
@@ -105,7 +125,10 @@ class Config:
     table_size: int = 400  # paper (largest of Fig. 4a)
     walks: int = 4  # paper (r)
     lookup_success: float = 0.999  # guess: wanted probability, from which K follows
-    lookup_visits_max: int = 256  # guess: bound on K
+    # guess: bound on K. 256 visits give 0.999 up to 15,000 topics with tables of 400; from there on
+    # a larger table is cheaper than longer walks: 10⁵ topics take 1,724 visits with tables of 400,
+    # each a message and some 50 ms of its walk's time, and 166 with tables of 4,096 (some 1.2 MB).
+    lookup_visits_max: int = 256
     lookup_visits_unknown: int = 40  # guess: K while the number of topics is unknown
     lookup_timeout_ms: Millis = 5_000  # guess: some ten hops, each with a handshake
     answer_from_subscriptions: bool = True  # off in the paper's experiments
@@ -133,8 +156,15 @@ _FORGET_AFTER = 4_096
 _NUMBER = stream_of("lookup.number")
 _LATE_MS = 2_000
 """guess: a walk takes a few hops of some 50 ms each; then it is asked whether it can have died."""
-_TRIES_MAX = 3
-"""guess: walks sent again when some were lost on the way and none found anything."""
+_SPARES_MAX = 8
+"""guess: access points kept of one topic beside the first …"""
+_SPARE_MS = 10_000
+"""guess: … for so long: by then an asker that was told a stale one has noticed."""
+_TOLD_MAX = 1_024
+"""guess: access points of which it is remembered who named them."""
+_STALE_MAX = 16
+"""guess: entries that one peer may declare stale in a minute; a table refills by itself."""
+_STALE_PERIOD_MS = 60_000
 _AT_ONCE_MAX = 64
 """guess: bounds the walks of a peer that subscribes to very many topics at once."""
 
@@ -143,6 +173,7 @@ class Entry(Struct, frozen=True, gc=False):
     contact: Contact
     overlay: OverlayId
     fingerprint: int
+    copied: bool = False  # from another table, so it says nothing about how many topics there are
 
 
 class AccessPoints:
@@ -154,6 +185,7 @@ class AccessPoints:
         self._topics: list[Topic] = []  # the same topics, for uniform eviction
         self._slots: dict[Topic, int] = {}
         self._fingerprints: dict[int, Topic] = {}
+        self._own = 0  # entries that were not copied
         self._offered = 0
         self._shared = 0
 
@@ -173,7 +205,9 @@ class AccessPoints:
             if old.overlay != overlay and old.contact.peer != sender.peer:
                 self._ctx.counters["hints_sent"] += 1
                 self._ctx.send(sender, Hint(advert.topic, old.overlay, old.contact))
-            self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint)
+            copied = old.copied and not rules.admits(self._ctx.bits(_ADMIT), advert.popularity)
+            self._own += old.copied and not copied
+            self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint, copied)
         elif rules.admits(self._ctx.bits(_ADMIT), advert.popularity):
             self._insert(advert.topic, Entry(sender, overlay, topic_fingerprint(advert.topic)))
 
@@ -196,7 +230,7 @@ class AccessPoints:
             if copied.topic in self._entries or copied.access_point.peer == self._ctx.me.peer:
                 continue
             fingerprint = topic_fingerprint(copied.topic)
-            entry = Entry(copied.access_point, OverlayId(copied.overlay), fingerprint)
+            entry = Entry(copied.access_point, OverlayId(copied.overlay), fingerprint, True)
             self._insert(copied.topic, entry)
             room -= 1
 
@@ -205,6 +239,7 @@ class AccessPoints:
         self._slots[topic] = len(self._topics)
         self._topics.append(topic)
         self._fingerprints[entry.fingerprint] = topic
+        self._own += not entry.copied
         while len(self._topics) > self._ctx.config.tera.table_size:
             bits = self._ctx.bits(_EVICT)
             self.forget(self._topics[rules.evicted_slot(bits, len(self._topics))])
@@ -214,6 +249,7 @@ class AccessPoints:
         if entry is None:
             return
         self._fingerprints.pop(entry.fingerprint, None)
+        self._own -= not entry.copied
         slot, last = self._slots.pop(topic), self._topics.pop()
         if last != topic:
             self._topics[slot] = last
@@ -238,14 +274,21 @@ class AccessPoints:
 
     def on_sample(self, fingerprints: list[int]) -> None:
         self._offered += len(fingerprints)
-        self._shared += sum(1 for f in fingerprints if f in self._fingerprints)
+        self._shared += sum(1 for f in fingerprints if self._has_own(f))
         if self._offered > _FORGET_AFTER:
             self._offered //= 2
             self._shared //= 2
 
+    def _has_own(self, fingerprint: int) -> bool:
+        topic = self._fingerprints.get(fingerprint)
+        return topic is not None and not self._entries[topic].copied
+
     def topics_active(self) -> int:
-        """The estimated number of active topics; 0 while unknown."""
-        return rules.topics_active(len(self._entries), self._offered, self._shared)
+        """The estimated number of active topics; 0 while unknown.
+
+        Copied entries do not count: tables that were copied from one another share their topics
+        however many others there are (newcomers took 1,000 topics for 120)."""
+        return rules.topics_active(self._own, self._offered, self._shared)
 
 
 @dataclass(slots=True)
@@ -263,6 +306,9 @@ class _Search:
     found: list[Contact] = field(default_factory=list)
 
 
+_Spares: TypeAlias = BoundedDict[PeerId, tuple[Contact, Millis]]  # and when they were found
+
+
 class Lookup:
     """Lookups this peer has started, and its answers to others' walks."""
 
@@ -273,6 +319,11 @@ class Lookup:
         self._searches: dict[int, _Search] = {}
         self._timers: dict[int, int] = {}  # timer serial -> lookup
         self._waiting: dict[int, _Search] = {}
+        # Access points that further walks found, and the peers whose tables named them.
+        self._spares: BoundedDict[Topic, _Spares] = BoundedDict(_TOLD_MAX)
+        self._answered: BoundedDict[int, Topic] = BoundedDict(_TOLD_MAX)  # by lookup, of late
+        self._named_by: BoundedDict[tuple[Topic, PeerId], Contact] = BoundedDict(_TOLD_MAX)
+        self._stale: Quota[PeerId] = Quota(_STALE_MAX, _STALE_PERIOD_MS)
 
     def start(
         self, topic: Topic, avoid: Iterable[PeerId] = (), done: type[LookupDone] = LookupDone
@@ -283,13 +334,23 @@ class Lookup:
         """
         number = self._ctx.bits(_NUMBER) >> 1  # not to be guessed by strangers
         avoided = list(avoid)[:AVOID_MAX]
-        known = self._table.find(topic)
-        if known is not None and known.peer != self._ctx.me.peer and known.peer not in avoided:
+        known = self._known(topic, avoided)
+        if known is not None:
             self._ctx.tell(done(number, topic, (known,)))
         else:
             self._waiting[number] = _Search(topic, avoided, done)
             self._start_waiting()
         return number
+
+    def _known(self, topic: Topic, avoided: list[PeerId]) -> Contact | None:
+        """The own table's access point, else one that an earlier walk found."""
+        since_ms = self._ctx.now - _SPARE_MS
+        spares = self._spares.get(topic, {}).values()
+        fresh = [contact for contact, found_ms in spares if found_ms >= since_ms]
+        for contact in (self._table.find(topic), *fresh):
+            if contact is not None and contact.peer not in (self._ctx.me.peer, *avoided):
+                return contact
+        return None
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._searches) < _AT_ONCE_MAX:
@@ -323,7 +384,7 @@ class Lookup:
         search.died = False
         search.serial = ctx.next_serial()
         self._timers[search.serial] = number
-        walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid)
+        walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid, search.tries - 1)
         for contact in starts:
             ctx.send(contact, walk)
         late_ms = min(_LATE_MS, tera.lookup_timeout_ms)
@@ -347,23 +408,50 @@ class Lookup:
             left = min(message.steps, ctx.config.tera.lookup_visits_max) - 1
             ctx.send(onward, replace(message, steps=left))
         elif home:
-            self.on_miss(LookupMiss(message.lookup))
+            self.on_miss(LookupMiss(message.lookup, message.attempt))
         else:
-            ctx.send(message.origin, LookupMiss(message.lookup))
+            ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
     # --- answers ------------------------------------------------------------------------------
 
-    def on_hit(self, message: LookupHit) -> None:
+    def on_hit(self, sender: Contact, message: LookupHit) -> None:
+        found = message.access_point
+        if found.peer == self._ctx.me.peer:
+            return
         search = self._searches.get(message.lookup)
-        if search is not None and message.access_point.peer != self._ctx.me.peer:
-            search.found.append(message.access_point)
+        topic = search.topic if search is not None else self._answered.get(message.lookup)
+        if topic is None:
+            return
+        self._named_by.renew((topic, found.peer), sender)
+        if search is not None:
+            search.found.append(found)
+            self._answered[message.lookup] = topic
             self._end(message.lookup, search)
+        else:
+            spares = self._spares.setdefault(topic, BoundedDict(_SPARES_MAX))
+            spares.renew(found.peer, (found, self._ctx.now))
 
     def on_miss(self, message: LookupMiss) -> None:
         search = self._searches.get(message.lookup)
-        if search is not None:
+        if search is not None and message.attempt == search.tries - 1:
             search.walks -= 1
             self._go_on(message.lookup, search)
+
+    # --- access points that are not there ---------------------------------------------------------
+
+    def disprove(self, topic: Topic, peer: PeerId) -> None:
+        """The access point turned out stale: nobody is to be sent there any more."""
+        self._table.forget_entry(topic, peer)
+        spares = self._spares.get(topic)
+        if spares is not None:
+            spares.pop(peer, None)
+        teller = self._named_by.pop((topic, peer), None)
+        if teller is not None and teller.peer != peer:
+            self._ctx.send(teller, Stale(topic, peer))
+
+    def on_stale(self, sender: Contact, message: Stale) -> None:
+        if self._stale.takes(sender.peer, self._ctx.now):
+            self._table.forget_entry(message.topic, message.access_point)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         """A walk that began at this peer has died, as far as can be seen."""

@@ -33,7 +33,7 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Outcome, Scheme
 from weft.protocol.subscriptions import Subscriptions
-from weft.protocol.tera.access_points import AccessPoints, Advert, Advertisement, Lookup
+from weft.protocol.tera.access_points import Advert, Advertisement, Lookup
 from weft.protocol.tera.stan import Acquaintances
 from weft.protocol.tera.topic import TopicState
 from weft.rules.draw import below, stream_of
@@ -50,9 +50,10 @@ NEW_TOPICS = "new_topics"
 
 _OVERLAY = stream_of("overlay.id")
 _PHASE = stream_of("advertise.phase")
-_ATTEMPTS_MAX = 3
-"""guess: stale access points tried, and lookups whose walks died, before an overlay of its own will
-do. Where many messages are lost all walks may die, and a user waits for the answer."""
+_ATTEMPTS_MAX = 4
+"""guess, as for publishing: stale access points tried, and lookups whose walks died, before an
+overlay of its own will do. Where many messages are lost all walks may die, and a user waits for the
+answer."""
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
@@ -65,6 +66,7 @@ class _Joining:
     attempts: int = 0
     contact: Contact | None = None  # the one being waited for
     asked: dict[PeerId, None] = field(default_factory=dict)  # it, and others that may answer late
+    failed: dict[PeerId, None] = field(default_factory=dict)  # of these, looked up no more
     serial: int = 0
 
 
@@ -77,14 +79,12 @@ class Joins(Subscriptions[TopicState]):
         delivery: Delivery,
         multi_topic: MultiTopic,
         general: Cyclon,
-        table: AccessPoints,
         lookup: Lookup,
     ) -> None:
         super().__init__(ctx, self._make_overlay)
         self._delivery = delivery
         self._multi_topic = multi_topic
         self._general = general
-        self._table = table
         self._lookup = lookup
         self.adverts = Adverts(ctx, general, self.by_topic)
         self._acquaintances = Acquaintances(self.by_topic)
@@ -152,7 +152,8 @@ class Joins(Subscriptions[TopicState]):
             self._look_up(topic)
 
     def _look_up(self, topic: Topic) -> None:
-        self._lookup.start(topic, done=EntryLookupDone)
+        joining = self._joining[topic]
+        self._lookup.start(topic, joining.failed, EntryLookupDone)
 
     def on_lookup_done(self, done: EntryLookupDone) -> None:
         joining = self._joining.get(done.topic)
@@ -202,7 +203,8 @@ class Joins(Subscriptions[TopicState]):
     def _try_another(self, topic: Topic, joining: _Joining) -> None:
         if joining.contact is not None:
             self._ctx.counters["access_points_stale"] += 1
-            self._table.forget_entry(topic, joining.contact.peer)
+            joining.failed[joining.contact.peer] = None
+            self._lookup.disprove(topic, joining.contact.peer)
         joining.contact = None
         joining.serial = 0
         joining.attempts += 1

@@ -35,8 +35,8 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again, MultiTopic
-from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import IHave, Judged, Offer, Repair, Want, is_proven
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
+from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera.access_points import (
@@ -49,6 +49,7 @@ from weft.protocol.tera.access_points import (
     LookupHit,
     LookupMiss,
     LookupWalk,
+    Stale,
     TableCopy,
 )
 from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
@@ -57,10 +58,10 @@ from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
 from weft.protocol.tera.tree import LAZY, MISSING, Graft, Overdue, Passed, Prune
-from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span
+from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
-    Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss
+    Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss, Stale
 ]
 LinkMessage: TypeAlias = Union[
     LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune, Overdue, Passed
@@ -121,7 +122,7 @@ class Tera(Routing):
         self._liveness = liveness
         self.table = AccessPoints(ctx)
         self._lookup = Lookup(ctx, self.table, general)
-        self._joins = Joins(ctx, delivery, multi_topic, general, self.table, self._lookup)
+        self._joins = Joins(ctx, delivery, multi_topic, general, self._lookup)
         self.topics = self._joins.by_topic
         self._refusals = Refusals(ctx)
         self._schedule = Schedule()
@@ -140,13 +141,15 @@ class Tera(Routing):
         return {
             **{kind: self._to_members(on, refusals[kind]) for kind, on in to_members.items()},
             RouteEvent: self._on_route_event,
+            RouteCheck: self._on_route_check,
             JoinReply: self._joins.on_join_reply,
             LeaveNotice: self._on_leave_notice,
             Advertisement: self._on_advertisement,
             TableCopy: lambda sender, message: table.on_copy(message),
             LookupWalk: self._on_lookup_walk,
-            LookupHit: lambda sender, message: lookup.on_hit(message),
+            LookupHit: lookup.on_hit,
             LookupMiss: lambda sender, message: lookup.on_miss(message),
+            Stale: lookup.on_stale,
             LinkList: self._on_link_list,
         }
 
@@ -224,7 +227,7 @@ class Tera(Routing):
         return self._lookup.start(topic, avoid)
 
     def forget_entry(self, topic: Topic, peer: PeerId) -> None:
-        self.table.forget_entry(topic, peer)
+        self._lookup.disprove(topic, peer)
 
     def sample(self) -> list[int]:
         return self.table.sample()
@@ -270,8 +273,22 @@ class Tera(Routing):
             waiting = [] if message.again else self._waiting_for(sender, found, judged)
             taken = state.on_route_event(sender, found, judged)
             self._go_on_with(waiting)
-        result = RouteResult(message.topic, run.incarnation, run.first, taken)
+        why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
+        result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
+
+    def _on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        """A publisher outside of the topic asks whether its runs have come here."""
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.on_route_check(sender, message)
+            return
+        life = message.incarnation
+        known = {n: state.recent.vouches(sender.peer, life, n) for n in message.numbers}
+        taken = [number for number, vouched in known.items() if vouched]
+        lacking = [number for number, vouched in known.items() if vouched is False]
+        answer = RouteKnown(message.topic, life, taken, [] if state.entering else lacking)
+        self._ctx.send(sender, answer)
 
     def _waiting_for(
         self, sender: Contact, run: Run, judged: Judged
@@ -415,6 +432,10 @@ class Tera(Routing):
         known.update((contact.peer, contact) for contact in state.view.contacts())
         return list(known.values())
 
+    def recent(self, topic: Topic) -> Recent | None:
+        part = self.topics.get(topic)
+        return part.recent if part is not None else None
+
     def alone(self, topic: Topic) -> bool:
         state = self.topics.get(topic)
         return state is not None and state.alone and not state.entering
@@ -493,7 +514,7 @@ class Refusals:
         # Answers to what this peer never asked, and news it has no use for.
         ignored = (
             *(ShuffleReply, JoinReply, LeaveNotice),
-            *(Advertisement, TableCopy, LookupHit, LookupMiss),
+            *(Advertisement, TableCopy, LookupHit, LookupMiss, Stale),
         )
         return {
             **dict.fromkeys(ignored, lambda sender, message: None),
@@ -502,6 +523,7 @@ class Refusals:
             JoinRequest: self._on_join_request,
             LookupWalk: self._on_lookup_walk,
             RouteEvent: self._on_route_event,
+            RouteCheck: self.on_route_check,
             LinkList: self._on_link_list,
         }
 
@@ -524,12 +546,15 @@ class Refusals:
 
     def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
         if message.origin.peer != self._ctx.me.peer:
-            self._ctx.send(message.origin, LookupMiss(message.lookup))
+            self._ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         run = message.run
         note_received(self._ctx, "routed_received", run)
         self._ctx.send(sender, RouteResult(message.topic, run.incarnation, run.first, False))
+
+    def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        self._ctx.send(sender, RouteKnown(message.topic, message.incarnation, [], [], False))
 
     def _on_link_list(self, sender: Contact, message: LinkList) -> None:
         for topic in message.topics:

@@ -324,9 +324,9 @@ class TopicState(TopicPart):
 
     def meet(self, news: OverlayNews) -> None:
         """Take over what a member of this topic told: the overlay's id and size."""
-        survivor = tera.surviving(self.overlay, OverlayId(news.overlay))
-        if survivor != self.overlay:
-            self.overlay = survivor
+        theirs = OverlayId(news.overlay)
+        if not tera.keeps_overlay(self.topic, self.overlay, theirs):
+            self.overlay = theirs
             self._quiet = False
             self._ctx.counters["overlays_merged"] += 1
         self.size.hear(news.size, news.size_ms)

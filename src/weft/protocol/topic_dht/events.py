@@ -73,7 +73,7 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.topic_dht.search import FEW, Layer, Lookup
 from weft.protocol.topic_dht.upkeep import Samples
-from weft.protocol.wire import HOPS_MAX, Counter, Hops, Message, Payload, Span, Statements
+from weft.protocol.wire import HOPS_MAX, Counter, Hops, Message, Payload, Span, Statements, span_of
 from weft.rules import treecast
 from weft.rules.draw import stream_of
 from weft.rules.prefix import BITS
@@ -170,7 +170,7 @@ class Membership(TopicPart):
         self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know
         self.beaten = 0  # the fingerprint at the last beat
         self.quiet_cycles = 0  # since something was seen
-        self.differs = False  # another member has seen something else
+        self.differs: Contact | None = None  # this member has seen something else
         self.rounds_left = 0  # calls still to be made after the latest event (push-pull)
         self.served: BoundedDict[EventKey, int] = BoundedDict(served_max)  # by which trees, as bits
 
@@ -329,7 +329,8 @@ class Events(Layer):
             if self._take_in(member, run, 1, sender) is Taken.NEW:
                 self._spread(member, run, 1, sender.peer)
             taken = member.recent.has_taken(run)
-        result = RouteResult(message.topic, run.incarnation, run.first, taken)
+        why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
+        result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
 
     def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
@@ -349,7 +350,7 @@ class Events(Layer):
     def on_offer(self, sender: Contact, message: Offer) -> None:
         member = self._member(sender, message.topic)
         if member is not None and not member.entering and member.subscribed:
-            member.differs = True
+            member.differs = sender
             recent.on_offer(self._ctx, member.recent, sender, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
@@ -617,26 +618,35 @@ class Events(Layer):
 
     def _beat_sometimes(self, member: Membership) -> None:
         """Beat over all links if something was seen since the last time, else over one of them:
-        now and then, or as long as another member has seen something else."""
+        now and then, or as long as another member has seen something else. That one is told, too:
+        what it had got just then it could not offer yet."""
         if member.entering:
             return
         around, fingerprint = self.around(member), member.recent.fingerprint()
         if fingerprint != member.beaten:
             member.beaten, member.quiet_cycles = fingerprint, 0
-            self._beat(member, list(around.values()), fresh=False)
+            self._beat(member, [*around.values(), *self._second_source(member)], fresh=False)
             return
         member.quiet_cycles += 1
         if member.differs or member.quiet_cycles % _QUIET_EVERY == 0:
-            member.differs = False
+            told = [member.differs] if member.differs is not None else []
+            member.differs = None
             others = list({**around, **self._alternatives(member)}.values())
             if others:
-                self._beat(member, [self._ctx.pick(_ONE, others)], fresh=False)
+                told.append(self._ctx.pick(_ONE, others))
+            self._beat(member, list(dict.fromkeys(told)), fresh=False)
 
     def _alternatives(self, member: Membership) -> dict[PeerId, Contact]:
         """Other forwarders for a child to ask: its parent may have come later and lack events."""
         role = self._roles.by_topic.get(member.topic)
         child = role.child if role is not None else None
         return {one.peer: one for one in child.alternatives} if child is not None else {}
+
+    def _second_source(self, member: Membership) -> list[Contact]:
+        """Another forwarder for a child to compare with: what its parent leaves out, the parent
+        will not tell."""
+        others = list(self._alternatives(member).values())
+        return [self._ctx.pick(_ONE, others)] if others else []
 
     def _beat(self, member: Membership, contacts: list[Contact], fresh: bool) -> None:
         message = Beat(member.topic, member.recent.fingerprint(), fresh)

@@ -35,11 +35,15 @@ way in the topic, and locks it until the initiator says that it is through, or t
 | look, seat | none | no |
 | join | no closer forwarder is known here | no |
 | split | no closer forwarder is known here | yes |
-| replace | this peer does more than its share, or leaves | yes |
+| replace | this peer does more than its share, or leaves; no closer forwarder is known here | yes |
 | makechild | no closer forwarder is known here | no, but waits for one |
 
 A forwarder that appears gets the children that are closer to it than to this one. They are told to
 join it, and stay here until they have answered.
+
+Deviation: loads are what a peer says of itself, and whatever it says, it may take the place of the
+forwarder closest to it alone. Nobody is invited to stop forwarding (makechild): an invitation is
+hearsay, and the sender would say from then on what the invited peer gets (`defence.claims`).
 
 Deviation: the paper has operations wait for those before them; here the initiator is told that the
 responder is busy and tries again, so that nothing waits for a peer that has crashed.
@@ -52,6 +56,7 @@ from functools import partial
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
+from weft.protocol.defence import Quota
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.topic_dht.roles import (
@@ -95,6 +100,8 @@ RETRY = "topic_dht.retry"
 _PAUSE = stream_of("topic_dht.retry")
 _SLOWER_MAX = 3
 """guess: doublings of the pause before the next attempt; an overloaded peer must not be hurried."""
+_APPEARED_MAX = 2
+"""guess: times in a lease that one forwarder may have children sent to it."""
 _HINTS_MAX = 8
 """guess: times a joining peer is sent on before it looks for itself again."""
 
@@ -228,7 +235,11 @@ class Initiator(Layer):
             self.split(role, sender)
         elif operation == REPLACE and child:
             self.replace(role, sender)
-        elif operation == MAKECHILD and role.forwarder is not None:
+        elif (
+            operation == MAKECHILD
+            and role.forwarder is not None
+            and not self._ctx.config.defence.claims
+        ):
             self.makechild(role, sender)
 
     # --- which role to take -----------------------------------------------------------------------
@@ -418,8 +429,9 @@ class Initiator(Layer):
         """Another peer has taken this forwarder's place."""
         serial = self._begin(role)
         if role.wanted:
+            near = role.forwarder.gates(FEW) if role.forwarder is not None else []
             self.step_down(role, [heir], lambda: None)  # the children see to themselves
-            self._join(role, serial, [heir])
+            self._join(role, serial, [heir, *near])
         else:
             self.step_down(role, [heir], partial(self.end, role, serial))
 
@@ -490,6 +502,8 @@ class Responder(Layer):
     ) -> None:
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
+        # A forwarder appears, perhaps says so again, and is one; it does not come every second.
+        self._appeared: Quota[tuple[PeerId, Topic]] = Quota(_APPEARED_MAX, self._config.lease_ms)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -531,7 +545,9 @@ class Responder(Layer):
         if role is not None and forwarder is not None:
             key = location(role.topic, sender.peer)
             self._dht.meet(TOPICS, forwarder.place.table, key, role.topic, sender)
-            self._make_room(role, forwarder, sender)
+            forwarder.release(sender.peer)
+            if self._appeared.takes((sender.peer, role.topic), self._ctx.now):
+                self._make_room(role, forwarder, sender)
 
     def on_vanished(self, sender: Contact, message: Vanished) -> None:
         role = self._roles.by_topic.get(message.topic)
@@ -550,7 +566,7 @@ class Responder(Layer):
     ) -> tuple[int, list[Contact]]:
         """Does the operation's assumption hold, and may it begin?"""
         operation = message.operation
-        if operation in (JOIN, SPLIT, MAKECHILD):
+        if operation != REPLACE or self._ctx.config.defence.claims:
             closer = forwarder.closer(sender.peer)
             if closer is not None:
                 # Perhaps it is gone; then the initiator is right when it comes again.
@@ -604,7 +620,6 @@ class Responder(Layer):
 
     def _make_room(self, role: Role, forwarder: Forwarder, newcomer: Contact) -> None:
         """Send those children to a new forwarder that are closer to it."""
-        forwarder.release(newcomer.peer)
         there = location(role.topic, newcomer.peer)
         own = forwarder.place.table.own
         for peer, child in list(forwarder.children.items()):

@@ -353,6 +353,7 @@ class Child:
     alternatives: list[Contact]
     confirmed_ms: Millis
     updated: bool = True  # the paper's recupdate
+    sought: PeerId | None = None  # the forwarder that this peer found and spoke to as its parent
 
     def known(self) -> list[Contact]:
         others = [one for one in self.alternatives if one.peer != self.parent.peer]
@@ -366,6 +367,14 @@ class Child:
     def answered(self) -> None:
         """A forwarder has said in this round that it is the parent."""
         self.updated = True
+
+    def seek(self, forwarder: PeerId) -> None:
+        """This peer's own lookup has led to a forwarder."""
+        self.sought = forwarder
+
+    def expects(self, forwarder: PeerId) -> bool:
+        """Whether a forwarder is, or was just asked to be, the parent."""
+        return forwarder in (self.parent.peer, self.sought)
 
 
 @dataclass(frozen=True)
@@ -415,6 +424,8 @@ class Regions:
         self.bits = None
 
 
+_OWED_MAX = 8
+"""guess: peers that wait for the end of an operation; an honest child has one parent, or two."""
 _EAGER = 2
 """guess: times that a table is looked after at the usual pace although nothing changes."""
 _SLOWEST = 3
@@ -509,8 +520,8 @@ class Role:
         return self.tries - 1
 
     def owe(self, asker: Contact, request: int) -> None:
-        """A request is answered when the own operation ends."""
-        if (asker, request) not in self.acks:
+        """A request is answered when the own operation ends; there are few that wait."""
+        if (asker, request) not in self.acks and len(self.acks) < _OWED_MAX:
             self.acks.append((asker, request))
 
     def invite(self, sender: Contact, operation: int, until_ms: Millis) -> None:
@@ -563,14 +574,14 @@ class Role:
     def become_child(
         self, parent: Contact, alternatives: Sequence[Contact], most: int, now: Millis
     ) -> Contact | None:
-        """The peer hangs on `parent`; what it knew of other forwarders is kept where there is
-        room. Returns the parent that it had, if that was another one."""
+        """The peer hangs on `parent`; half of what it knew of other forwarders is kept, and more
+        where there is room: else a parent alone would say which peers may be asked beside it.
+        Returns the parent that it had, if that was another one."""
         old = self.child
-        others = list(alternatives)
-        if old is not None:
-            named = {one.peer for one in others} | {parent.peer}
-            others += [one for one in old.alternatives if one.peer not in named]
-        self.child = Child(parent, others[:most], now)
+        kept = old.alternatives if old is not None else []
+        kept = [one for one in kept if one.peer != parent.peer]
+        others = {one.peer: one for one in (*kept[: most // 2], *alternatives, *kept)}
+        self.child = Child(parent, list(others.values())[:most], now)
         return old.parent if old is not None and old.parent.peer != parent.peer else None
 
     def orphan(self) -> None:
@@ -589,6 +600,9 @@ class Role:
         """A peer cannot be reached: it is of no use until it is heard from again."""
         self.view.pop(peer, None)
         if self.forwarder is None:
+            if self.child is not None:
+                rest = [one for one in self.child.alternatives if one.peer != peer]
+                self.child.alternatives = rest
             return
         self.forwarder.release(peer)
         table = self.forwarder.place.table

@@ -23,7 +23,7 @@ from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteEvent
-from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Scheme, Timer
 from weft.protocol.topic_dht.events import (
@@ -297,6 +297,10 @@ class TopicRouting(Routing):
         if role.forwarder is not None:
             known.update((one.contact.peer, one.contact) for one in role.forwarder.neighbours())
         return list(known.values())
+
+    def recent(self, topic: Topic) -> Recent | None:
+        part = self._members.get(topic)
+        return part.recent if part is not None else None
 
     def alone(self, topic: Topic) -> bool:
         member = self._members.get(topic)

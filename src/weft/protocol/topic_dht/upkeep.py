@@ -15,8 +15,10 @@ anew.
 
 Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
 of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
-farther away claims it, since that one was found by a lookup that missed the parent; and a child
-takes the place of a parent that does more than its share (`rules/roles.py` `relieves`).
+farther away claims it, since that one was found by a lookup that missed the parent; a child that
+is claimed by a forwarder which it did not find itself looks for its closest one instead of
+believing that (`defence.claims`); and a child takes the place of a parent that does more than its
+share (`rules/roles.py` `relieves`).
 
 Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
 region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
@@ -97,6 +99,10 @@ NAMED_MAX = 8
 """guess: children that one peer may name to another in a period; a router does so for those that
 asked it just then."""
 
+CLAIMED_MAX = 2
+"""guess: lookups in a period because a forwarder says unasked that it is the parent; there is one
+where another forwarder has come to be the closest."""
+
 
 class Stabilisation(Layer):
     """Algorithm 1 of one peer, as a child and as a forwarder; it has no state of its own."""
@@ -107,6 +113,7 @@ class Stabilisation(Layer):
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
         self._named: Quota[PeerId] = Quota(NAMED_MAX, self._config.period_ms)
+        self._claimed: Quota[Topic] = Quota(CLAIMED_MAX, self._config.period_ms)
 
     # --- every period, and when a parent is lost --------------------------------------------------
 
@@ -172,27 +179,33 @@ class Stabilisation(Layer):
             if role is None or not role.operation:
                 self._send(sender, Forget(message.topic))
             return
-        child.answered()
         fresh = self._ctx.now - child.confirmed_ms < self._config.period_ms
         if fresh and self._roles.is_closer(message.topic, child.parent.peer, sender.peer):
+            child.answered()
             self._send(sender, Forget(message.topic))
+        elif self._ctx.config.defence.claims and not child.expects(sender.peer):
+            if self._claimed.takes(message.topic, self._ctx.now):
+                self._seek_parent(role, child, sender)
         else:
-            if child.parent.peer != sender.peer:  # which may know of this one by hearsay alone
-                self._send(sender, IsParent(message.topic, self._roles.me))
+            child.answered()
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
 
     # --- finding a parent, being one, taking its place --------------------------------------------
 
-    def _seek_parent(self, role: Role, child: Child) -> None:
+    def _seek_parent(self, role: Role, child: Child, claimant: Contact | None = None) -> None:
+        """Look for the closest forwarder; a `claimant` is asked as well."""
+
         def found(entries: list[Entry]) -> None:
             if entries:
+                child.seek(entries[0].contact.peer)
                 self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
             elif role.child is child and self._is_lost(child):
                 role.orphan()
                 self._initiator.settle_down(role)
 
-        self._lookup.find_closest(role.topic, found, child.known())
+        known = child.known() if claimant is None else [*child.known(), claimant]
+        self._lookup.find_closest(role.topic, found, known)
 
     def _is_lost(self, child: Child) -> bool:
         """No forwarder has said for long to be this one's parent."""
@@ -238,6 +251,8 @@ _ANEW_EVERY = 64
 """guess: rounds after which the size of regions is settled anew: topics grow and shrink."""
 
 Drawn = Callable[[Contact | None], None]
+Opened = Callable[[rules.Region[Contact] | None, int], None]
+"""Told the region, or None if none was found, and how many draws are left."""
 
 
 class Samples(Layer):
@@ -276,7 +291,7 @@ class Samples(Layer):
         if not role.view:
             self.fill_view(role)
         elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
-            self._see_some(role, config.view_fanout)
+            self._see_some(role, config.view_fanout, config.draws_max)
 
     def fill_view(self, role: Role) -> None:
         """Begin with all forwarders where there are few, else with some random ones."""
@@ -287,41 +302,49 @@ class Samples(Layer):
                 for entry in entries:
                     self._see(role, entry.contact)
             else:
-                self._see_some(role, self._config.view_max)
+                self._see_some(role, self._config.view_max, self._config.draws_max)
 
         self._lookup.find(role.topic, self.random_target(role.topic), found, most)
 
     # --- one random member ------------------------------------------------------------------------
 
-    def _draw(self, role: Role, then: Drawn, left: int, seats: bool = True) -> None:
-        """`seats`: children may be drawn, too."""
+    def _draw(self, role: Role, then: Drawn, left: int) -> None:
+        def found(region: rules.Region[Contact] | None, left: int) -> None:
+            if region is None:
+                then(None)
+            else:
+                chosen = region.on(below(self._ctx.bits(_SEAT), region.seats))
+                self._sit(role, chosen, then, left)
+
+        self._open_region(role, found, left)
+
+    def _open_region(self, role: Role, then: Opened, left: int) -> None:
+        """Draw a region and find its forwarders, with this peer if it is one of them."""
         target, most = self.random_target(role.topic), self._ctx.config.dht.k
 
         def found(entries: list[Entry]) -> None:
             spots = {entry.key: entry.contact for entry in entries}
             if left <= 1:
-                then(None)
+                then(None, 0)
             elif len(entries) < most:  # that is the whole topic: one region, no empty seats
                 self._add_self(role, spots)
-                everybody = [spots[key] for key in sorted(spots)]
-                chosen = self._ctx.pick(_SEAT, everybody) if everybody else None
-                self._sit(role, chosen, then, left - 1, seats)
+                everybody = tuple(spots[key] for key in sorted(spots))
+                then(rules.Region(everybody, max(1, len(everybody))), left - 1)
             elif role.regions.bits is None:
                 estimate = rules.forwarders_estimate(target, list(spots), BITS)
                 role.regions.learn(estimate, _ESTIMATES, most)
-                self._draw(role, then, left - 1, seats)
+                self._open_region(role, then, left - 1)
             else:
                 self._add_self(role, spots)
                 depth = TOPIC_BITS + role.regions.bits
                 inside = [k for k in spots if common_prefix(k, target, TOPICS.bits) >= depth]
                 region = rules.Region(tuple(spots[key] for key in sorted(inside)), most)
                 if region.is_whole:
-                    chosen = region.on(below(self._ctx.bits(_SEAT), most))
-                    self._sit(role, chosen, then, left - 1, seats)
+                    then(region, left - 1)
                 else:
                     self._ctx.counters["topic_dht_regions_full"] += 1
                     role.regions.halve()
-                    self._draw(role, then, left - 1, seats)
+                    self._open_region(role, then, left - 1)
 
         gates = role.child.known() if role.child is not None else []
         self._lookup.find(role.topic, target, found, most, gates)
@@ -331,21 +354,21 @@ class Samples(Layer):
         if role.forwarder is not None:
             spots[role.forwarder.place.table.own] = self._roles.me
 
-    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int, seats: bool) -> None:
-        """Draw a seat with a forwarder; without `seats` it has only its own."""
+    def _sit(self, role: Role, chosen: Contact | None, then: Drawn, left: int) -> None:
+        """Draw a seat with a forwarder: its own, or that of one of its children."""
         seat = below(self._ctx.bits(_SEAT), self._config.k + 1)
 
         def seated(member: Contact | None) -> None:
             if member is None:
-                self._draw(role, then, left, seats)
+                self._draw(role, then, left)
             else:
                 then(member)
 
         def answered(reply: RoleReply | None) -> None:
             seated(reply.member if reply is not None else None)
 
-        if chosen is None or not seats:
-            seated(chosen)
+        if chosen is None:
+            seated(None)
         elif chosen.peer == self._roles.me.peer:
             seated(self._roles.seat(role.topic, seat))
         else:
@@ -357,13 +380,24 @@ class Samples(Layer):
 
     # --- views ------------------------------------------------------------------------------------
 
-    def _see_some(self, role: Role, count: int) -> None:
-        def drawn(member: Contact | None) -> None:
-            if member is not None:
-                self._see(role, member)
+    def _see_some(self, role: Role, count: int, left: int) -> None:
+        """All forwarders of one random region after the other, until there are so many.
 
-        for _ in range(count):
-            self._draw(role, drawn, self._config.draws_max, seats=False)
+        Whole regions, since a lookup has found all of a region's forwarders anyway: single seats
+        took three lookups a place, as two seats of three are empty. Every forwarder is still
+        equally likely: each region is drawn whatever those before it held.
+        """
+
+        def opened(region: rules.Region[Contact] | None, left: int) -> None:
+            if region is None:
+                return
+            for member in region.members:
+                self._see(role, member)
+            missing = count - len(region.members)
+            if missing > 0 and region.is_whole:  # else it is the whole topic, without empty seats
+                self._see_some(role, missing, left)
+
+        self._open_region(role, opened, left)
 
     def _see(self, role: Role, member: Contact) -> None:
         if member.peer != self._roles.me.peer:

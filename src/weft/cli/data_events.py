@@ -1,0 +1,51 @@
+"""`weft data events`: what the users of a lake did, as a workload for simulated networks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from weft.cli.parser import folder, version_options, whole_option
+from weft.cli.spark import master_option, session
+
+HELP = "Write what users did, as a workload that networks can be played with"
+DETAILS = """
+Of the lake's events (edits, check-ins: every row of a file with times) those in the busiest topics,
+by the users who do most in them, as JSON lines in the order of time. 'weft sim --workload FILE'
+then has these users publish there, in the same order and with the same bursts.
+"""
+EXAMPLES = """
+weft data events wiki --peers 50 --topics 8 --out edits.jsonl
+weft sim --seed 7 --workload edits.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
+    whole_option(parser, "--peers", 3, 1_000_000, "so many users (50)", default=50)
+    whole_option(parser, "--topics", 1, 1_000_000, "so many topics (8)", default=8)
+    parser.add_argument("--out", type=folder, required=True, metavar="FILE", help="JSON lines")
+    version_options(parser)
+    master_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from weft.pipeline.activity import lines, named
+    from weft.pipeline.lake import Lake
+
+    lake = Lake(args.lake, args.version, args.as_of)
+    print("weft: starting Spark", file=sys.stderr)
+    aside = args.out.with_name(f".{args.out.name}.{os.getpid()}")
+    number = 0
+    with session(args, "data events") as spark:
+        try:
+            with aside.open("w", encoding="utf-8") as file:
+                for line in lines(named(lake, spark, args.peers, args.topics)):
+                    number += '"at_ms"' in line
+                    file.write(line + "\n")
+            aside.replace(args.out)
+        finally:
+            aside.unlink(missing_ok=True)
+    print(f"{args.out}: {number:,} events of {args.peers} users in {args.topics} topics")
+    return 0

@@ -1,0 +1,147 @@
+"""`weft web`: a peer with a page to watch the network by, and `--web` of other commands."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.parser import maybe_host_port, repeated_option, topic
+from weft.cli.settings import config_of, listen_options, network_options
+from weft.cli.stop import stop_on_signals
+from weft.cli.store import IN_MEMORY, keep_option, kept
+
+if TYPE_CHECKING:
+    from weft.lab.processes import Swarm
+    from weft.net.config import Config
+    from weft.web.server import Web
+    from weft.web.source import Source
+
+HELP = "Show a network in the browser, and speak plain HTTP with it"
+DETAILS = """
+Starts a peer of its own, which joins the network given by --join, and serves a
+page to watch it by, on loopback unless --at says otherwise. Programs publish and
+subscribe over plain HTTP beside it; /openapi.json describes that.
+
+Without the token it is read-only. The token is drawn at each start and printed as
+part of the address; WEFT_WEB_TOKEN in the environment sets it.
+"""
+EXAMPLES = """
+weft web                                          a page on 127.0.0.1:8700
+weft web --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... --subscribe /chat
+weft swarm --peers 50 --subscribe /chat --web     all peers of a swarm
+curl -N 'http://127.0.0.1:8700/api/events?topic=/chat'
+curl -H "Authorization: Bearer $TOKEN" -d 'hello' 'http://127.0.0.1:8700/api/publish?topic=/chat'
+"""
+AT = "127.0.0.1:8700"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--at",
+        type=maybe_host_port,
+        default=AT,
+        metavar="[HOST:]PORT",
+        help=f"where to serve the page ({AT})",
+    )
+    listen_options(parser)
+    network_options(parser)
+    keep_option(parser)
+    repeated_option(parser, "--subscribe", "TOPIC", "stay subscribed (repeat for more)", topic)
+    lab_option(parser)
+
+
+def web_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that can show what they run."""
+    parser.add_argument(
+        "--web",
+        type=maybe_host_port,
+        nargs="?",
+        const=AT,
+        metavar="[HOST:]PORT",
+        help=f"serve a page to watch it by, and HTTP ({AT})",
+    )
+    lab_option(parser)
+
+
+def lab_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lab",
+        type=Path,
+        default=Path("out/lab"),
+        metavar="DIR",
+        help="the lab's results, for the page (out/lab)",
+    )
+
+
+def needs_web() -> None:
+    """What is missing here is said before anything runs."""
+    import weft.web.server  # noqa: F401
+
+
+def run(args: argparse.Namespace) -> int:
+    needs_web()
+    return asyncio.run(_run(args, config_of(args)))
+
+
+async def _run(args: argparse.Namespace, config: Config) -> int:
+    from weft.net.api import Peer
+    from weft.web.source import Single
+
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            args.store = args.store or IN_MEMORY
+            opened = Peer.open(join=args.join, config=config, store=kept(args))
+            peer = await stack.enter_async_context(opened)
+            print(peer.address, flush=True)
+            subscribed = [peer.subscribe(name, callback=_count) for name in args.subscribe]
+            await stack.enter_async_context(
+                window(Single(peer), args.at, args.lab, config.network.metrics_hosts)
+            )
+            for subscription in subscribed:
+                await subscription
+            await stop.wait()
+            print("weft: leaving", file=sys.stderr)
+    return stop.code
+
+
+def _count(note: object) -> None:
+    """The peer counts notifications; the page shows them."""
+
+
+@asynccontextmanager
+async def window(
+    source: Source, where: str, lab: Path, hosts: tuple[str, ...] = ()
+) -> AsyncIterator[Web]:
+    """The page of a source; says where it is."""
+    from weft.web.server import Web
+
+    async with Web(source, where, lab=lab, hosts=hosts) as web:
+        print(f"weft: the page is at {web.url_with_token}", file=sys.stderr, flush=True)
+        if web.open_to_others:
+            print(
+                "weft: other machines can read all that the page shows, without the token and "
+                "unencrypted; put a proxy with TLS and a password before it",
+                file=sys.stderr,
+            )
+        yield web
+
+
+@asynccontextmanager
+async def swarm_window(
+    swarm: Swarm, where: str, lab: Path, config: Config, join: list[str]
+) -> AsyncIterator[Web]:
+    """The page of a swarm, with a peer that joins it by these addresses to speak for users. That
+    peer keeps events in memory, so that subscribers over HTTP can go on where they were."""
+    from weft.net.api import Peer
+    from weft.store.memory import MemoryStore
+    from weft.web.source import Crowd
+
+    async with Peer.open(join=join, config=config, store=MemoryStore()) as speaker:
+        hosts = config.network.metrics_hosts
+        async with window(Crowd(swarm, speaker), where, lab, hosts) as web:
+            yield web

@@ -1,0 +1,213 @@
+"""The door of the page: which requests come in at all.
+
+The page is on loopback by default, where any web page that a browser on this machine shows can send
+requests to it. So:
+
+- `Host` must be a name that leads here for sure, as for the metrics (`net/metrics.py` says why);
+- a request that a browser says comes from another page (`Origin`, `Sec-Fetch-Site`) is refused, for
+  web sockets too, which the same-origin rule does not cover; no CORS header is ever sent;
+- whatever changes something needs the token, in a header that no other page can set;
+- each client (by its address) may send so many requests a second, and hold so many streams open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weft.bounded import BoundedDict
+from weft.net.metrics import HERE, host_in
+
+BODY_BYTES_MAX = 1_000_000
+"""A block of the store has 1 MiB, with what surrounds the payload."""
+_UNREAD_BYTES_MAX = 4 * BODY_BYTES_MAX  # guess: read of a refused body, so that the answer arrives
+_UNREAD_S = 5.0  # guess
+_READS_PER_S = 100.0  # guess: a page asks for some, once in a while
+_WRITES_PER_S = 5_000.0  # guess: more than a peer publishes, one request each
+_BURST_S = 2.0  # guess: so much of a second's allowance may be used at once
+_STREAMS_MAX = 32  # guess: pages and subscriptions of one client
+_CLIENTS_MAX = 4_096  # guess: addresses remembered
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+Refusal: TypeAlias = tuple[int, str]
+
+
+class Allowance:
+    """What one client may still do: tokens in a bucket that fills as time goes by."""
+
+    def __init__(self, per_s: float, now: float) -> None:
+        self._per_s = per_s
+        self._left = per_s * _BURST_S
+        self._at = now
+        self.streams = 0
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._per_s * _BURST_S, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def enter(self) -> bool:
+        """Open a stream, if there is room for one more."""
+        if self.streams >= _STREAMS_MAX:
+            return False
+        self.streams += 1
+        return True
+
+    def leave(self) -> None:
+        self.streams -= 1
+
+
+class Guard:
+    """Stands before the application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        hosts: Sequence[str] = (),
+        streams: Sequence[str] = (),
+        reads_per_s: float = _READS_PER_S,
+    ) -> None:
+        """`hosts`: names that callers may use beside loopback's; `streams`: paths that stay
+        open."""
+        self._app = app
+        self._token = token
+        self._hosts = frozenset(name.lower() for name in (*HERE, *hosts))
+        self._streams = frozenset(streams)
+        self._reads_per_s = reads_per_s
+        self._clients: BoundedDict[tuple[str, bool], Allowance] = BoundedDict(_CLIENTS_MAX)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        client = self._client(scope, self.knows(headers))
+        refused = self._refusal(scope, headers, client)
+        if refused is not None:
+            await _read_away(scope, receive)
+            return await _refuse(scope, send, *refused)
+        if scope["path"] not in self._streams:
+            return await self._app(scope, _bounded(receive), _with_headers(send))
+        if not client.enter():
+            return await _refuse(scope, send, 429, f"at most {_STREAMS_MAX} streams at a time")
+        try:
+            return await self._app(scope, receive, _with_headers(send))
+        finally:
+            client.leave()
+
+    def knows(self, headers: Headers) -> bool:
+        """Whether the token came along."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip().encode()
+        return kind.lower() == "bearer" and secrets.compare_digest(given, self._token.encode())
+
+    def _client(self, scope: Scope, trusted: bool) -> Allowance:
+        """A client with the token has an allowance of its own, so that others cannot use it up."""
+        key = (str((scope.get("client") or ("",))[0]), trusted)
+        known = self._clients.get(key)
+        if known is None:
+            per_s = _WRITES_PER_S if trusted else self._reads_per_s
+            known = self._clients[key] = Allowance(per_s, _now())
+        return known
+
+    def _refusal(self, scope: Scope, headers: Headers, client: Allowance) -> Refusal | None:
+        if not client.take(_now()):
+            return 429, "too many requests; wait a second"
+        called = str((scope.get("server") or ("",))[0])
+        given = headers.getlist("host")
+        host = host_in(given[0]) if len(given) == 1 else ""
+        if host not in self._hosts and host != called:
+            return 421, "no such host here; network.metrics_hosts names those that are"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != given[0]:
+            return 403, "requests of other pages are not answered"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return 403, "requests of other pages are not answered"
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
+            if not self.knows(headers):
+                return 401, "without the token this is read-only: 'Authorization: Bearer TOKEN'"
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
+                return 413, f"at most {BODY_BYTES_MAX} bytes"
+        return None
+
+
+class TooLarge(Exception):
+    """A body that goes on beyond what may come."""
+
+
+def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
+    """As `receive`, up to the largest body: one without a length may have any."""
+    size = 0
+
+    async def limited() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES_MAX:
+            raise TooLarge
+        return message
+
+    return limited
+
+
+def _with_headers(send: Send) -> Callable[[MutableMapping[str, object]], Awaitable[None]]:
+    """As `send`, with what every answer says besides."""
+    more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return sent
+
+
+async def _read_away(scope: Scope, receive: Receive) -> None:
+    """Read the body of a refused request. A connection that is closed with something unread in it
+    is reset, and the client may never see the answer."""
+    if scope["type"] != "http":
+        return
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_UNREAD_S):
+            while size <= _UNREAD_BYTES_MAX:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+
+
+async def _refuse(scope: Scope, send: Send, status: int, why: str) -> None:
+    if scope["type"] == "websocket":
+        return await send({"type": "websocket.close", "code": 1008, "reason": why})
+    body = msgspec.json.encode({"error": why})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 429:
+        headers.append((b"retry-after", b"1"))
+    await _with_headers(send)({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,184 @@
+"""The HTTP interface, described for programs: an OpenAPI document, served at /openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import weft
+from weft.web.guard import BODY_BYTES_MAX
+from weft.web.stream import HISTORY_MAX
+
+Fields: TypeAlias = dict[str, object]
+
+_TEXT: Fields = {"type": "string"}
+_EVENT: Fields = {
+    "type": "object",
+    "description": "One event. The payload is text where it is UTF-8, else base64.",
+    "required": ["topic", "publisher", "published_at"],
+    "properties": {
+        "topic": {"type": "string", "description": "of the subscription or the history"},
+        "published_in": {"type": "string", "description": "in a hierarchy perhaps a sub-topic"},
+        "payload": _TEXT,
+        "payload_base64": {"type": "string", "format": "byte"},
+        "publisher": {"type": "string", "description": "its peer id"},
+        "published_at": {"type": "number", "description": "seconds since 1970"},
+        "event_id": _TEXT,
+        "cid": {"type": "string", "description": "of a stored event: its content identifier"},
+        "hops": {"type": "integer", "description": "of an event that is not stored"},
+        "height": {"type": "integer", "description": "in the topic's stream"},
+    },
+}
+_RECEIPT: Fields = {
+    "type": "object",
+    "required": ["outcome", "topic"],
+    "properties": {
+        "outcome": {
+            "type": "string",
+            "description": "taken, sent, alone, queued, no_subscriber, dropped, failed, refused",
+        },
+        "topic": _TEXT,
+        "event_id": _TEXT,
+        "access_point": _TEXT,
+        "peers": {"type": "integer"},
+        "dropped": {"type": "integer"},
+        "reason": _TEXT,
+        "copies": {"type": "array", "items": _TEXT},
+        "above": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_ANY: Fields = {"type": "object", "additionalProperties": True}
+
+
+def _query(name: str, text: str, *, required: bool = False) -> Fields:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": text,
+        "schema": _TEXT,
+    }
+
+
+def _path(name: str, text: str) -> Fields:
+    return {"name": name, "in": "path", "required": True, "description": text, "schema": _TEXT}
+
+
+def _answer(text: str, schema: Mapping[str, object], kind: str = "application/json") -> Fields:
+    return {"description": text, "content": {kind: {"schema": schema}}}
+
+
+def _operation(summary: str, ok: Fields, *parameters: Fields, **more: object) -> Fields:
+    answers: Fields = {"200": ok}
+    for status, text in _ERRORS.items():
+        answers[status] = _answer(text, {"$ref": "#/components/schemas/Error"})
+    return {"summary": summary, "parameters": list(parameters), "responses": answers, **more}
+
+
+_ERRORS = {
+    "400": "Something in the request is wrong; `error` says what",
+    "403": "The request comes from another web page, or a topic's owners refuse the event",
+    "421": "The Host header names no host that leads here for sure",
+    "429": "Too many requests or streams of one client",
+    "503": "The peer cannot do it at the moment",
+}
+_TOPIC = _query("topic", "such as /sports/football", required=True)
+
+
+def document() -> Fields:
+    """The whole description."""
+    last: Fields = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The last `id` that was read; goes before `since`. 410: the events after it "
+        "are not stored any more.",
+        "schema": _TEXT,
+    }
+    paths: Fields = {
+        "/api/status": {
+            "get": _operation("How the peer is that speaks here", _answer("Its status", _ANY))
+        },
+        "/api/peers/{peer}": {
+            "get": _operation(
+                "All that one peer tells of itself",
+                _answer("Its status and counters", _ANY),
+                _path("peer", "its id"),
+            )
+        },
+        "/api/topics": {
+            "get": _operation(
+                "Topics with how many peers are subscribed and how many events are stored",
+                _answer("By topic", _ANY),
+            )
+        },
+        "/api/history": {
+            "get": _operation(
+                "Stored events in the stream's order",
+                _answer(
+                    "The events",
+                    {
+                        "type": "object",
+                        "properties": {"events": {"type": "array", "items": _ref("Event")}},
+                    },
+                ),
+                _TOPIC,
+                _query("after", "a CID, or 'beginning'; without it, the latest ones"),
+                _query("limit", f"1 to {HISTORY_MAX} (100)"),
+            )
+        },
+        "/api/events": {
+            "get": _operation(
+                "Subscribe: Server-Sent Events, one for each event of the topic",
+                _answer("`data` is an Event, `id` its place", _ref("Event"), "text/event-stream"),
+                _TOPIC,
+                _query("since", "'now', or 'beginning' for what is stored first"),
+                last,
+            )
+        },
+        "/api/publish": {
+            "post": _operation(
+                "Publish the body as an event",
+                _answer("What became of it", _ref("Receipt")),
+                _TOPIC,
+                security=[{"token": []}],
+                requestBody={
+                    "description": f"The payload: any bytes, at most {BODY_BYTES_MAX}",
+                    "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+                },
+            )
+        },
+        "/api/lab": {
+            "get": _operation(
+                "Verdicts of experiments that 'weft lab run' has written",
+                _answer("The verdicts", {"type": "array", "items": _ANY}),
+            )
+        },
+        "/api/lab/{id}/figure.svg": {
+            "get": _operation(
+                "The figure of an experiment",
+                _answer("A picture", _TEXT, "image/svg+xml"),
+                _path("id", "of the experiment"),
+            )
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "weft",
+            "version": weft.__version__,
+            "description": "Publish and subscribe over plain HTTP. Reading needs no token.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Event": _EVENT,
+                "Receipt": _RECEIPT,
+                "Error": {"type": "object", "properties": {"error": _TEXT}},
+            },
+        },
+    }
+
+
+def _ref(name: str) -> Fields:
+    return {"$ref": f"#/components/schemas/{name}"}

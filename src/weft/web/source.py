@@ -1,0 +1,139 @@
+"""What is behind the page: one peer, or a swarm with a peer of its own to speak through.
+
+A `Scene` is what the page draws of it: peers get numbers in the order in which they are first met,
+so that a picture of 500 peers, which know 20 others each, is some ten thousand small numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+import weft
+from weft.lab.census import Sight, sight_of
+from weft.lab.processes import Status, Swarm
+
+
+class Source(Protocol):
+    """Peers to show, and one of them that speaks for the users of the page."""
+
+    @property
+    def speaker(self) -> weft.Peer:
+        """Publishes and subscribes."""
+
+    async def sights(self) -> list[Sight]:
+        """Every peer that can be looked at."""
+
+    async def flow(self) -> list[Passing]:
+        """Notifications since the last call."""
+
+    async def status_of(self, peer: str) -> Status | None:
+        """All that a peer tells of itself; None for one that cannot be asked."""
+
+
+Passing = tuple[str, str, str, int]
+"""A notification on its way over the picture: peer, topic, event, hops."""
+
+
+class Single:
+    """One peer of this process."""
+
+    def __init__(self, peer: weft.Peer) -> None:
+        self.speaker = peer
+
+    async def sights(self) -> list[Sight]:
+        return [sight_of(self.speaker)]
+
+    async def flow(self) -> list[Passing]:
+        return []  # what comes is in the stream of its topic
+
+    async def status_of(self, peer: str) -> Status | None:
+        if peer != self.speaker.id:
+            return None
+        return {**self.speaker.status(), "counters": dict(self.speaker.counters)}
+
+
+class Crowd:
+    """The peers of a swarm, and one of this process, which has joined them, to speak."""
+
+    def __init__(self, swarm: Swarm, speaker: weft.Peer) -> None:
+        self.speaker = speaker
+        self._swarm = swarm
+        self._alone = Single(speaker)
+
+    async def sights(self) -> list[Sight]:
+        return [*await self._swarm.sights(), *await self._alone.sights()]
+
+    async def flow(self) -> list[Passing]:
+        names = self._names()
+        return [
+            (names[index], topic, event, hops)
+            for index, topic, event, hops in await self._swarm.flow()
+        ]
+
+    async def status_of(self, peer: str) -> Status | None:
+        if peer in (names := self._names()):
+            return await self._swarm.status_of(names.index(peer))
+        return await self._alone.status_of(peer)
+
+    def _names(self) -> list[str]:
+        """Ids of the swarm's peers, in the order of their numbers in it."""
+        return [address.rpartition("/p2p/")[2] for address in self._swarm.addresses]
+
+
+class Figure(TypedDict):
+    """One peer in a frame; all others are named by their numbers."""
+
+    n: int
+    isolated: bool
+    connections: int
+    delivered: int
+    frames: int
+    bytes: int
+    dropped: int
+    view: list[int]
+    links: dict[str, list[int]]
+
+
+class Scene:
+    """Numbers of peers, and frames for the page."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, peer: str) -> int:
+        return self._numbers.setdefault(peer, len(self._numbers))
+
+    def names(self, first: int = 0) -> list[str]:
+        """The ids of the peers with these numbers and higher ones."""
+        return list(self._numbers)[first:]
+
+    def figures(self, sights: Sequence[Sight]) -> list[Figure]:
+        """What the page draws. Peers that can be looked at get their numbers first."""
+        for sight in sights:
+            self.number(sight["peer"])
+        return [
+            {
+                "n": self.number(sight["peer"]),
+                "isolated": sight["isolated"],
+                "connections": sight["connections"],
+                "delivered": sight["delivered"],
+                "frames": sight["frames"],
+                "bytes": sight["bytes"],
+                "dropped": sight["dropped"],
+                "view": [self.number(peer) for peer in sight["view"]],
+                "links": {
+                    topic: [self.number(peer) for peer in linked]
+                    for topic, linked in sight["links"].items()
+                },
+            }
+            for sight in sights
+        ]
+
+    def steps(self, flow: Sequence[Passing]) -> list[tuple[str, str, list[tuple[int, int]]]]:
+        """Notifications by event: its topic, its id, and which peers it reached after how many
+        hops."""
+        events: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for peer, topic, event, hops in flow:
+            events.setdefault((topic, event), []).append((self.number(peer), hops))
+        return [(topic, event, reached) for (topic, event), reached in events.items()]

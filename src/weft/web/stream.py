@@ -1,0 +1,148 @@
+"""One topic as Server-Sent Events, and its history: what subscribers get over plain HTTP.
+
+With a store, each event's `id` is a position in it (`Peer.consume`), so that a client that comes
+back with `Last-Event-ID`, as browsers do by themselves, gets each event after that once, whatever
+happened meanwhile. Events of publishers without a store are stored nowhere: they come while the
+client is there, without an `id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from contextlib import AsyncExitStack
+from itertools import islice
+
+import msgspec
+
+import weft
+from weft.documents.descriptor import SealedEvent
+from weft.ids import cid_text, parse_cid, peer_text
+from weft.net.consumer import Consumed
+from weft.net.errors import usable
+from weft.rules.hierarchy import claimed_origin
+from weft.store.reader import Since
+
+WAITING_MAX = 64
+"""guess: events read ahead for a client that takes them slowly."""
+ALIVE_S = 15.0
+"""guess: a comment is sent so often where nothing happens, to learn that a client is gone."""
+HISTORY_MAX = 1_000
+"""guess: events in one answer."""
+_RETRY_MS = 1_000
+
+
+def note_fields(note: weft.Notification) -> dict[str, object]:
+    """A notification as JSON says it."""
+    return {
+        "topic": note.topic,
+        "published_in": note.published_in,
+        **payload_fields(note.payload),
+        "publisher": note.publisher,
+        "published_at": note.published_at,
+        "event_id": note.event_id,
+        **({"cid": note.cid} if note.descriptor is not None else {"hops": note.hops}),
+    }
+
+
+def payload_fields(payload: bytes) -> dict[str, str]:
+    """A payload: text where it is UTF-8, else base64."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def event_fields(event: SealedEvent) -> dict[str, object]:
+    """A stored event as JSON says it."""
+    return {
+        "cid": cid_text(event.cid),
+        "topic": event.topic,
+        "published_in": claimed_origin(event.topic, event.metadata),
+        **payload_fields(event.payload),
+        "publisher": peer_text(event.publisher),
+        "published_at": event.created_ms / 1_000,
+        "height": event.height,
+    }
+
+
+def history(peer: weft.Peer, topic: str, after: str | None, limit: int) -> list[dict[str, object]]:
+    """Stored events in the stream's order: the first ones after an event, or the latest ones."""
+    if after is not None:
+        since: Since = "beginning" if after == "beginning" else usable(parse_cid, after)
+        return [event_fields(event) for event in peer.history.read(topic, since, limit)]
+    held = peer.history.store.topics()
+    events = next((summary.events for name, summary in held.items() if name == topic), 0)
+    stored: Iterator[SealedEvent] = peer.history.read(topic)
+    return [event_fields(event) for event in islice(stored, max(0, events - limit), None)]
+
+
+def has_store(peer: weft.Peer) -> bool:
+    return "history" in peer.status()
+
+
+class Stream:
+    """What one client is sent of one topic."""
+
+    def __init__(self, peer: weft.Peer, topic: str, after: str | None) -> None:
+        """`after`: the last id that the client knows, "now", or None for the beginning."""
+        self._peer = peer
+        self._topic = topic
+        self._after = after
+        self._stack = AsyncExitStack()
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._first = f"retry: {_RETRY_MS}\n\n".encode()
+
+    async def open(self) -> None:
+        """Subscribe; whatever is wrong is an error here, before anything was sent."""
+        if has_store(self._peer):
+            consumer = self._peer.consume(self._topic, after=self._after)
+            await self._stack.enter_async_context(consumer)
+            if self._after == "now":
+                self._first = f"id: {consumer.position}\n".encode() + self._first
+            self._read(consumer, stored=True)
+        plain = await self._stack.enter_async_context(self._peer.subscribe(self._topic))
+        self._read(plain, stored=False)
+
+    def _read(self, notes: AsyncIterable[weft.Notification], *, stored: bool) -> None:
+        self._tasks.append(asyncio.create_task(self._fill(notes, stored)))
+
+    async def _fill(self, notes: AsyncIterable[weft.Notification], stored: bool) -> None:
+        async for note in notes:
+            if stored == (note.descriptor is not None):
+                await self._waiting.put(_event(note))
+
+    async def pieces(self, closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
+        """Until the client goes away, or all of this closes."""
+        end = asyncio.create_task(closing.wait())
+        try:
+            yield self._first
+            while not closing.is_set():
+                following = asyncio.create_task(self._waiting.get())
+                watched: list[asyncio.Task[object]] = [following, end, *self._tasks]
+                done, _ = await asyncio.wait(
+                    watched, timeout=ALIVE_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if following in done:
+                    yield following.result()
+                    continue
+                following.cancel()
+                if done:
+                    return  # the peer has closed, or the position is lost: the client comes back
+                yield b":\n\n"
+        finally:
+            end.cancel()
+            await self.close()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+
+def _event(note: weft.Notification) -> bytes:
+    line = b"data: " + msgspec.json.encode(note_fields(note)) + b"\n\n"
+    return f"id: {note.position}\n".encode() + line if isinstance(note, Consumed) else line

@@ -1,0 +1,97 @@
+"""What Prometheus reads of a peer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import weft
+from net_kit import keeping, until
+from weft.net.errors import MetricsError
+from weft.net.metrics import Histogram
+from weft.store.memory import MemoryStore
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def metrics() -> str:
+    """Of a peer that has had some events."""
+    async with (
+        weft.Peer.open(config=keeping(), store=MemoryStore()) as a,
+        weft.Peer.open(config=keeping(), store=MemoryStore(), join=a.address) as b,
+    ):
+        football = await a.subscribe("/sports/football")
+        for size in (10, 100, 1_000):
+            await b.publish("/sports/football", bytes(size), confirm="taken")
+        await until(lambda: len(football) == 3, "the events")
+        return a.metrics()
+
+
+async def test_reasons_are_labels_and_everything_is_explained() -> None:
+    families = {one.name: one for one in text_string_to_metric_families(await metrics())}
+    assert all(family.documentation for family in families.values())
+    reasons = {sample.labels["reason"] for sample in families["weft_history_refused"].samples}
+    assert {"bad_signature", "over_quota"} <= reasons
+    dropped = families["weft_net_dropped_messages"].samples
+    assert {sample.labels["carries"] for sample in dropped} == {"event", "control"}
+    assert not [name for name in families if "refused_" in name or "fault_" in name]
+
+
+async def test_latencies_and_sizes_are_histograms() -> None:
+    families = {one.name: one for one in text_string_to_metric_families(await metrics())}
+    sizes = {
+        sample.labels.get("le"): sample.value
+        for sample in families["weft_payload_bytes"].samples
+        if sample.name.endswith("_bucket")
+    }
+    assert (sizes["16.0"], sizes["256.0"], sizes["1024.0"], sizes["+Inf"]) == (1, 2, 3, 3)
+    latency = {sample.name: sample.value for sample in families["weft_delivery_seconds"].samples}
+    assert latency["weft_delivery_seconds_count"] == 3
+    assert latency["weft_delivery_seconds_sum"] > 0
+
+
+def test_values_on_a_bound_are_within_it() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.add(value)
+    assert histogram.cumulated() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
+    assert histogram.total == 12.0
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool (Debian: prometheus)")
+async def test_promtool_finds_nothing_to_complain_about() -> None:
+    text = await metrics()
+    check = ["promtool", "check", "metrics"]
+    done = await asyncio.to_thread(
+        subprocess.run, check, input=text, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_the_dashboard_asks_for_what_there_is() -> None:
+    text = await metrics()
+    board = json.loads((ROOT / "packaging" / "grafana.json").read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"weft_\w+", target["expr"])
+    }
+    assert len(asked) > 15
+    assert not [name for name in asked if f"{name}{{" not in text and "dials_for" not in name]
+
+
+async def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "weft.net.exposition", raising=False)
+    async with weft.Peer.open(config=keeping()) as peer:
+        with pytest.raises(MetricsError, match=r"pip install 'weft\[web\]'"):
+            await peer.serve_metrics("127.0.0.1:0")

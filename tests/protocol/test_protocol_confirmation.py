@@ -1,0 +1,146 @@
+"""Copies of an event that other peers say they have."""
+
+from __future__ import annotations
+
+from history_kit import T, Town, change, follow, hear, id_of
+from weft.protocol import seam
+from weft.protocol.history.fetch import (
+    NO_WORD,
+    REFUSED,
+    STORED,
+    TAKEN,
+    BlocksReply,
+    BlocksRequest,
+)
+from weft.protocol.wire import Span
+
+
+def ask(town: Town, number: int, copies: int, strength: seam.Strength = "stored") -> int:
+    """Ask for copies of the latest event of a peer; the token of the answer."""
+    published = [p for p in town.world.record.publications.values() if p.peer == number]
+    answer = published[-1].answers[-1][1]
+    run, contact = answer.run, answer.contact
+    assert run is not None
+    return town.world.ask(
+        town.nodes[number],
+        lambda token: seam.Confirm(token, T, run, strength, copies, 10_000, contact),
+    )
+
+
+def answered(town: Town, token: int) -> seam.Answer | None:
+    found = town.world.record.answers[token]
+    return found[1] if found is not None else None
+
+
+def copies_of(town: Town, answer: seam.Answer | None) -> set[int]:
+    assert answer is not None and answer.outcome == "found", answer
+    numbers = {node.contact.peer: place for place, node in enumerate(town.nodes)}
+    return {numbers[contact.peer] for contact in answer.contacts}
+
+
+def test_others_say_that_an_event_is_stored_and_the_publisher_does_not_count() -> None:
+    town = Town(4)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.publish(0)
+    three, two = ask(town, 0, 3), ask(town, 0, 2)
+    town.run(5_000)
+    assert copies_of(town, answered(town, two)) == {1, 2}
+    assert answered(town, three) is None  # there are two others
+    town.run(7_000)
+    late = answered(town, three)
+    assert late is not None and late.outcome == "dropped" and len(late.contacts) == 2
+
+
+def test_a_copy_counts_once_it_is_on_disk() -> None:
+    town = Town(3)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    town.world.store_ms = 2_000
+    town.publish(0, every_ms=2_050)  # stored at its publisher, on its way to the other disk
+    taken, stored = ask(town, 0, 1, "taken"), ask(town, 0, 1)
+    town.run(500)
+    assert copies_of(town, answered(town, taken)) == {1}
+    assert answered(town, stored) is None and not town.stored(1)
+    town.run(4_000)
+    assert copies_of(town, answered(town, stored)) == {1} and town.stored(1)
+
+
+def test_a_publisher_from_outside_looks_for_more_peers_than_took_its_event() -> None:
+    town = Town(6)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.publish(5, every_ms=5_000)
+    token = ask(town, 5, 3)
+    town.run(9_000)
+    assert copies_of(town, answered(town, token)) == {0, 1, 2}
+
+
+def test_members_that_all_refuse_say_why() -> None:
+    town = Town(4)
+    town.subscribe(0, 1, 2, 3)
+    follow(town, (0,), 1, 2)
+    town.run(20_000)
+    change(town, 0, create=True)
+    town.run(10_000)
+    town.publish(3)  # which was not told the owners
+    town.run(1_000)
+    token = ask(town, 3, 1)
+    town.run(5_000)
+    answer = answered(town, token)
+    assert answer is not None and answer.outcome == "refused"
+    assert answer.reason == "the topic's owners do not let its publisher publish there"
+
+
+def word(effects: list[seam.Effect]) -> list[int]:
+    return [
+        one.message.word
+        for one in effects
+        if isinstance(one, seam.Send) and isinstance(one.message, BlocksReply)
+    ]
+
+
+def test_a_peer_answers_publishers_about_their_own_events_only() -> None:
+    town = Town(3)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.publish(0)
+    town.run(2_000)
+    (event,) = town.stored(1)
+    span = Span(id_of(town, 0), 1, 1, 1)
+    assert word(hear(town, 1, 0, BlocksRequest(T, 7, [event.cid], span))) == [STORED]
+    assert word(hear(town, 1, 0, BlocksRequest(T, 7, [], span))) == [TAKEN]
+    other = Span(id_of(town, 0), 1, 2, 2)
+    assert word(hear(town, 1, 0, BlocksRequest(T, 7, [], other))) == [NO_WORD]
+    assert not word(hear(town, 1, 2, BlocksRequest(T, 7, [event.cid], span)))
+    endless = Span(id_of(town, 0), 1, 1, 1 << 60)
+    assert not word(hear(town, 1, 0, BlocksRequest(T, 7, [event.cid], endless)))
+
+
+def test_words_that_were_not_asked_for_count_for_nothing() -> None:
+    """Not for another's question, nor as a refusal by one that was not asked; a peer of before,
+    that answers with blocks, is no copy."""
+    town = Town(4)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    town.world.crash(town.nodes[1], silent=True)
+    town.publish(0)
+    token = ask(town, 0, 1)
+    for request in range(200):
+        hear(town, 0, 3, BlocksReply(T, request, [], word=STORED))
+        hear(town, 0, 3, BlocksReply(T, request, [], word=REFUSED, reason="so there"))
+        hear(town, 0, 1, BlocksReply(T, request, []))
+    town.run(500)
+    assert answered(town, token) is None
+
+
+def test_a_peer_that_leaves_answers_what_it_was_asked() -> None:
+    town = Town(3)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    town.publish(0)
+    token = ask(town, 0, 2)
+    town.world.leave(town.nodes[0])
+    town.run(1_000)
+    answer = answered(town, token)
+    assert answer is not None and answer.outcome == "dropped"

@@ -1,0 +1,172 @@
+"""Publishing, subscribing and looking over plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+import weft
+from net_kit import keeping
+from swarm_kit import together
+from web_kit import BEARER, alone, publish, request, served, subscribed
+from weft.store.memory import MemoryStore
+from weft.web.openapi import document
+from weft.web.routes import Routes
+from weft.web.source import Single
+
+
+async def test_what_is_published_here_arrives_elsewhere_and_the_other_way_round() -> None:
+    async with together(3, history=True, config=keeping()) as peers, served(peers[0]) as web:
+        far = await peers[1].subscribe("/chat")
+        async with subscribed(web, "/api/events?topic=/chat") as events:
+            assert events.answer.headers["content-type"].startswith("text/event-stream")
+            receipt = (await publish(web, "/chat", "grüße".encode())).json
+            assert receipt["outcome"] == "sent" and receipt["topic"] == "/chat"
+            assert (await anext(far)).payload.decode() == "grüße"
+            await peers[2].publish("/chat", b"\xff\x00")
+            first, second = await events.take(2)
+    assert (first["payload"], second["payload_base64"]) == ("grüße", "/wA=")
+    assert second["publisher"] == peers[2].id
+
+
+async def test_a_subscriber_that_comes_back_gets_each_event_once() -> None:
+    async with together(2, history=True, config=keeping()) as peers, served(peers[0]) as web:
+        path = "/api/events?topic=/chat"
+        async with subscribed(web, path) as events:
+            for number in range(5):
+                await publish(web, "/chat", b"%d" % number)
+            seen = [note["payload"] for note in await events.take(5)]
+            place = events.last_id
+        for number in range(5, 12):  # while nobody listens
+            await peers[number % 2].publish("/chat", b"%d" % number)
+        async with subscribed(web, path, {"Last-Event-ID": place}) as events:
+            seen += [note["payload"] for note in await events.take(7)]
+            await publish(web, "/chat", b"last")
+            assert [note["payload"] for note in await events.take(1)] == ["last"]
+    assert sorted(seen, key=int) == [str(number) for number in range(12)]
+
+
+async def test_a_subscriber_that_has_seen_nothing_can_come_back_too() -> None:
+    async with alone() as web:
+        path = "/api/events?topic=/chat"
+        await publish(web, "/chat", b"before")
+        async with subscribed(web, path) as events:
+            receipt = asyncio.create_task(publish(web, "/chat", b"after"))
+            await events.take(1)
+            await receipt
+        async with subscribed(web, f"{path}&since=beginning") as events:
+            assert [note["payload"] for note in await events.take(2)] == ["before", "after"]
+
+
+async def test_events_of_publishers_without_a_store_come_too() -> None:
+    async with (
+        weft.Peer.open(config=keeping(), store=MemoryStore()) as keeper,
+        weft.Peer.open(config=keeping(), join=keeper.address) as plain,
+        served(keeper) as web,
+        subscribed(web, "/api/events?topic=/chat") as events,
+    ):
+        await plain.publish("/chat", "not stored", confirm="taken")
+        note = (await events.take(1))[0]
+        assert note["payload"] == "not stored" and "cid" not in note
+        assert (await request(web, "/api/history?topic=/chat")).json == {"events": []}
+
+
+async def test_history_topics_and_status() -> None:
+    async with alone() as web:
+        for number in range(4):
+            await publish(web, "/a/b", b"%d" % number)
+        latest = (await request(web, "/api/history?topic=/a/b&limit=2")).json["events"]
+        assert [event["payload"] for event in latest] == ["2", "3"]
+        first = (await request(web, "/api/history?topic=/a/b&after=beginning&limit=1")).json
+        after = first["events"][0]["cid"]
+        rest = (await request(web, f"/api/history?topic=/a/b&after={after}")).json["events"]
+        assert [event["payload"] for event in rest] == ["1", "2", "3"]
+        assert (await request(web, "/api/topics")).json == {"/a/b": {"members": 0, "stored": 4}}
+        status = (await request(web, "/api/status")).json
+        assert status["store"] is True and status["isolated"] is True
+        known = await request(web, f"/api/peers/{status['peer']}")
+        assert known.json["counters"].keys() >= {"net_delivered"}
+        assert (await request(web, "/api/peers/nobody")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/api/history", "which topic?"),
+        ("/api/history?topic=chat", "chat"),
+        ("/api/history?topic=/chat&limit=0", "limit is '0'"),
+        ("/api/history?topic=/chat&after=x", "x"),
+        ("/api/events?topic=/chat&since=monday", "since is 'monday'"),
+        ("/api/events?topic=/", "/"),
+    ],
+)
+async def test_bad_requests_are_told_what_is_wrong(path: str, said: str) -> None:
+    async with alone() as web:
+        answer = await request(web, path)
+        assert answer.status == 400 and said in answer.json["error"]
+
+
+async def test_a_peer_that_keeps_nothing_says_so() -> None:
+    async with weft.Peer.open(config=keeping()) as peer, served(peer) as web:
+        past = await request(web, "/api/events?topic=/a&since=beginning")
+        assert past.status == 400 and "keeps no events" in past.json["error"]
+        assert (await request(web, "/api/history?topic=/a")).status == 503
+        async with subscribed(web, "/api/events?topic=/a") as events:
+            await publish(web, "/a", b"live")
+            assert [note["payload"] for note in await events.take(1)] == ["live"]
+
+
+async def test_a_position_from_elsewhere_is_refused_in_words() -> None:
+    async with alone() as web:
+        path = "/api/events?topic=/chat"
+        answer = await request(web, path, headers={"Last-Event-ID": "not a position"})
+        assert answer.status in (400, 410, 503) and answer.json["error"]
+
+
+async def test_verdicts_of_the_lab_and_nothing_beside_them(tmp_path: Path) -> None:
+    folder = tmp_path / "lab" / "tera-4a"
+    folder.mkdir(parents=True)
+    (folder / "verdict.json").write_text(json.dumps({"id": "tera-4a", "passed": True}))
+    (folder / "figure.svg").write_text("<svg/>")
+    (tmp_path / "figure.svg").write_text("secret")
+    async with weft.Peer.open(config=keeping()) as peer, served(peer, tmp_path / "lab") as web:
+        found = (await request(web, "/api/lab")).json
+        assert found == [{"id": "tera-4a", "passed": True, "figure": True}]
+        assert (await request(web, "/api/lab/tera-4a/figure.svg")).body == b"<svg/>"
+        for path in ("/api/lab/../figure.svg", "/api/lab/%2e%2e/figure.svg"):
+            assert (await request(web, path)).status == 404
+
+
+async def test_files_of_the_page_and_no_others() -> None:
+    async with alone() as web:
+        for name in ("page.js", "page.css", "overlay.js", "icon.svg"):
+            answer = await request(web, f"/static/{name}")
+            assert answer.status == 200 and b"http://" not in answer.body.replace(
+                b"http://www.w3.org/2000/svg", b""
+            )
+        for name in ("..%2f__init__.py", "__init__.py", "", "nothing.js"):
+            assert (await request(web, f"/static/{name}")).status == 404
+
+
+async def test_the_document_describes_what_is_served(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=keeping()) as peer:
+        served_paths = {
+            route.path  # type: ignore[attr-defined]
+            for route in Routes(Single(peer), tmp_path).application().routes
+        }
+        described = document()["paths"]
+        assert isinstance(described, dict)
+        assert {path for path in served_paths if path.startswith("/api/")} == set(described)
+        async with served(peer) as web:
+            assert (await request(web, "/openapi.json")).json == json.loads(json.dumps(document()))
+
+
+async def test_publishing_in_vain_is_no_success() -> None:
+    async with alone() as web:
+        answer = await publish(web, "/~nobody/orders", b"x")
+        assert answer.status == 400
+        answer = await request(web, "/api/publish?topic=/a", "GET", BEARER)
+        assert answer.status == 405

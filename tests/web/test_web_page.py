@@ -1,0 +1,96 @@
+"""The page in a real browser: Chromium, headless."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.browser import MISSING, browser, chromium
+
+import weft
+from net_kit import keeping
+from swarm_kit import together
+from web_kit import TOKEN, publish, served
+from weft.lab.census import Sight
+from weft.web.source import Scene
+
+HTML = "<img src=x onerror=document.title='broken'>"
+
+
+@pytest.mark.skipif(not chromium(), reason=MISSING)
+async def test_the_page_shows_publishes_and_loads_nothing_from_elsewhere() -> None:
+    async with together(3, history=True, config=keeping()) as peers, served(peers[0]) as web:
+        far = await peers[1].subscribe("/a/<b>bold")
+        await publish(web, "/a/%3Cb%3Ebold", HTML.encode())
+        await anext(far)
+        async with browser() as tab:
+            await tab.open(f"{web.url}#token={TOKEN}")
+            await tab.until("document.querySelectorAll('#tree button').length == 2")
+            # By keyboard alone: to the topic, into it, and a word published in it.
+            await tab.ask("document.querySelectorAll('#tree button')[1].focus()")
+            await tab.press("Enter", "\r", 13)
+            await tab.until("document.querySelectorAll('#events li').length == 1")
+            assert await tab.ask("document.querySelector('#events li').firstChild.data") == HTML
+            await tab.ask("document.getElementById('payload').focus()")
+            await tab.type("by keyboard")
+            await tab.press("Enter", "\r", 13)
+            assert (await anext(far)).payload == b"by keyboard"
+            await tab.until("document.querySelectorAll('#events li').length == 2")
+            await tab.until("document.getElementById('receipt').textContent == 'sent'")
+            # A peer's panel, and the other tabs by arrow keys.
+            await tab.until("document.querySelectorAll('#peer option').length >= 2")
+            await tab.ask(
+                "(() => { const s = document.getElementById('peer'); s.selectedIndex = 1;"
+                " s.dispatchEvent(new Event('change')); })()"
+            )
+            await tab.until("document.getElementById('peer-rows').innerText.includes('/a/<b>')")
+            await tab.until("document.getElementById('peer-all').textContent.includes('view')")
+            await tab.ask("document.getElementById('tab-peer').focus()")
+            await tab.press("ArrowRight", code=39)
+            assert await tab.ask("!document.getElementById('panel-lab').hidden")
+            light = await tab.ask("getComputedStyle(document.body).backgroundColor")
+            await tab.colours("dark")
+            assert light != await tab.ask("getComputedStyle(document.body).backgroundColor")
+            # Text of others stayed text, the token is not in the address, and all came from here.
+            assert await tab.ask("document.title") == "weft"
+            assert await tab.ask("document.querySelectorAll('img, b').length") == 0
+            assert TOKEN not in await tab.ask("location.href")
+            assert not tab.console
+            assert {url.split("/")[2] for url in tab.requested if "//" in url} == {web.address}
+
+
+@pytest.mark.skipif(not chromium(), reason=MISSING)
+async def test_without_the_token_the_page_offers_no_publishing() -> None:
+    async with weft.Peer.open(config=keeping()) as peer, served(peer) as web, browser() as tab:
+        await tab.open(web.url)
+        await tab.until("document.getElementById('state').textContent.startsWith('peer')")
+        assert await tab.ask("document.getElementById('publish').hidden")
+        assert not await tab.ask("document.getElementById('read-only').hidden")
+
+
+def sight(peer: str, view: list[str], **links: list[str]) -> Sight:
+    return {
+        "peer": peer,
+        "isolated": False,
+        "connections": 1,
+        "view": view,
+        "links": links,
+        "delivered": 0,
+        "frames": 0,
+        "bytes": 0,
+        "dropped": 0,
+    }
+
+
+def test_peers_keep_their_numbers() -> None:
+    scene = Scene()
+    figures = scene.figures([sight("a", ["z", "b"]), sight("b", ["a"], t=["a"])])
+    assert [figure["n"] for figure in figures] == [0, 1]
+    assert figures[0]["view"] == [2, 1] and figures[1]["links"] == {"t": [0]}
+    assert scene.figures([sight("b", ["z"])])[0]["n"] == 1
+    assert scene.names(1) == ["b", "z"]
+    flow = [("a", "t", "e", 1), ("b", "t", "e", 2), ("b", "t", "f", 1)]
+    assert json.loads(json.dumps(scene.steps(flow))) == [
+        ["t", "e", [[0, 1], [1, 2]]],
+        ["t", "f", [[1, 1]]],
+    ]
