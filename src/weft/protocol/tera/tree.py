@@ -44,6 +44,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -56,6 +57,7 @@ from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
+from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
@@ -92,8 +94,6 @@ class Passed(Message, frozen=True, tag=37):
 
 # --- timers ---------------------------------------------------------------------------------------
 
-LAZY = "tree.lazy"
-"""What was gathered is announced."""
 MISSING = "tree.missing"
 """An announced event has not come in time."""
 
@@ -155,10 +155,10 @@ class Tree:
     __slots__ = (
         "_announce",
         "_announce_all",
+        "_announcer",
         "_awaited",
         "_ctx",
         "_feeds",
-        "_lazy_armed",
         "_missing_armed",
         "_multi_topic",
         "_orphan",
@@ -184,12 +184,14 @@ class Tree:
         topic: Topic,
         recent: Recent,
         silence: Silence,
+        announcer: Announcer,
     ) -> None:
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
         self._silence = silence
+        self._announcer = announcer
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
@@ -206,7 +208,6 @@ class Tree:
         # Neighbours that have asked about events, and their numbers.
         self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
-        self._lazy_armed = False
         self._missing_armed = False
 
     # --- events -----------------------------------------------------------------------------------
@@ -305,13 +306,16 @@ class Tree:
         if self._awaited and not self._missing_armed:
             self._arm_missing(self._patience_ms)
 
-    def on_lazy_timer(self) -> None:
-        """Announce what was gathered."""
-        self._lazy_armed = False
+    @property
+    def topic(self) -> Topic:
+        return self._topic
+
+    def take_announcements(self) -> Iterator[Gathered]:
+        """What was gathered is announced now."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
-        self._send_announcements(lazy, list(self.lazy.values()))
-        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
+        yield _spans(lazy), list(self.lazy.values())
+        yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
 
     def on_missing_timer(self) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
@@ -483,17 +487,7 @@ class Tree:
             runs[-1][1] = run.last
         else:
             runs.append([run.first, run.last])
-        if not self._lazy_armed:
-            self._lazy_armed = True
-            delay = self._ctx.config.dissemination.lazy_delay_ms
-            self._ctx.set_timer(delay, LAZY, self._topic)
-
-    def _send_announcements(self, announced: _Runs, contacts: list[Contact]) -> None:
-        spans = [Span(*key, *run) for key, runs in announced.items() for run in runs]
-        for start in range(0, len(spans), LIST_MAX):
-            message = IHave(self._topic, spans[start : start + LIST_MAX])
-            for contact in contacts:
-                self._ctx.send(contact, message)
+        self._announcer.soon(self._topic)
 
     # --- what is waited for -----------------------------------------------------------------------
 
@@ -649,6 +643,10 @@ class Tree:
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
+
+
+def _spans(announced: _Runs) -> list[Span]:
+    return [Span(*key, *run) for key, runs in announced.items() for run in runs]
 
 
 def _key(run: Run) -> EventKey:
