@@ -81,6 +81,15 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (ROOT / "src" / "weft" / name).is_file(), name
 
 
+def test_tests_that_are_named_exist() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "threats.md").read_text()
+    )
+    assert len(named) > 50
+    for path, test in named:
+        assert f"def {test}" * bool(test) in (ROOT / path).read_text(), (path, test)
+
+
 def test_commands_that_are_named_exist() -> None:
     for page in PAGES:
         for command in re.findall(r"(?:`|^\./|`\./)weft ([a-z]+)", page.read_text(), re.M):

@@ -21,6 +21,8 @@ GOALS = (
     Goal("sim_messages_per_s", "simulator", "messages a second in the simulator", least=20_000),
     Goal("payload_copies_per_delivery", "copies", "payload copies per delivery", most=1.05),
     Goal("payload_copies_per_delivery_healing", "copies", "the same while healing", most=1.2),
+    Goal("fuzz_raised", "fuzz", "exceptions by a million fuzzed frames", most=0),
+    Goal("fuzz_growth_percent", "fuzz", "% that a process grows meanwhile", most=10),
     Goal("copies_burst", "burst", "payload copies per delivery, all flat out", most=1.05),
     Goal("out_of_order_burst", "burst", "events out of order, all flat out", most=0),
 )

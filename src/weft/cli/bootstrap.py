@@ -40,6 +40,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lab",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
+    ("versus",): ("core", "engine", "pipeline", "lab"),
     ("web",): ("core", "web"),
     ("test",): EVERYTHING,
     ("check",): EVERYTHING,

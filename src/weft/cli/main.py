@@ -26,7 +26,7 @@ from weft.terminal import printable
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm", "web")),
-    ("Seeing it work", ("demo", "sim", "bench", "lab", "size")),
+    ("Seeing it work", ("demo", "sim", "bench", "lab", "versus", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
     ("Your data", ("data", "sql", "trace", "cluster")),
     ("Working on weft", ("test", "check")),

@@ -40,6 +40,9 @@ class Overlaid(Protocol):
     def fewest(self) -> npt.NDArray[np.int64]:
         """The links that each user of `sizes` would need if all knew everything."""
 
+    def memberships(self) -> Arrays:
+        """The memberships themselves: topics and users, side by side."""
+
 
 class InTask:
     """Overlays over arrays. What was computed last is kept: it is often asked for twice."""
@@ -71,6 +74,9 @@ class InTask:
 
     def fewest(self) -> npt.NDArray[np.int64]:
         return engine.fewest(self._held(), np.unique(self._users).astype(np.int64))
+
+    def memberships(self) -> Arrays:
+        return self._topics, self._users
 
     def _held(self) -> Memberships:
         order = np.lexsort((self._users, self._topics))
@@ -113,6 +119,10 @@ class Spread:
         from weft.pipeline.stan import omniscient  # noqa: PLC0415
 
         return _columns(self._frame.transform(omniscient).orderBy("user"))["pvs"]
+
+    def memberships(self) -> Arrays:
+        table = _columns(self._frame.select("topic", "user").orderBy("topic", "user"))
+        return table["topic"].astype(np.int32), table["user"].astype(np.int32)
 
 
 def _columns(frame: DataFrame) -> Columns:

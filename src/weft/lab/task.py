@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.lab.defect import Defect
 from weft.lab.experiment import Experiment, Params
 from weft.lab.sources import Source
 from weft.pipeline.schemas import TASK, joined
@@ -40,6 +41,7 @@ class Task:
     code: str  # which engine's source ran it
     source: Source | None = None  # of data, for a job
     over: bool = False  # the simulation computes overlays of kept memberships
+    defect: Defect | None = None  # planted while it runs
 
     @property
     def key(self) -> str:
@@ -77,6 +79,7 @@ def tasks_of(
             code=code,
             source=source,
             over=over,
+            defect=entry.planted,
         )
         for params in points
         for seed in range(1, min(seeds, entry.most_seeds(params)) + 1)
@@ -90,6 +93,8 @@ def rooms_behind(simulation: str, reads_data: bool) -> tuple[str, ...]:
         rooms.append("pipeline")
     if any(place.startswith("weft.sim.") for place in reach(simulation)):
         rooms += ["documents", "protocol", "sim", "store"]
+    if any(place.startswith("weft.references.") for place in reach(simulation)):
+        rooms.append("references")
     return tuple(rooms)
 
 

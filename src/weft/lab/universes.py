@@ -6,7 +6,9 @@ A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 t
 least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
 many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
 subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
-arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out.
+arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out. A *crowd*
+is so many users (`seeds`) found by common interests, with all their topics: what a simulation of
+whole peers can hold (`versus/crowd.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from weft.engine.data.universe import READINGS
 from weft.lab.experiment import Params
 from weft.lab.sources import Source
 from weft.lab.task import Task
+from weft.lab.versus.crowd import draw_users
 from weft.pipeline import tables
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 FOLDER = ".universes"
 WHOLE_TRACE = "whole"
 LARGE = "large"
+CROWD = "crowd"
 LARGE_TOPICS, LARGE_LEAST = 20, 100
 NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
 GRID_SHARE = 0.05  # measured: memberships over nodes squared, in a grid; for estimates
@@ -127,6 +131,8 @@ def _made(
                 yield params, everything.transform(pruned)
             elif params["universe"] == LARGE:
                 yield params, everything.transform(pruned).transform(of_large_topics)
+            elif params["universe"] == CROWD:
+                yield params, everything.transform(of_a_crowd, params["seeds"])
         drawn = [params for params in wanted if params["universe"] in READINGS]
         if drawn:
             universes = Universes(spark, everything)
@@ -140,6 +146,16 @@ def _made(
                 yield params, universes.universe(seeds, chosen[seeds, reading], reading)
     finally:
         everything.unpersist()
+
+
+def of_a_crowd(memberships: DataFrame, peers: int) -> DataFrame:
+    """The memberships of so many users that have interests in common."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    table = memberships.select("topic", "user").toArrow()
+    topics, users = (table.column(name).to_numpy().astype(np.int32) for name in table.column_names)
+    chosen = draw_users(topics, users, peers, seed=1)
+    return memberships.where(F.col("user").isin(chosen))
 
 
 def of_large_topics(memberships: DataFrame) -> DataFrame:

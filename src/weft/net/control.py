@@ -218,6 +218,7 @@ class ControlServer:
 async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     """Carry out a request about an owned topic; answers with what it is then."""
     owned, topic, cid, outcome = peer.owned, request.topic, "", ""
+    claims = owned.claims(topic) if request.action != "name" else []
     if request.action == "create":
         cid = await owned.create(
             topic, request.peers, request.owners, request.anyone, request.hierarchy
@@ -238,7 +239,8 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
         return {"ok": True, "cid": "", "outcome": owned.name(topic), "info": None, "claims": []}
     info = owned.info(topic)
     fields = info.as_dict() if info is not None else None
-    claims = owned.claims(topic)
+    believed = set(request.owners if request.action == "follow" else info.owners if info else ())
+    claims = [one for one in claims if set(one) != believed]
     return {"ok": True, "cid": cid, "outcome": outcome, "info": fields, "claims": claims}
 
 

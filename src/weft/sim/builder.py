@@ -33,7 +33,7 @@ from weft.sim.network import Conditions, Network
 from weft.sim.node import TRUE_CLOCK, Clock, Node, keyed
 from weft.sim.record import Delivery
 from weft.sim.workload import Publication
-from weft.sim.world import Observer, World
+from weft.sim.world import Observer, SizeOf, World
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since, read_all
@@ -52,12 +52,13 @@ class SimNet:
         distance_ms_max: int = 0,
         writer: Writer | None = None,
         observers: Sequence[Observer] = (),
+        size_of: SizeOf | None = None,
     ) -> None:
         self.seed = seed
         self.config = config
         self.dice = Dice(seed)
         network = Network(seed, conditions or Conditions(), distance_ms_max)
-        self.world = World(network, writer, observers)
+        self.world = World(network, writer, observers, size_of=size_of)
 
     # --- peers ------------------------------------------------------------------------------------
 

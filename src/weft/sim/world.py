@@ -31,6 +31,7 @@ from weft.store.interface import Batch, Store
 from weft.store.reader import Since
 
 Action: TypeAlias = Callable[[], None]
+SizeOf: TypeAlias = Callable[[Message], int]
 _Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
 
 _NANOS = 1_000_000  # in a millisecond
@@ -65,10 +66,11 @@ class Observer:
 
 
 class _MessageTrace(Observer):
-    """Writes every message into the trace."""
+    """Writes every message into the trace, with its size where `size_of` tells it."""
 
-    def __init__(self, writer: trace.Writer) -> None:
+    def __init__(self, writer: trace.Writer, size_of: SizeOf | None) -> None:
         self._writer = writer
+        self._size_of = size_of
 
     def sent(
         self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
@@ -84,7 +86,10 @@ class _MessageTrace(Observer):
     def _write(
         self, now_ms: int, kind: str, node: Node, role: str, other: PeerId, message: Message
     ) -> None:
-        fields = {role: peer_text(other), "meta": trace.rpc_meta(message)}
+        meta = trace.rpc_meta(message)
+        if self._size_of is not None:
+            meta["bytes"] = self._size_of(message)
+        fields = {role: peer_text(other), "meta": meta}
         self._writer.write(node.contact.peer, now_ms * _NANOS, kind, fields)
 
 
@@ -98,9 +103,11 @@ class World:
         observers: Sequence[Observer] = (),
         lost_after_ms: int = 1_000,
         store_ms: int = 5,
+        size_of: SizeOf | None = None,
     ) -> None:
         """`lost_after_ms`: how long it takes to notice that a connection cannot be made;
-        `store_ms`: how long a disk takes to make something durable."""
+        `store_ms`: how long a disk takes to make something durable; `size_of`: how many bytes a
+        message has on the wire, for the trace."""
         self.now_ms = 0
         self.network = network
         self.record = Record()
@@ -118,7 +125,7 @@ class World:
         self._sequence = 0
         self._tokens = 0
         self._writer = writer
-        tracing = () if writer is None else (_MessageTrace(writer),)
+        tracing = () if writer is None else (_MessageTrace(writer, size_of),)
         self._observers = (*tracing, *observers)
         self._joining: dict[int, Stay] = {}  # by the token of the command
         self.handling: tuple[Node, seam.Input] | None = None  # the latest, for a report of a fault

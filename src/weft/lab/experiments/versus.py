@@ -1,0 +1,182 @@
+"""versus: every system on the same subscriptions with the same measures, calm and under faults.
+
+What is compared stands in `versus/systems.py`, a run in `versus/network.py`, the measures in
+`versus/scores.py`. Every source has a universe of its own: the grid, and of each trace a crowd with
+common interests. Faults are played on the grid for the references, the default and one of each
+other routing; in the full size on the grid and one trace, for all systems.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from weft.lab import ground
+from weft.lab.experiment import Columns, Params, Size, UniverseEntry
+from weft.lab.figures import Figure
+from weft.lab.measures import at_least, at_most, reasons
+from weft.lab.overlaid import Overlaid
+from weft.lab.sources import Source
+from weft.lab.universes import CROWD, WHOLE_TRACE
+from weft.lab.versus import page
+from weft.lab.versus.answers import table_from
+from weft.lab.versus.network import FaultKind
+from weft.lab.versus.pieces import ROWS, played
+from weft.lab.versus.scores import MEASURES, figures_of, table_of
+from weft.lab.versus.systems import OURS, REFERENCES, default_system
+from weft.pipeline.transforms import numbers, together
+
+PEERS = {"quick": 40, "full": 200}
+"""guess: a quick run of all systems takes minutes; at most 300 are asked for."""
+EVENTS = {"quick": 60, "full": 240}
+SEEDS = {"quick": 2, "full": 3}
+COLUMNS = ROWS
+FAULTS: dict[Size, dict[FaultKind, tuple[int, ...]]] = {
+    "quick": {
+        "crash": (50, 80, 95),
+        "silent": (50,),
+        "loss": (10, 30),
+        "churn": (5,),
+        "partition": (30,),
+        "crowd": (30,),
+        "hostile": (30,),
+    },
+    "full": {
+        "crash": (10, 30, 50, 70, 80, 90, 95),
+        "silent": (10, 50, 80),
+        "loss": (5, 10, 20, 30),
+        "churn": (1, 5),
+        "partition": (30, 60),
+        "crowd": (50,),
+        "hostile": (10, 30),
+    },
+}
+FAULTED_TRACE = "wikipedia_edits"
+"""The trace that faults are played on in the full size; a lake of a user's own has them, too."""
+DEAR = {"flood": 3.0, "ref-flooding": 2.0, "topic-dht": 2.5}
+"""measured: CPU time of a run, against the others'."""
+QUICK_FAULTED = (
+    *("tera-tree+stan", "tera-gossip", "topic-dht-forward-treecast", "pulsarcast"),
+    *(each.name for each in REFERENCES if each.name != "ref-flooding"),
+)
+
+
+# --- points ---------------------------------------------------------------------------------------
+
+
+def points(size: Size, source: Source) -> list[Params]:
+    place = _place(size, source)
+    systems = [each.name for each in (*OURS, *REFERENCES)]
+    calm = [{**place, "system": name, "fault": "calm", "level": 0} for name in systems]
+    faulted = systems if size == "full" else [default_system().name, *QUICK_FAULTED]
+    own = source.file is None and not source.is_grid
+    if not (source.is_grid or own or (size == "full" and source.name == FAULTED_TRACE)):
+        faulted = []
+    return calm + [
+        {**place, "system": name, "fault": kind, "level": level}
+        for name in dict.fromkeys(faulted)
+        for kind, levels in FAULTS[size].items()
+        for level in levels
+    ]
+
+
+def _place(size: Size, source: Source) -> Params:
+    most = PEERS[size]
+    same = {"most": most, "events": EVENTS[size]}
+    if source.is_grid:
+        return {**same, "universe": WHOLE_TRACE, "seeds": 0, "nodes": most}
+    return {**same, "universe": CROWD, "seeds": most, "nodes": 0}
+
+
+def most_seeds(params: Params) -> int:
+    """In the quick size faults, and what is dear, have one seed: five minutes are little."""
+    cheap = params["fault"] == "calm" and not params["system"].startswith(tuple(DEAR))
+    return 1_000 if cheap or params["most"] > PEERS["quick"] else 1
+
+
+def micros(params: Params) -> float:
+    """CPU time per membership; measured with 40 peers, of which there are some 80."""
+    name = params["system"]
+    dear = next((much for start, much in DEAR.items() if name.startswith(start)), 0.7)
+    return dear * 1e6 / 80 * float(params["most"]) / PEERS["quick"]
+
+
+# --- simulation -----------------------------------------------------------------------------------
+
+
+def run(params: Params, seed: int, over: Overlaid) -> Columns:
+    """What the trace of one run adds up to."""
+    return played(params, seed, over)
+
+
+# --- measures -------------------------------------------------------------------------------------
+
+ASKED = {
+    "calm_copies": "default, calm: copies per delivery",
+    "calm_delivery": "default, calm: delivered",
+    "crash50": "default, half crashed: delivered to the live",
+    "crash80": "default, 80 % crashed: delivered to the live",
+    "cut": "default, after a partition: delivered of all that was published during and after it",
+}
+BOUNDS = {
+    **at_most(1.05, "calm_copies"),
+    **at_least(1.0, "calm_delivery", "crash50", "cut"),
+    **at_least(0.99, "crash80"),
+}
+WHERE = {
+    "calm_copies": ("calm", (0,), "copies"),
+    "calm_delivery": ("calm", (0,), "delivery"),
+    "crash50": ("crash", (50,), "delivery"),
+    "crash80": ("crash", (80,), "delivery"),
+    "cut": ("partition", (30, 60), "delivery"),
+}
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    """What is asked of the default, and each measure of each system when calm."""
+    found = figures_of(rows)
+    mine = found.where(F.col("system") == default_system().name)
+    parts = []
+    for name, (fault, levels, what) in WHERE.items():
+        here = mine.where((F.col("fault") == fault) & F.col("level").isin(*levels))
+        shown = here.select("source", "seed", F.col(what).alias(name))
+        label = F.concat(F.col("source"), F.lit(": "))
+        asked = {name: BOUNDS[name]}
+        parts.append(
+            shown.transform(numbers({name: ASKED[name]}, asked, by=("source",), prefix=label))
+        )
+    calm = found.where(F.col("fault") == "calm")
+    label = F.concat(F.col("source"), F.lit(": "), F.col("system"), F.lit(", "))
+    parts.append(calm.transform(numbers(MEASURES, by=("source", "system"), prefix=label)))
+    return together(*parts)
+
+
+def figure(rows: DataFrame) -> Figure:
+    return page.figure(table_from(row.asDict() for row in table_of(rows).collect()))
+
+
+# --- entry ----------------------------------------------------------------------------------------
+
+ENTRY = UniverseEntry.of(
+    __name__,
+    title="Every system on the same subscriptions, with the same measures",
+    claim="weft's default delivers everything when calm at no more than 1.05 copies per delivery, "
+    "everything to the live after half of all peers crashed at one instant and 99 % after 80 %, "
+    "and all that was published during a partition after it has healed.",
+    tolerances=reasons(
+        ASKED,
+        calm_copies=ground.asked("2026-11-16", "At most 1.05 payload copies per delivery."),
+        calm_delivery=ground.asked("2026-11-16", "Without faults nothing may be missing."),
+        crash50=ground.asked(
+            "2026-11-16",
+            "A network that lost half of its peers goes on as if nothing had happened.",
+        ),
+        crash80=ground.asked("2026-11-16", "As in crash-broken."),
+        cut=ground.asked(
+            "2026-11-16",
+            "A partition shorter than `recent_ms` loses nothing, with or without history.",
+        ),
+    ),
+    tables={"table": table_of, "runs": figures_of},
+    pages=page.write,
+)

@@ -1,0 +1,114 @@
+"""`weft lab new NAME`: an experiment from a template, which runs at once.
+
+The template is a small one of the whole: a network of real peers in the simulator, one parameter
+that varies, one number that is judged, one picture. Its parts have the names that
+`weft.lab.experiment` describes.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+
+from weft.errors import WeftError
+from weft.lab import experiments
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TEXT = '''"""NAME: what do events cost, and do they all arrive, where messages get lost?
+
+Made by `weft lab new`; every part is yours to change. `weft lab run NAME` runs it, `--full` at its
+full size, and `weft lab report out/lab` makes a page.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from weft.lab import ground
+from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.figures import Figure, look, means, panels
+from weft.lab.measures import at_least, reals, reasons, smalls
+from weft.pipeline.schemas import joined
+from weft.pipeline.transforms import numbers
+from weft.protocol.config import Config
+from weft.sim.builder import OneTopic
+from weft.sim.network import Conditions
+
+SEEDS = {"quick": 2, "full": 10}
+EVENTS = 20
+COLUMNS = joined(smalls("peers", "loss"), reals("delivered", "copies"))
+"""What a row says: the parameters of its point, and what `run` returns."""
+
+
+def points(size: Size) -> list[Params]:
+    """The parameters that are simulated."""
+    return every({"peers": 20 if size == "quick" else 100}, loss=(0, 10, 20))
+
+
+def run(params: Params, seed: int) -> Columns:
+    """One network: all peers subscribe, some publish. A pure function of point and seed."""
+    net = OneTopic(seed, Config(), Conditions(loss_percent=params["loss"]))
+    peers = params["peers"]
+    for number in range(peers):
+        net.enter([net.dice.below("known", number, number)] if number else [], then_ms=50)
+    net.subscribe(*range(peers))
+    net.run_cycles(10)
+    for number in range(EVENTS):
+        net.publish(number % peers, payload=b"event %d" % number, every_ms=500)
+    net.run_cycles(6)
+    found = {(one.event.payload, one.peer) for one in net.world.record.deliveries}
+    return {
+        "delivered": len(found) / (EVENTS * peers),
+        "copies": net.world.copies / max(1, len(found) - EVENTS),
+    }
+
+
+TITLES = {"delivered": "share of the deliveries", "copies": "copies per delivery"}
+
+
+def measure(rows: DataFrame, size: Size) -> DataFrame:
+    """One number per seed and group, and what is asked of it."""
+    label = F.format_string("loss %d %%: ", "loss")
+    asked = at_least(1.0, "delivered")
+    return rows.transform(numbers(TITLES, asked, by=("loss",), prefix=label))
+
+
+def figure(rows: DataFrame) -> Figure:
+    found = means(rows, ["loss"], "delivered", "copies")
+    drawing, axes = panels(columns=2)
+    for panel, (name, title) in zip(axes, TITLES.items(), strict=True):
+        panel.plot(found["loss"], found[name], **look(0))
+        panel.set(xlabel="messages lost, %", ylabel=title)
+    return drawing
+
+
+ENTRY = Entry.of(
+    __name__,
+    id="NAME",
+    title="Events over a lossy network",
+    claim="Every event reaches every subscriber, also where a fifth of all messages is lost.",
+    tolerances=reasons(
+        TITLES,
+        tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
+        delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
+    ),
+)
+'''
+
+
+class CannotMake(WeftError):
+    """No experiment of this name can be made; the text says why."""
+
+
+def make(name: str, chosen: date, folder: Path | None = None) -> Path:
+    """Write an experiment of this name, whose bound was `chosen` that day; returns its file."""
+    if not _NAME.fullmatch(name):
+        raise CannotMake(f"{name!r}: a name has small letters and digits, with - between words")
+    target = (folder or Path(experiments.__path__[0])) / f"{name.replace('-', '_')}.py"
+    if target.exists():
+        raise CannotMake(f"{target} is there already; choose another name")
+    text = _TEXT.replace("NAME", name).replace("DATE", chosen.isoformat())
+    target.write_text(text, encoding="utf-8")
+    return target

@@ -1,0 +1,53 @@
+"""`weft lab new`: what it writes runs at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from weft.lab import verdict
+from weft.lab.execute import rows_of
+from weft.lab.task import shape_of, tasks_of
+from weft.lab.template import CannotMake, make
+
+DAY = date(2026, 11, 16)
+
+
+def test_the_template_is_an_experiment_that_runs_and_holds(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file = make("my-question", DAY, tmp_path)
+    spec = importlib.util.spec_from_file_location("my_question", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["my_question"] = module
+    try:
+        spec.loader.exec_module(module)
+        entry = module.ENTRY
+        tasks = tasks_of(entry, entry.points("quick"), 1)
+        found = [rows_of(task, module.run(task.params, task.seed)) for task in tasks]
+        shape = shape_of(entry.columns)
+        listed = [tuple(row[name][0] for name in shape.names) for row in found]
+        measures = verdict.measures_of(entry, spark.createDataFrame(listed, shape), "quick")
+    finally:
+        del sys.modules["my_question"]
+    assert entry.id == "my-question"
+    assert {one.chosen for one in entry.tolerances.values()} == {DAY}
+    assert [row.passed for row in measures if row.bound is not None] == [True, True, True]
+
+
+@pytest.mark.parametrize("name", ["", "My", "a b", "../x", "a_b", "x-"])
+def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotMake, match="a name has small letters"):
+        make(name, DAY, tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    make("one", DAY, tmp_path)
+    with pytest.raises(CannotMake, match="there already"):
+        make("one", DAY, tmp_path)
