@@ -203,7 +203,8 @@ class Run:
                     figures.save(entry.figure(rows), folder)
         finally:
             rows.unpersist()
-        entry.pages(folder)
+        if self._draw:
+            entry.pages(folder)
         verdict.write(result, folder)
         return result
 

@@ -1,8 +1,8 @@
 """`weft lab new NAME`: an experiment from a template, which runs at once.
 
 The template is a small one of the whole: a network of real peers in the simulator, one parameter
-that varies, one number that is judged, one picture. Its parts have the names that
-`weft.lab.experiment` describes.
+that varies, one number that is judged, one picture, one planted defect. Its parts have the names
+that `weft.lab.experiment` describes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab import ground
+from weft.lab.defect import Defect, not_repaired
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_least, reals, reasons, smalls
@@ -94,6 +95,7 @@ ENTRY = Entry.of(
         tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
         delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
     ),
+    defects=(Defect("one copy in three is lost for good", not_repaired("Payload", one_in=3)),),
 )
 '''
 

@@ -175,6 +175,7 @@ class Life:
         "_starts",
         "above",
         "floor",
+        "forgotten_ms",
         "gap_since",
         "held",
         "mark",
@@ -196,6 +197,7 @@ class Life:
         self.newest = newest  # of all that the publisher is known to have signed
         self.newest_digest = digest
         self.published_ms = 0  # when that was, by its clock; never after it was here
+        self.forgotten_ms = -1  # what it published by then may have been seen, and forgotten
         self.touched = now
         self.gap_since = now
         self.mark: int | None = None  # its part of the fingerprint
@@ -345,6 +347,8 @@ class Recent:
             if now < self._forgotten_until and run.published_ms <= self._forgotten_ms:
                 return Verdict.OLD
             return verify_run(self._topic, run) or Verdict.FORGED
+        if run.published_ms <= life.forgotten_ms:
+            return Verdict.OLD
         last = run.last
         held = life.holding(run.first)
         if held is not None and held.run == run:
@@ -420,6 +424,8 @@ class Recent:
             self.evicted += 1
         tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
         life = self.lives[key] = Life(tag, now, newest, digest)
+        if now < self._forgotten_until:
+            life.forgotten_ms = self._forgotten_ms
         return life
 
     def _drop_life(self, key: tuple[PeerId, int]) -> None:

@@ -18,8 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize  # type: ignore[import-untyped]
-from scipy.special import log_ndtr, zeta  # type: ignore[import-untyped]
+from scipy import optimize, special  # type: ignore[import-untyped]
 
 from weft.engine.core.arrays import Array
 
@@ -58,7 +57,7 @@ def exponent_of(mean_log: float, least: int) -> float:
 def _mean_log(exponent: float, least: int) -> float:
     """The mean of ln x under the law: −ζ'/ζ, as a central difference."""
     step = 1e-4 * min(1.0, exponent - 1)
-    up, down = zeta(exponent + step, least), zeta(exponent - step, least)
+    up, down = special.zeta(exponent + step, least), special.zeta(exponent - step, least)
     return float(np.log(down / up) / (2 * step))
 
 
@@ -67,8 +66,8 @@ def distance_of(values: Array, counts: Array, exponent: float, least: int) -> fl
     number = counts.sum()
     from_here = np.cumsum(counts[::-1])[::-1] / number
     # ζ(α, x)/ζ(α, m) for each distinct x; both sides of each step are compared.
-    law = zeta(exponent, values) / zeta(exponent, least)
-    after = zeta(exponent, values + 1) / zeta(exponent, least)
+    law = special.zeta(exponent, values) / special.zeta(exponent, least)
+    after = special.zeta(exponent, values + 1) / special.zeta(exponent, least)
     after_here = np.append(from_here[1:], 0.0)
     return float(max(np.abs(law - from_here).max(), np.abs(after - after_here).max()))
 
@@ -127,7 +126,7 @@ def _against_exponential(values: Array, counts: Array, exponent: float, least: i
 
 def _power(values: Array, exponent: float, least: int) -> Array:
     """Log-likelihoods under the power law."""
-    return np.asarray(-exponent * np.log(values) - np.log(zeta(exponent, least)))
+    return np.asarray(-exponent * np.log(values) - np.log(special.zeta(exponent, least)))
 
 
 def _against_lognormal(values: Array, counts: Array, exponent: float, least: int) -> float:
@@ -146,7 +145,9 @@ def _against_lognormal(values: Array, counts: Array, exponent: float, least: int
     wide = max(3.0, 3 * spread)
     starts = ((mean, np.log(spread)), (np.log(least) - (exponent - 1) * wide**2, np.log(wide)))
     options = {"maxiter": _SEARCH, "xatol": 1e-4, "fatol": 1e-3}
-    tries = [minimize(unlikely, at, method="Nelder-Mead", options=options) for at in starts]
+    tries = [
+        optimize.minimize(unlikely, at, method="Nelder-Mead", options=options) for at in starts
+    ]
     law = min(tries, key=lambda each: each.fun).x
     lognormal = _lognormal(values, law[0], np.exp(law[1]), least)
     return _vuong(_power(values, exponent, least) - lognormal, counts)
@@ -155,7 +156,7 @@ def _against_lognormal(values: Array, counts: Array, exponent: float, least: int
 def _lognormal(values: Array, mean: float, spread: float, least: int) -> Array:
     """Log-likelihoods of whole numbers from `least` on, under a rounded log-normal law."""
     low, high, cut = (
-        log_ndtr(-(np.log(each) - mean) / spread)
+        special.log_ndtr(-(np.log(each) - mean) / spread)
         for each in (values - 0.5, values + 0.5, least - 0.5)
     )
     with np.errstate(all="ignore"):

@@ -214,10 +214,6 @@ ENTRY = Entry.of(
             {"weft.engine.tera.world:merge_partitions": half_lost},
         ),
         Defect(
-            "members that met exchange no views afterwards",
-            {"weft.engine.tera.topics:Topics.run": left_out},
-        ),
-        Defect(
             "views of the general overlay stay as they are",
             {"weft.engine.tera.cyclon:Overlay.run": left_out},
         ),

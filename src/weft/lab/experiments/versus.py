@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab import ground
+from weft.lab.defect import Defect, again, not_repaired, sent_also
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure
 from weft.lab.measures import at_least, at_most, reasons
@@ -155,6 +156,14 @@ def figure(rows: DataFrame) -> Figure:
     return page.figure(table_from(row.asDict() for row in table_of(rows).collect()))
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def is_default(params: Params) -> bool:
+    """Only the default is judged."""
+    return bool(params["system"] == default_system().name)
+
+
 # --- entry ----------------------------------------------------------------------------------------
 
 ENTRY = UniverseEntry.of(
@@ -175,6 +184,14 @@ ENTRY = UniverseEntry.of(
         cut=ground.asked(
             "2026-11-16",
             "A partition shorter than `recent_ms` loses nothing, with or without history.",
+        ),
+    ),
+    defects=(
+        Defect("copies are sent twice", sent_also("Payload", to=again), where=is_default),
+        Defect(
+            "one copy in three is lost, and no repair",
+            not_repaired("Payload", one_in=3),
+            where=is_default,
         ),
     ),
     tables={"table": table_of, "runs": figures_of},

@@ -25,6 +25,10 @@ pruned again.
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
+Where the links lead to all members, a handful (`rules.links_wanted`), a publisher pushes its own
+events over all of them, and says to how many: members that have no more links than that announce
+them instead of passing them on. So everybody is reached in one hop, and by one copy.
+
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
@@ -44,6 +48,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -56,6 +61,7 @@ from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
+from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
@@ -92,8 +98,6 @@ class Passed(Message, frozen=True, tag=37):
 
 # --- timers ---------------------------------------------------------------------------------------
 
-LAZY = "tree.lazy"
-"""What was gathered is announced."""
 MISSING = "tree.missing"
 """An announced event has not come in time."""
 
@@ -158,16 +162,17 @@ class Tree:
     __slots__ = (
         "_announce",
         "_announce_all",
+        "_announcer",
         "_awaited",
         "_ctx",
         "_feeds",
-        "_lazy_armed",
         "_missing_armed",
         "_multi_topic",
         "_orphan",
         "_parent",
         "_patience_ms",
         "_pruned",
+        "_reaches_all",
         "_recent",
         "_shaper",
         "_shaper_heard",
@@ -187,12 +192,17 @@ class Tree:
         topic: Topic,
         recent: Recent,
         silence: Silence,
+        reaches_all: Callable[[], bool],
+        announcer: Announcer,
     ) -> None:
+        """`reaches_all`: whether the links lead to all members, which are a handful."""
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
         self._silence = silence
+        self._reaches_all = reaches_all
+        self._announcer = announcer
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
@@ -209,13 +219,13 @@ class Tree:
         # Neighbours that have asked about events, and their numbers.
         self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
-        self._lazy_armed = False
         self._missing_armed = False
 
     # --- events -----------------------------------------------------------------------------------
 
-    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
-        """Pass on a run that is new to this member."""
+    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
+        """Pass on a run that is new to this member. `direct`: to so many members its publisher has
+        sent it itself, as it says."""
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
             self._note_wave(run, source)
@@ -229,6 +239,17 @@ class Tree:
         if self._waiters:
             self._forget_waiters(key, run.last)
         eager = self.eager
+        own = source is None and run.publisher == self._ctx.me.peer
+        if own and not run.parts and self._reaches_all():
+            members = [*eager.values(), *self.lazy.values()]
+            message = Payload(self._topic, run, hops + 1, len(members))
+            for contact in members:
+                self._ctx.send(contact, message)
+            return
+        links = len(eager) + len(self.lazy)
+        if source == run.publisher and rules.is_served(links, direct):
+            self._announce_later(run, self._announce_all)
+            return
         if eager:
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
@@ -308,13 +329,16 @@ class Tree:
         if self._awaited and not self._missing_armed:
             self._arm_missing(self._patience_ms)
 
-    def on_lazy_timer(self) -> None:
-        """Announce what was gathered."""
-        self._lazy_armed = False
+    @property
+    def topic(self) -> Topic:
+        return self._topic
+
+    def take_announcements(self) -> Iterator[Gathered]:
+        """What was gathered is announced now."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
-        self._send_announcements(lazy, list(self.lazy.values()))
-        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
+        yield _spans(lazy), list(self.lazy.values())
+        yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
 
     def on_missing_timer(self) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
@@ -486,17 +510,7 @@ class Tree:
             runs[-1][1] = run.last
         else:
             runs.append([run.first, run.last])
-        if not self._lazy_armed:
-            self._lazy_armed = True
-            delay = self._ctx.config.dissemination.lazy_delay_ms
-            self._ctx.set_timer(delay, LAZY, self._topic)
-
-    def _send_announcements(self, announced: _Runs, contacts: list[Contact]) -> None:
-        spans = [Span(*key, *run) for key, runs in announced.items() for run in runs]
-        for start in range(0, len(spans), LIST_MAX):
-            message = IHave(self._topic, spans[start : start + LIST_MAX])
-            for contact in contacts:
-                self._ctx.send(contact, message)
+        self._announcer.soon(self._topic)
 
     # --- what is waited for -----------------------------------------------------------------------
 
@@ -668,6 +682,10 @@ class Tree:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
 
 
+def _spans(announced: _Runs) -> list[Span]:
+    return [Span(*key, *run) for key, runs in announced.items() for run in runs]
+
+
 def _key(run: Run) -> EventKey:
     return run.publisher, run.incarnation, run.first
 
@@ -707,7 +725,7 @@ class Spread:
         self._view = view
         self._fanout = fanout
 
-    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
         """Pass on a run that is new to this member."""
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, run, hops + 1)
