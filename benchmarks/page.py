@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.browser import MISSING, browser, chromium
+from benchmarks.browser import MISSING, Tab, browser, chromium
 
 import weft
 from weft.lab.census import Sight
@@ -94,6 +94,13 @@ def resident_megabytes(browser: int) -> float:
     return max((size for process, size in sizes.items() if descends(process)), default=0) / 1024
 
 
+async def _cpu_ms(tab: Tab) -> float:
+    """What the page's main thread has computed so far; unlike the times, it does not depend on
+    what else the machine does."""
+    found = (await tab.call("Performance.getMetrics"))["metrics"]
+    return 1_000 * next(one["value"] for one in found if one["name"] == "TaskDuration")
+
+
 async def measure(peers: int, seconds: float, picture: Path | None) -> dict[str, float]:
     async with (
         weft.Peer.open(store=MemoryStore()) as speaker,
@@ -102,7 +109,11 @@ async def measure(peers: int, seconds: float, picture: Path | None) -> dict[str,
     ):
         await tab.open(web.url)
         await tab.until("document.querySelectorAll('#peer option').length > 2")
+        await tab.call("Performance.enable", timeDomain="threadTicks")
+        before = await _cpu_ms(tab)
+        await tab.ask("performance.clearMeasures()")
         await asyncio.sleep(seconds)
+        spent = await _cpu_ms(tab) - before
         found = await tab.ask(
             "JSON.stringify(performance.getEntriesByType('measure').map(e => e.duration))"
         )
@@ -116,6 +127,7 @@ async def measure(peers: int, seconds: float, picture: Path | None) -> dict[str,
             "p50_ms": round(times[len(times) // 2], 1),
             "p95_ms": round(times[len(times) * 95 // 100], 1),
             "max_ms": round(times[-1], 1),
+            "cpu_ms_per_message": round(spent / len(times), 1),
             "resident_mb": round(resident_megabytes(tab.process), 1),
             "heap_mb": round(heap / 1e6, 1),
         }

@@ -144,3 +144,27 @@ def test_a_peer_that_leaves_answers_what_it_was_asked() -> None:
     town.run(1_000)
     answer = answered(town, token)
     assert answer is not None and answer.outcome == "dropped"
+
+
+def test_members_that_never_answer_do_not_keep_others_from_being_asked() -> None:
+    town = Town(8)
+    town.subscribe(*range(8))
+    town.run(20_000)
+    town.publish(0)
+    town.run(2_000)
+    for number in range(1, 7):
+        town.world.stall(town.nodes[number])
+    token = ask(town, 0, 1)
+    town.run(9_000)
+    assert copies_of(town, answered(town, token)) == {7}
+
+
+def test_a_peer_that_says_again_and_again_that_it_refuses_is_heard_once() -> None:
+    town = Town(3)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    for number in range(20):
+        reason = f"because\x1b[2J {number}"
+        hear(town, 0, 1, BlocksReply(T, 0, [], word=REFUSED, reason=reason))
+    ((_, peer, text),) = town.world.record.warnings
+    assert peer == 0 and "refused an event of this peer" in text and "\x1b" not in text

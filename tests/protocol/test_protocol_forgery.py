@@ -238,6 +238,8 @@ def test_publishers_that_were_pushed_out_are_not_replayed() -> None:
     assert delivered(rig.hear(2, Payload(T, run(8, 1, published_ms=1_998), 1)))
     rig.hear(2, Payload(T, run(HONEST, 4, published_ms=1_999), 1))
     assert delivered(rig.wait(2_000)) == [(HONEST, 4)]  # nothing before it came
+    for one in honest:  # nor does it come again, now that the publisher is known once more
+        assert delivered(rig.hear(THIEF, Payload(T, one, 1)) + rig.wait(3_000)) == []
 
 
 # --- publishers that lie --------------------------------------------------------------------------

@@ -37,6 +37,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("cluster",): ("core", "engine", "pipeline"),
     ("data",): ("core", "engine", "pipeline", "lab"),
     ("demo",): ("core", "pipeline", "lab"),
+    ("docs",): ("core", "docs"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
@@ -46,7 +47,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("check",): EVERYTHING,
 }
 """Which groups a command needs; the longest matching row counts."""
-OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns"}
+OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns", "--soak": "lab"}
 """Which group an option needs besides."""
 HELP = ("-h", "--help", "help")
 """Words that ask for a text, which any Python can print."""

@@ -29,7 +29,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Seeing it work", ("demo", "sim", "bench", "lab", "versus", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
     ("Your data", ("data", "sql", "trace", "cluster")),
-    ("Working on weft", ("test", "check")),
+    ("Working on weft", ("test", "check", "docs")),
     ("This tool", ("config", "completion")),
 )
 COMMANDS = tuple(name for _, names in GROUPS for name in names)

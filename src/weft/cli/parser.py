@@ -183,6 +183,11 @@ def seconds(text: str) -> float:
     return number
 
 
+def hours(text: str) -> float:
+    """A duration in hours, of a few seconds at least."""
+    return max(seconds(text), 0.005)
+
+
 def host_port(text: str) -> str:
     """HOST:PORT, where the port may be 0 for any free one."""
     host, colon, port = text.rpartition(":")

@@ -41,6 +41,7 @@ EXAMPLES = """
 weft peer --listen 127.0.0.1:4001
 weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
 weft peer --home ./b --bootstrap peers.txt      joins by the addresses in a file
+weft peer --mdns                                joins whatever peers the local network has
 weft peer --subscribe /sports/football          print its notifications
 weft peer --hierarchy /sports --subscribe /sports   events of /sports/football, too
 weft peer --routing topic-dht --subscribe /a    another way to its subscribers
@@ -70,12 +71,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="serve Prometheus metrics here",
     )
+    parser.add_argument(
+        "--mdns", action="store_true", help="find peers on the local network, and be found there"
+    )
     web_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.web:
         needs_web()
+    if args.mdns:
+        import zeroconf  # noqa: F401  (what is missing here is said before anything runs)
     return asyncio.run(_run(args, config_of(args)))
 
 
@@ -97,6 +103,10 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             if args.metrics:
                 where = await peer.serve_metrics(args.metrics)
                 print(f"weft: metrics at http://{where}/metrics", file=sys.stderr)
+            if args.mdns:
+                from weft.net.local import LocalNetwork
+
+                await stack.enter_async_context(LocalNetwork(peer))
             if args.web:
                 from weft.web.source import Single
 

@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.output import table
-from weft.cli.parser import repeated_option, seconds, topic, whole_option
-from weft.cli.problem import USAGE, Problem
+from weft.cli.parser import folder, hours, repeated_option, seconds, topic, whole_option
+from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
 from weft.cli.web import needs_web, swarm_window, web_option
@@ -35,6 +36,7 @@ weft swarm --peers 10
 weft swarm --peers 50 --processes 4 --subscribe /chat
 weft swarm --peers 400 --subscribe /chat --settle 60   how long, at what cost
 weft swarm --peers 50 --subscribe /chat --web           a page to watch them by
+weft swarm --peers 20 --processes 4 --soak 1            an hour of churn and kills, drawn
 weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
 """
 _SHOWN_CAUSES = 6
@@ -52,6 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (2)"
     )
     parser.add_argument(
+        "--soak",
+        type=hours,
+        metavar="HOURS",
+        help="for so long: publishing, churn and kills, peers with stores; what it does to them",
+    )
+    parser.add_argument(
+        "--out",
+        type=folder,
+        default=Path("out/soak"),
+        metavar="DIR",
+        help="results of --soak (out/soak)",
+    )
+    parser.add_argument(
         "--settle", type=seconds, metavar="S", help="leave once it has settled, within S seconds"
     )
 
@@ -62,7 +77,29 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     if config.network.listen != type(config.network)().listen:
         raise Problem("a swarm's peers listen on free ports of 127.0.0.1; leave listen out", USAGE)
+    if args.soak is not None:
+        return _soak(args, config)
     return asyncio.run(_run(args, config))
+
+
+def _soak(args: argparse.Namespace, config: Config) -> int:
+    from dataclasses import asdict
+
+    from weft.lab.soak import Soak, draw, verdict
+
+    if args.peers < 2 * args.processes or args.processes < 2:
+        raise Problem("a soak kills processes: give it two or more, with two peers each", USAGE)
+    topics = args.subscribe or ["/soak/a", "/soak/b"]
+    soak = Soak(args.peers, args.processes, topics, asdict(config), args.out)
+    try:
+        asyncio.run(soak.run(args.soak * 3_600))
+    except KeyboardInterrupt:
+        print("weft: interrupted; what there is so far is drawn", file=sys.stderr)
+    print(f"{draw(args.out)}")
+    problems = verdict(args.out)
+    for problem in problems:
+        print(f"weft: {problem}", file=sys.stderr)
+    return FAILED if problems else 0
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:

@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import weft
+from weft import private
 from weft.errors import WeftError
 from weft.lab.census import Census, Look, Sight, causes_of, sight_of
 from weft.net import config as toml
@@ -138,7 +139,10 @@ class Swarm:
         config: Mapping[str, object] | None = None,
         join: Sequence[str] = (),
         trace: Path | None = None,
+        homes: Path | None = None,
     ) -> None:
+        """With `homes`, each peer has a folder there with its key and its store, and is the same
+        peer when it comes back."""
         self.peers = peers
         self.processes = min(peers, processes)
         self.addresses: list[str] = [""] * peers
@@ -146,6 +150,7 @@ class Swarm:
         self._config = dict(config or {})
         self._join = list(join)
         self._trace = trace
+        self._homes = homes
         self.workers: list[Worker] = []
 
     async def __aenter__(self) -> Self:
@@ -170,14 +175,39 @@ class Swarm:
 
     async def open(self, first: int, last: int) -> None:
         """Start peers first … last−1; each joins through one that was there before."""
+        await self._open({index: self._entrance(first, index) for index in range(first, last)})
+
+    async def open_again(self, back: Sequence[int], by: Sequence[int]) -> None:
+        """Start peers that have left or died; each joins by one of `by`."""
+        entrances = {
+            index: [self.addresses[by[self._dice.below("swarm.back", len(by), index)]]]
+            for index in back
+        }
+        await self._open(entrances)
+
+    async def leave(self, gone: Sequence[int]) -> None:
+        """Let some peers leave."""
+        await asyncio.gather(
+            *(self.workers[index % self.processes].ask("leave", index=index) for index in gone)
+        )
+
+    async def kill(self, number: int) -> None:
+        """Kill a process with all its peers, and start an empty one in its place."""
+        self.workers[number].process.kill()
+        await self.workers[number].stop()
+        self.workers[number] = await Worker.start()
+
+    async def _open(self, entrances: Mapping[int, Sequence[str]]) -> None:
         entries: list[list[dict[str, object]]] = [[] for _ in self.workers]
-        for index in range(first, last):
+        for index, join in entrances.items():
             trace = self._trace / f"peer-{index:03}.jsonl" if self._trace else None
+            home = self._homes / f"peer-{index:03}" if self._homes else None
             entries[index % self.processes].append(
                 {
                     "index": index,
-                    "join": self._entrance(first, index),
+                    "join": list(join),
                     "trace": str(trace) if trace else None,
+                    "home": str(home) if home else None,
                 }
             )
         for addresses in await asyncio.gather(
@@ -274,6 +304,8 @@ class Host:
             "sights": self._sights,
             "flow": self._passed,
             "peer": self._status_of,
+            "leave": self._leave,
+            "drain": self._drain,
             "collect": self._collect,
             "play": self._play,
             "progress": self._progress,
@@ -304,8 +336,16 @@ class Host:
         config = toml.from_table(request["config"], weft.Config, "swarm", "")
         for entry in request["peers"]:
             trace = Path(entry["trace"]) if entry["trace"] else None
+            home = Path(entry["home"]) if entry["home"] else None
+            if home is not None:
+                private.make_folder(home)
             self._peers[entry["index"]] = await weft.Peer.start(
-                listen="127.0.0.1:0", join=entry["join"], config=config, trace=trace
+                listen="127.0.0.1:0",
+                join=entry["join"],
+                config=config,
+                trace=trace,
+                key=home / "key.pem" if home else None,
+                store=home / "store.db" if home else None,
             )
         return {entry["index"]: self._peers[entry["index"]].address for entry in request["peers"]}
 
@@ -398,6 +438,15 @@ class Host:
     async def _harvest(self, request: Json) -> dict[str, object]:
         """All that happened here."""
         return {"published": self._published, "received": self._received}
+
+    async def _drain(self, request: Json) -> dict[str, object]:
+        """What happened since the last call; it is forgotten here."""
+        found: dict[str, object] = {"published": self._published, "received": self._received}
+        self._published, self._received = [], []
+        return found
+
+    async def _leave(self, request: Json) -> None:
+        await self._peers.pop(request["index"]).close()
 
     async def _close(self, request: Json) -> int:
         """Let all peers leave."""

@@ -44,6 +44,7 @@ from weft.protocol.routing import Handlers, Routing
 from weft.protocol.seam import Answer, Confirm, Millis, Outcome, Warn
 from weft.protocol.wire import Span, span_of
 from weft.store.interface import Store
+from weft.terminal import printable
 
 TIMER = "confirm"
 _ASKING_MAX = 4_096
@@ -54,8 +55,10 @@ _AGAIN_MS_MAX = 2_000
 """guess: … this."""
 _MORE = 2
 """guess: peers asked beyond those needed, since some may not answer."""
+_WARN_MS = 60_000
+"""guess: between two warnings about one topic."""
 _WARNED_MAX = 256
-"""guess: topics and reasons that this peer's user was warned of."""
+"""guess: topics that this peer's user was warned of."""
 _LATE = "not enough peers said so in time"
 _CROWDED = "too many publishes wait for copies"
 
@@ -74,6 +77,7 @@ class _Asking:
         "refused",
         "said",
         "span",
+        "times",
     )
 
     def __init__(self, command: Confirm, deadline: Millis) -> None:
@@ -85,6 +89,7 @@ class _Asking:
         self.said: dict[PeerId, Contact] = {}  # they have it
         self.refused: dict[PeerId, str] = {}  # and why
         self.asked: dict[PeerId, Contact] = {}
+        self.times: dict[PeerId, int] = {}  # how often
         self.found: dict[PeerId, Contact] = {}  # by lookups, and the access point
         self.finding = 0  # the lookup under way
         self.again_ms = _AGAIN_MS
@@ -108,7 +113,7 @@ class Confirmations:
         self._library = library
         self._asking: dict[int, _Asking] = {}
         self._by_lookup: dict[int, int] = {}
-        self._warned: BoundedDict[tuple[Topic, str], None] = BoundedDict(_WARNED_MAX)
+        self._warned: BoundedDict[Topic, Millis] = BoundedDict(_WARNED_MAX)
 
     def handlers(self, below: Handlers) -> Handlers:
         """Those of history, `below`; questions about copies travel in its messages."""
@@ -148,9 +153,11 @@ class Confirmations:
         if asking is None:
             return
         if self._ctx.now >= asking.deadline:
-            self._finish(number, asking, "dropped", _LATE)
+            refused = len(asking.refused)
+            why = f"; {refused} refused it: {_first(asking.refused)}" if refused else ""
+            self._finish(number, asking, "dropped", _LATE + why)
         elif asking.refused and not self._open(asking) and not asking.finding:
-            self._finish(number, asking, "refused", next(iter(asking.refused.values())))
+            self._finish(number, asking, "refused", _first(asking.refused))
         else:
             self._go_on(number, asking)
 
@@ -173,14 +180,14 @@ class Confirmations:
             self._finish(number, asking, "dropped", "this peer left the network")
 
     def _open(self, asking: _Asking) -> list[Contact]:
-        """Peers that may still say that they have it, those to ask first before others."""
-        known = {**dict.fromkeys(asking.asked), **dict.fromkeys(asking.found)}
-        contacts = {**asking.asked, **asking.found}
+        """Peers that may still say that they have it, those that were asked least often first: some
+        never answer, and others must have their turn."""
+        known = {**asking.found, **asking.asked}
         for member in self._routing.members(asking.command.topic):
-            known.setdefault(member.peer)
-            contacts[member.peer] = member
+            known[member.peer] = member
         closed = asking.said.keys() | asking.refused.keys()
-        return [contacts[peer] for peer in known if peer not in closed]
+        left = [contact for peer, contact in known.items() if peer not in closed]
+        return sorted(left, key=lambda contact: asking.times.get(contact.peer, 0))
 
     def _go_on(self, number: int, asking: _Asking) -> None:
         """Ask as many as are needed, look for more where too few are known, and come back soon."""
@@ -199,6 +206,7 @@ class Confirmations:
     def _ask(self, number: int, asking: _Asking, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
             asking.asked[contact.peer] = contact
+            asking.times[contact.peer] = asking.times.get(contact.peer, 0) + 1
             question = BlocksRequest(asking.command.topic, number, asking.cids, asking.span)
             self._ctx.send(contact, question)
 
@@ -219,12 +227,15 @@ class Confirmations:
                 self._finish(message.request, asking, "found", "")
 
     def _warn(self, sender: Contact, message: BlocksReply) -> None:
-        """Another peer refuses what this one publishes; once for each topic and reason."""
-        key = message.topic, message.reason
-        if self._routing.is_subscribed(message.topic) and key not in self._warned:
-            self._warned[key] = None
-            told = f"{peer_text(sender.peer)} refused an event of this peer in {message.topic}"
-            self._ctx.out.append(Warn(f"{told}: {message.reason}"))
+        """Another peer refuses what this one publishes. Anybody can say so: it is told seldom."""
+        topic, now = message.topic, self._ctx.now
+        warned = self._warned.get(topic)
+        if not self._routing.is_subscribed(topic):
+            return
+        if warned is None or now - warned >= _WARN_MS:
+            self._warned.renew(topic, now)
+            told = f"{peer_text(sender.peer)} refused an event of this peer in {topic}"
+            self._ctx.out.append(Warn(f"{told}: {printable(message.reason)}"))
 
     def _finish(self, number: int, asking: _Asking, outcome: Outcome, reason: str) -> None:
         del self._asking[number]
@@ -256,3 +267,8 @@ class Confirmations:
         recent = self._routing.recent(topic)
         taken = recent is not None and recent.has_taken(about)
         return (TAKEN if taken else NO_WORD), ""
+
+
+def _first(refused: dict[PeerId, str]) -> str:
+    """What the first peer that refused the event said."""
+    return next(iter(refused.values()))

@@ -5,6 +5,7 @@
 // stands and what moves are two layers, so that an event on its way repaints nothing but itself.
 
 const BUDGET_MS = 5;      // of each frame, for moving peers
+const FRAME_MS = 30;
 const COOLING = 0.97;
 const STILL = 0.02;
 const STEP_MS = 130;      // that an event is shown on one link
@@ -25,6 +26,7 @@ export class Overlay {
     this.flow = [];           // {from, to, begins}
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.scheduled = false;
+    this.timer = null;
     this.after = [];          // called once the next frame is drawn
     canvas.addEventListener("click", (event) => onChoose(this.nearest(event)));
     new ResizeObserver(() => this.redraw()).observe(canvas);
@@ -169,7 +171,10 @@ export class Overlay {
         channel.port1.onmessage = () => { done.forEach((each) => each()); channel.port1.close(); };
         channel.port2.postMessage(0);
       }
-      if (this.heat > STILL || this.flow.length) this.draw();
+      // Thirty frames a second are enough for what moves by itself; a message is painted at once.
+      if (this.heat > STILL || this.flow.length) {
+        this.timer ??= setTimeout(() => { this.timer = null; this.draw(); }, FRAME_MS);
+      }
     });
   }
 

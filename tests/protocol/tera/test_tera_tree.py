@@ -19,7 +19,7 @@ from protocol_kit import (
 )
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.recent import IHave, Repair, Want
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
 from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Payload
@@ -205,6 +205,35 @@ def test_a_repaired_event_is_announced_instead_of_pushed() -> None:
     assert sorted(everything_sent(effects)) == [(n, IHave(T, [span(9, 1, 1)])) for n in (2, 3)]
 
 
+# --- a handful of members -----------------------------------------------------------------------
+
+
+def test_a_publisher_with_links_to_all_members_sends_to_all() -> None:
+    rig = member(2, 3, 4)
+    make_lazy(rig, 3, 4)
+    [*pushed] = sent(rig.publish(b"x"), Payload)
+    assert [number for number, _ in pushed] == [2, 3, 4]
+    assert {message.direct for _, message in pushed} == {3}
+    assert sent(rig.wait(1_000), IHave) == []
+
+
+def test_what_its_publisher_sent_to_all_is_announced_and_not_passed_on() -> None:
+    rig = member(2, 3, 4)
+    effects = rig.hear(4, Payload(T, event(4, 1), 1, direct=3))
+    assert delivered(effects) == [(4, 1)] and told(effects, Payload) == []
+    assert told(rig.wait(rig.peer.config.dissemination.lazy_delay_ms), IHave) == [2, 3, 4]
+
+
+def test_who_knows_more_members_than_the_publisher_passes_it_on() -> None:
+    rig = member(2, 3, 4)
+    assert told(rig.hear(4, Payload(T, event(4, 1), 1, direct=2)), Payload) == [2, 3]
+
+
+def test_only_the_publisher_can_say_that_it_sent_to_all() -> None:
+    rig = member(2, 3, 4)
+    assert told(rig.hear(2, Payload(T, event(4, 1), 2, direct=9)), Payload) == [3, 4]
+
+
 # --- announcements ------------------------------------------------------------------------------
 
 
@@ -322,6 +351,31 @@ def test_a_link_grafted_for_what_the_tree_brings_after_all_is_pruned_again() -> 
     assert eager(rig) == [2, 3]
     assert told(rig.hear(2, Payload(T, event(9, 3), 1)), Prune) == [3]
     assert lazy(rig) == [3]
+
+
+def test_what_may_be_queued_is_not_fetched_by_repair_either() -> None:
+    rig = fed()
+    offer = Offer(T, [span(9, 1, 70)], first=False)
+    assert sent(rig.hear(3, offer), Want) == []
+    for number in range(3, 20):  # the feed goes on, slowly
+        rig.wait(1_000)
+        rig.hear(2, Payload(T, event(9, number), 1))
+        assert sent(rig.hear(3, offer), Want) == []
+    rig.wait(5_000)  # and no more
+    assert sent(rig.hear(3, offer), Want) == [(3, Want(T, [span(9, 20, 70)]))]
+
+
+def test_a_feed_that_brings_other_events_only_is_not_believed_for_ever() -> None:
+    rig = fed()
+    offer = Offer(T, [span(9, 3, 3)], first=False)
+    asked_ms = 0
+    for number in range(1, 40):
+        rig.hear(2, Payload(T, event(8, number), 1))
+        if sent(rig.hear(3, offer), Want):
+            break
+        rig.wait(500)
+        asked_ms += 500
+    assert 5_000 <= asked_ms <= 10_000
 
 
 def test_a_member_that_is_asked_answers_behind_the_event_or_asks_its_own_feed() -> None:

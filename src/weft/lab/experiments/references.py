@@ -17,6 +17,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.grid import draw_grid
 from weft.ids import Topic
+from weft.lab import ground
+from weft.lab.defect import ARRIVE, Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts
@@ -26,11 +28,13 @@ from weft.lab.versus.network import WINDOW_MS, Fault, VersusRun
 from weft.lab.versus.systems import REFERENCES, SYSTEMS
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, numbers, together
+from weft.protocol.seam import Received
 from weft.references import epidemic, gossipsub, poldercast, scribe, spidercast
 from weft.references.epidemic import Flooding
 from weft.references.gossipsub import GossipSub
 from weft.references.profiles import VIEW
 from weft.references.scribe import Scribe
+from weft.sim.node import Node
 
 PEERS = {"quick": 60, "full": 300}
 EVENTS = 60
@@ -157,9 +161,33 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def one_in_five_lost(push: Function) -> Function:
+    """Of messages of every kind."""
+
+    def instead(world: object, time_ms: int, node: Node, fact: object) -> None:
+        if not isinstance(fact, Received) or (time_ms + node.index) % 5:
+            push(world, time_ms, node, fact)
+
+    return instead
+
+
+def counted_thrice(run: Function) -> Function:
+    """Copies and links three times, and a tenth of the copies as somebody else's."""
+
+    def instead(params: Params, seed: int) -> Columns:
+        found: Columns = run(params, seed)
+        copies = 3 * found["copies"]
+        return {**found, "copies": copies, "figure": 3 * found["figure"], "parasites": 0.1 * copies}
+
+    return instead
+
+
 # --- entry ----------------------------------------------------------------------------------------
 
-WHY = "Chosen on 2026-11-16, before the first run: see the head of the system's module."
+WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
 
 ENTRY = Entry.of(
     __name__,
@@ -173,4 +201,8 @@ ENTRY = Entry.of(
         for name, bounds in ASKED.items()
         for title in reasons(TITLES, (f"{name}: ",), delivery=WHY, **dict.fromkeys(bounds, WHY))
     },
+    defects=(
+        Defect("one message in five is lost", {ARRIVE: one_in_five_lost}),
+        Defect("copies and links are counted three times", {f"{__name__}:run": counted_thrice}),
+    ),
 )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from weft.lab import ground
+from weft.lab.defect import Defect, again, not_repaired, sent_also
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure
 from weft.lab.measures import at_least, at_most, reasons
@@ -88,8 +90,9 @@ def _place(size: Size, source: Source) -> Params:
 
 
 def most_seeds(params: Params) -> int:
-    """In the quick size faults have one seed: five minutes are little."""
-    return 1 if params["most"] == PEERS["quick"] and params["fault"] != "calm" else 1_000
+    """In the quick size faults, and what is dear, have one seed: five minutes are little."""
+    cheap = params["fault"] == "calm" and not params["system"].startswith(tuple(DEAR))
+    return 1_000 if cheap or params["most"] > PEERS["quick"] else 1
 
 
 def micros(params: Params) -> float:
@@ -153,6 +156,14 @@ def figure(rows: DataFrame) -> Figure:
     return page.figure(table_from(row.asDict() for row in table_of(rows).collect()))
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def is_default(params: Params) -> bool:
+    """Only the default is judged."""
+    return bool(params["system"] == default_system().name)
+
+
 # --- entry ----------------------------------------------------------------------------------------
 
 ENTRY = UniverseEntry.of(
@@ -163,11 +174,25 @@ ENTRY = UniverseEntry.of(
     "and all that was published during a partition after it has healed.",
     tolerances=reasons(
         ASKED,
-        calm_copies="Asked of the default: at most 1.05 payload copies per delivery.",
-        calm_delivery="Without faults nothing may be missing.",
-        crash50="Asked: a network that lost half of its peers goes on as if nothing had happened.",
-        crash80="Asked, as in crash-broken.",
-        cut="Asked: a partition shorter than `recent_ms` loses nothing, with or without history.",
+        calm_copies=ground.asked("2026-11-16", "At most 1.05 payload copies per delivery."),
+        calm_delivery=ground.asked("2026-11-16", "Without faults nothing may be missing."),
+        crash50=ground.asked(
+            "2026-11-16",
+            "A network that lost half of its peers goes on as if nothing had happened.",
+        ),
+        crash80=ground.asked("2026-11-16", "As in crash-broken."),
+        cut=ground.asked(
+            "2026-11-16",
+            "A partition shorter than `recent_ms` loses nothing, with or without history.",
+        ),
+    ),
+    defects=(
+        Defect("copies are sent twice", sent_also("Payload", to=again), where=is_default),
+        Defect(
+            "one copy in three is lost, and no repair",
+            not_repaired("Payload", one_in=3),
+            where=is_default,
+        ),
     ),
     tables={"table": table_of, "runs": figures_of},
     pages=page.write,

@@ -25,6 +25,10 @@ pruned again.
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
+Where the links lead to all members, a handful (`rules.links_wanted`), a publisher pushes its own
+events over all of them, and says to how many: members that have no more links than that announce
+them instead of passing them on. So everybody is reached in one hop, and by one copy.
+
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
@@ -44,6 +48,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -111,6 +116,8 @@ machine a process waits for its turn for longer than events take on an idle one.
 _FEED_PATIENCE_MS = 30_000
 """guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
 got lost comes with the repair of view exchanges meanwhile."""
+_OFFERS_PATIENCE_MS = 10_000
+"""guess: the same where a member is offered them. Without lazy links, offers are its only help."""
 _WAITERS_MAX = 1_024
 """guess: publishers whose events neighbours have asked about."""
 _ASKS_MAX = 8
@@ -131,6 +138,7 @@ class _Feed:
     peer: PeerId
     first: int  # number that came over it
     last: int
+    behind: Millis | None = None  # since then other members are known to have more
 
 
 @dataclass(slots=True)
@@ -165,6 +173,7 @@ class Tree:
         "_parent",
         "_patience_ms",
         "_pruned",
+        "_reaches_all",
         "_recent",
         "_shaper",
         "_shaper_heard",
@@ -184,12 +193,15 @@ class Tree:
         topic: Topic,
         recent: Recent,
         silence: Silence,
+        reaches_all: Callable[[], bool],
     ) -> None:
+        """`reaches_all`: whether the links lead to all members, which are a handful."""
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
         self._silence = silence
+        self._reaches_all = reaches_all
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
@@ -211,8 +223,9 @@ class Tree:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
-        """Pass on a run that is new to this member."""
+    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
+        """Pass on a run that is new to this member. `direct`: to so many members its publisher has
+        sent it itself, as it says."""
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
             self._note_wave(run, source)
@@ -226,6 +239,17 @@ class Tree:
         if self._waiters:
             self._forget_waiters(key, run.last)
         eager = self.eager
+        own = source is None and run.publisher == self._ctx.me.peer
+        if own and not run.parts and self._reaches_all():
+            members = [*eager.values(), *self.lazy.values()]
+            message = Payload(self._topic, run, hops + 1, len(members))
+            for contact in members:
+                self._ctx.send(contact, message)
+            return
+        links = len(eager) + len(self.lazy)
+        if source == run.publisher and rules.is_served(links, direct):
+            self._announce_later(run, self._announce_all)
+            return
         if eager:
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
@@ -501,7 +525,7 @@ class Tree:
         """A new run came over this link."""
         feed = self._feeds.get(key)
         if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last = run.last
+            feed.last, feed.behind = run.last, None
         elif self._is_linked(source):
             self._feeds.renew(key, _Feed(source, run.first, run.last))
 
@@ -514,6 +538,20 @@ class Tree:
         for feed in self._feeds.values():
             if feed.peer == peer:
                 feed.peer, feed.first = self._parent, feed.last + 1
+
+    def may_be_queued(self, span: Span) -> bool:
+        """Whether events that another member offers are likely to come over the tree, too: then the
+        offer is not taken up, so that repair does not double a burst. A feed that brings other
+        events but not these is believed for a while only."""
+        feed = self._feeds.get((span.publisher, span.incarnation))
+        if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
+            return False
+        now = self._ctx.now
+        if feed.behind is None:
+            feed.behind = now
+        heard = self._silence.heard_at(feed.peer) or 0
+        spoke = now - heard < _SILENT_PATIENCE * self._patience_ms
+        return spoke and now - feed.behind < _OFFERS_PATIENCE_MS
 
     def _end_feeds(self, peer: PeerId) -> None:
         """No more events come over this link."""
@@ -690,7 +728,7 @@ class Spread:
         self._view = view
         self._fanout = fanout
 
-    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
         """Pass on a run that is new to this member."""
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, run, hops + 1)
