@@ -33,6 +33,7 @@ from weft.protocol.delivery import (
 from weft.protocol.publication import RouteCheck, RouteKnown, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk, Stale
+from weft.protocol.tera.announcements import IHaveOfTopics
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Message
 
@@ -65,6 +66,7 @@ CONTROL_KINDS = (
         kind.__name__
         for kind in (
             IHave,
+            IHaveOfTopics,
             Graft,
             Prune,
             Offer,

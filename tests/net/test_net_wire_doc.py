@@ -18,6 +18,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "wire.md"
 RECORDS = {
     "Contact": "contact",
     "Span": "span",
+    "Announced": "announced",
     "Run": "run",
     "Statement": "statement",
     "Descriptor": "descriptor",

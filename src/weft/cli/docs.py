@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from weft.cli.checkout import checkout
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import mkdocs  # noqa: F401  (what is missing here is said by its name)
+    import_module("mkdocs")  # if it is missing, that is said by its name
 
     out = args.out.resolve()
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", out]

@@ -47,6 +47,7 @@ from weft.protocol.tera.access_points import (
     TableCopy,
     TableEntry,
 )
+from weft.protocol.tera.announcements import IHaveOfTopics
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleWalk
 from weft.protocol.topic_dht.events import Cast
@@ -84,7 +85,7 @@ STEPS_MAX, LOOKUP_STEPS_MAX = 64, 4_096
 """What walks may ask for."""
 PAYLOAD = b"hostile "
 
-_CARRIERS = (Payload, Again, IHave, Offer, Repair, Cast, BlocksReply, PageReply)
+_CARRIERS = (Payload, Again, IHave, IHaveOfTopics, Offer, Repair, Cast, BlocksReply, PageReply)
 """Messages that bring events, or say where they are."""
 
 
@@ -278,8 +279,14 @@ class Drop(Member):
         if isinstance(message, Repair):
             return replace(message, runs=[one for one in message.runs if not self._drops(one)])
         if isinstance(message, IHave | Offer):
-            return replace(message, spans=[one for one in message.spans if one.first % EVERY])
+            return replace(message, spans=self._told(message.spans))
+        if isinstance(message, IHaveOfTopics):
+            announced = [replace(one, spans=self._told(one.spans)) for one in message.announced]
+            return replace(message, announced=announced)
         return message
+
+    def _told(self, spans: list[Span]) -> list[Span]:
+        return [one for one in spans if one.first % EVERY]
 
     def _drops(self, run: Run) -> bool:
         disliked = min((peer for _, peer in self._gang.latest), default=None)

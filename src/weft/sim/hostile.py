@@ -28,6 +28,7 @@ from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.membership import JoinReply
 from weft.protocol.recent import IHave, Offer
+from weft.protocol.tera.announcements import IHaveOfTopics
 from weft.protocol.tera.links import Unlink
 from weft.protocol.wire import Message, Span
 from weft.rules.draw import absorb, stream_of
@@ -116,6 +117,9 @@ class Gang:
                 self._note(message.topic, PeerId(run.publisher), run.incarnation, run.last)
         elif isinstance(message, IHave | Offer):
             self._note_spans(message.topic, message.spans)
+        elif isinstance(message, IHaveOfTopics):
+            for one in message.announced:
+                self._note_spans(one.topic, one.spans)
         elif isinstance(message, JoinReply):
             self._note_spans(message.topic, message.seen)
 

@@ -34,6 +34,7 @@ from weft.protocol.recent import Recent
 from weft.protocol.seam import Outcome, Scheme
 from weft.protocol.subscriptions import Subscriptions
 from weft.protocol.tera.access_points import Advert, Advertisement, Lookup
+from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.stan import Acquaintances
 from weft.protocol.tera.topic import TopicState
 from weft.rules.draw import below, stream_of
@@ -80,8 +81,10 @@ class Joins(Subscriptions[TopicState]):
         multi_topic: MultiTopic,
         general: Cyclon,
         lookup: Lookup,
+        announcer: Announcer,
     ) -> None:
         super().__init__(ctx, self._make_overlay)
+        self._announcer = announcer
         self._delivery = delivery
         self._multi_topic = multi_topic
         self._general = general
@@ -97,6 +100,7 @@ class Joins(Subscriptions[TopicState]):
             self._delivery,
             self._multi_topic,
             self._acquaintances,
+            self._announcer,
             topic,
             OverlayId(ctx.bits(_OVERLAY) >> 1),
             scheme or ctx.config.dissemination.scheme,

@@ -52,12 +52,13 @@ from weft.protocol.tera.access_points import (
     Stale,
     TableCopy,
 )
+from weft.protocol.tera.announcements import LAZY, Announcer, IHaveOfTopics
 from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.tera.tree import LAZY, MISSING, Graft, Overdue, Passed, Prune
+from weft.protocol.tera.tree import MISSING, Graft, Overdue, Passed, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
@@ -67,7 +68,7 @@ LinkMessage: TypeAlias = Union[
     LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune, Overdue, Passed
 ]
 TeraMessage: TypeAlias = Union[
-    AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
+    IHaveOfTopics, AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
 ]
 
 _FEW_TOPICS = 64
@@ -122,7 +123,8 @@ class Tera(Routing):
         self._liveness = liveness
         self.table = AccessPoints(ctx)
         self._lookup = Lookup(ctx, self.table, general)
-        self._joins = Joins(ctx, delivery, multi_topic, general, self._lookup)
+        self._announcer = Announcer(ctx)
+        self._joins = Joins(ctx, delivery, multi_topic, general, self._lookup, self._announcer)
         self.topics = self._joins.by_topic
         self._refusals = Refusals(ctx)
         self._schedule = Schedule()
@@ -138,8 +140,12 @@ class Tera(Routing):
             ShuffleReply: TopicState.on_shuffle_reply,
             JoinRequest: TopicState.on_join_request,
         }
+        handlers: Handlers = {
+            kind: self._to_members(on, refusals[kind]) for kind, on in to_members.items()
+        }
         return {
-            **{kind: self._to_members(on, refusals[kind]) for kind, on in to_members.items()},
+            **handlers,
+            IHaveOfTopics: lambda sender, message: _each_topic(sender, message, handlers[IHave]),
             RouteEvent: self._on_route_event,
             RouteCheck: self._on_route_check,
             JoinReply: self._joins.on_join_reply,
@@ -169,8 +175,8 @@ class Tera(Routing):
 
     def timers(self) -> Timers:
         return {
-            LAZY: self._on_tree_timer,
-            MISSING: self._on_tree_timer,
+            LAZY: lambda timer: self._on_lazy_timer(),
+            MISSING: self._on_missing_timer,
             LOOKUP: lambda timer: self._lookup.on_timer(timer.serial),
             LOOKUP_LATE: lambda timer: self._lookup.on_late_timer(timer.serial),
             JOIN_TIMER: lambda timer: self._joins.on_timer(timer.topic, timer.serial),
@@ -414,13 +420,15 @@ class Tera(Routing):
                 self._schedule.put(topic, cycle + state.run_cycle())
         self._joins.adverts.run_cycle(cycle)
 
-    def _on_tree_timer(self, timer: Timer) -> None:
+    def _on_lazy_timer(self) -> None:
+        states = [self.topics.get(topic) for topic in self._announcer.take_topics()]
+        trees = [state.tree for state in states if state is not None]
+        self._announcer.announce(tree for tree in trees if tree is not None)
+
+    def _on_missing_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
         if state is not None and state.tree is not None:
-            if timer.kind == LAZY:
-                state.tree.on_lazy_timer()
-            else:
-                state.tree.on_missing_timer()
+            state.tree.on_missing_timer()
 
     # --- looking at it ----------------------------------------------------------------------------
 
@@ -474,6 +482,14 @@ class Tera(Routing):
         }
 
 
+def _each_topic(
+    sender: Contact, message: IHaveOfTopics, handle: Callable[[Contact, Any], object]
+) -> None:
+    """Announcements of several topics, one by one."""
+    for one in message.announced:
+        handle(sender, IHave(one.topic, one.spans))
+
+
 class Schedule:
     """Topics in buckets by the cycle they are due in; the earliest wish counts. The cost is by
     what is due, not by how many topics there are."""
@@ -522,6 +538,7 @@ class Refusals:
             ShuffleRequest: self._on_shuffle_request,
             JoinRequest: self._on_join_request,
             LookupWalk: self._on_lookup_walk,
+            IHaveOfTopics: lambda sender, message: _each_topic(sender, message, self.refuse),
             RouteEvent: self._on_route_event,
             RouteCheck: self.on_route_check,
             LinkList: self._on_link_list,

@@ -37,6 +37,7 @@ from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import TopicPart
 from weft.protocol.tera.access_points import Hint
+from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
@@ -73,6 +74,7 @@ class TopicState(TopicPart):
         delivery: Delivery,
         multi_topic: MultiTopic,
         acquaintances: Acquaintances,
+        announcer: Announcer,
         topic: Topic,
         overlay: OverlayId,
         scheme: Scheme,
@@ -95,7 +97,9 @@ class TopicState(TopicPart):
         self._quiet = True  # nothing has changed since the last one
         self._alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
-            self.tree = Tree(ctx, multi_topic, topic, recent, self._silence, self._reaches_all)
+            self.tree = Tree(
+                ctx, multi_topic, topic, recent, self._silence, self._reaches_all, announcer
+            )
             self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None

@@ -48,7 +48,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -61,6 +61,7 @@ from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
+from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
@@ -97,8 +98,6 @@ class Passed(Message, frozen=True, tag=37):
 
 # --- timers ---------------------------------------------------------------------------------------
 
-LAZY = "tree.lazy"
-"""What was gathered is announced."""
 MISSING = "tree.missing"
 """An announced event has not come in time."""
 
@@ -163,10 +162,10 @@ class Tree:
     __slots__ = (
         "_announce",
         "_announce_all",
+        "_announcer",
         "_awaited",
         "_ctx",
         "_feeds",
-        "_lazy_armed",
         "_missing_armed",
         "_multi_topic",
         "_orphan",
@@ -194,6 +193,7 @@ class Tree:
         recent: Recent,
         silence: Silence,
         reaches_all: Callable[[], bool],
+        announcer: Announcer,
     ) -> None:
         """`reaches_all`: whether the links lead to all members, which are a handful."""
         self._ctx = ctx
@@ -202,6 +202,7 @@ class Tree:
         self._recent = recent
         self._silence = silence
         self._reaches_all = reaches_all
+        self._announcer = announcer
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
@@ -218,7 +219,6 @@ class Tree:
         # Neighbours that have asked about events, and their numbers.
         self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
-        self._lazy_armed = False
         self._missing_armed = False
 
     # --- events -----------------------------------------------------------------------------------
@@ -329,13 +329,16 @@ class Tree:
         if self._awaited and not self._missing_armed:
             self._arm_missing(self._patience_ms)
 
-    def on_lazy_timer(self) -> None:
-        """Announce what was gathered."""
-        self._lazy_armed = False
+    @property
+    def topic(self) -> Topic:
+        return self._topic
+
+    def take_announcements(self) -> Iterator[Gathered]:
+        """What was gathered is announced now."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
-        self._send_announcements(lazy, list(self.lazy.values()))
-        self._send_announcements(everyone, [*self.eager.values(), *self.lazy.values()])
+        yield _spans(lazy), list(self.lazy.values())
+        yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
 
     def on_missing_timer(self) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
@@ -507,17 +510,7 @@ class Tree:
             runs[-1][1] = run.last
         else:
             runs.append([run.first, run.last])
-        if not self._lazy_armed:
-            self._lazy_armed = True
-            delay = self._ctx.config.dissemination.lazy_delay_ms
-            self._ctx.set_timer(delay, LAZY, self._topic)
-
-    def _send_announcements(self, announced: _Runs, contacts: list[Contact]) -> None:
-        spans = [Span(*key, *run) for key, runs in announced.items() for run in runs]
-        for start in range(0, len(spans), LIST_MAX):
-            message = IHave(self._topic, spans[start : start + LIST_MAX])
-            for contact in contacts:
-                self._ctx.send(contact, message)
+        self._announcer.soon(self._topic)
 
     # --- what is waited for -----------------------------------------------------------------------
 
@@ -687,6 +680,10 @@ class Tree:
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
+
+
+def _spans(announced: _Runs) -> list[Span]:
+    return [Span(*key, *run) for key, runs in announced.items() for run in runs]
 
 
 def _key(run: Run) -> EventKey:

@@ -1,0 +1,110 @@
+"""Announcements of a peer's trees, those of different topics to one neighbour in one message.
+
+A tree announces what it pushes to those of its neighbours that it does not push to (Plumtree's
+lazy links, `tree.py`). A peer in many topics has much the same neighbours in all of them. So its
+trees do not send their announcements themselves: they say here that they have some, and after
+`lazy_delay_ms` those of all topics go out together.
+
+measured: 10 peers in 200 topics, 1,000 events a second: 8.0 frames per delivery with a message for
+each topic, of which 6.7 were announcements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Protocol, TypeAlias
+
+from msgspec import Meta, Struct
+
+from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context
+from weft.protocol.recent import IHave
+from weft.protocol.wire import LIST_MAX, Message, Span, Spans
+
+
+class Announced(Struct, frozen=True, array_like=True, gc=False):
+    topic: WireTopic
+    spans: Spans
+
+
+class IHaveOfTopics(Message, frozen=True, tag=49):
+    """As `IHave`, in several topics."""
+
+    feeds: ClassVar[bool] = True
+
+    announced: Annotated[list[Announced], Meta(max_length=LIST_MAX)]
+
+
+LAZY = "tree.lazy"
+"""What was gathered is announced."""
+
+Gathered: TypeAlias = tuple[list[Span], list[Contact]]
+"""Events, and the neighbours that they are announced to."""
+
+
+class Announcing(Protocol):
+    """A tree."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+    def take_announcements(self) -> Iterator[Gathered]: ...
+
+
+class Announcer:
+    """Which topics of a peer have something to announce."""
+
+    __slots__ = ("_ctx", "_topics")
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._topics: dict[Topic, None] = {}
+
+    def soon(self, topic: Topic) -> None:
+        """There is something to announce in this topic."""
+        if not self._topics:
+            self._ctx.set_timer(self._ctx.config.dissemination.lazy_delay_ms, LAZY, GENERAL)
+        self._topics[topic] = None
+
+    def take_topics(self) -> list[Topic]:
+        """It is time for these."""
+        topics, self._topics = list(self._topics), {}
+        return topics
+
+    def announce(self, trees: Iterable[Announcing]) -> None:
+        """One message to each neighbour, as far as there is room in one."""
+        to: dict[PeerId, tuple[Contact, list[Announced]]] = {}
+        for tree in trees:
+            for spans, contacts in tree.take_announcements():
+                for start in range(0, len(spans), LIST_MAX):
+                    announced = Announced(tree.topic, spans[start : start + LIST_MAX])
+                    for contact in contacts:
+                        to.setdefault(contact.peer, (contact, []))[1].append(announced)
+        # Neighbours that hear the same get the same object, which is encoded once.
+        made: dict[tuple[int, ...], list[Message]] = {}
+        for contact, said in to.values():
+            key = tuple(map(id, said))
+            if key not in made:
+                made[key] = list(_messages(said))
+            for message in made[key]:
+                self._ctx.send(contact, message)
+
+
+def _messages(said: list[Announced]) -> Iterator[Message]:
+    """With at most `LIST_MAX` spans each."""
+    page: list[Announced] = []
+    room = LIST_MAX
+    for one in said:
+        if page and len(one.spans) > room:
+            yield _message(page)
+            page, room = [], LIST_MAX
+        page.append(one)
+        room -= len(one.spans)
+    if page:
+        yield _message(page)
+
+
+def _message(page: list[Announced]) -> Message:
+    if len(page) > 1:
+        return IHaveOfTopics(page)
+    return IHave(page[0].topic, page[0].spans)
