@@ -14,23 +14,27 @@ HELP = "Run a Spark cluster on this machine, for jobs with --master"
 DETAILS = """
 up      start a master and workers, wait until all are there, and print the master's address
 status  what runs: workers, cores in use, jobs (exit code 1 if nothing or less than started)
-down    end exactly the processes that up started, also after a crash
+join    start more workers of a cluster, here, from a folder that its machine sees as well
+down    end exactly the processes that up and join started on this machine, also after a crash
 
-Everything listens on loopback only, and only jobs of this user are taken. The cluster is described
-in --dir (WEFT_CLUSTER, else ~/.weft/cluster), where its logs are as well; jobs find it there.
-Clusters elsewhere: docs/operating.md.
+Everything listens on loopback unless --listen names an address of this machine, and only jobs of
+this user are taken: those that can read the cluster's secret, which is in its folder (--dir, else
+WEFT_CLUSTER, else ~/.weft/cluster). Its logs are there as well, and jobs find it there. Clusters
+elsewhere: docs/operating.md.
 """
 EXAMPLES = """
 weft cluster up                               two workers with a core and 1 GB each
 weft cluster up --workers 4 --cores 2 --memory 4g
 weft lab run 'tera-*' --master spark://127.0.0.1:PORT
+weft cluster up --listen 10.0.0.1 --dir /shared/cluster       … that other machines can join
+weft cluster join --listen 10.0.0.2 --dir /shared/cluster     … on one of these
 weft cluster status
 weft cluster down
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("up", "status", "down"), help="what to do")
+    parser.add_argument("action", choices=("up", "status", "join", "down"), help="what to do")
     whole_option(parser, "--workers", 1, 64, "how many workers (2)", default=2)
     whole_option(parser, "--cores", 1, 1024, "tasks at once in each (1)", default=1)
     parser.add_argument(
@@ -38,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1g",
         metavar="SIZE",
         help="memory of each worker's Java process, such as 512m or 4g (1g)",
+    )
+    parser.add_argument(
+        "--listen",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="of this machine, that the others reach it by (127.0.0.1)",
     )
     whole_option(parser, "--port", 0, 65535, "the master's port (any free)", default=0)
     whole_option(parser, "--ui-port", 0, 65535, "its page's (any free)", default=0)
@@ -50,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.cluster import default_folder
 
     folder = args.dir or default_folder()
-    return {"up": _up, "status": _status, "down": _down}[args.action](args, folder)
+    return {"up": _up, "status": _status, "join": _join, "down": _down}[args.action](args, folder)
 
 
 def _up(args: argparse.Namespace, folder: Path) -> int:
@@ -58,13 +68,23 @@ def _up(args: argparse.Namespace, folder: Path) -> int:
 
     size = Size(args.workers, args.cores, args.memory)
     _say("starting a master and its workers")
-    cluster = up(folder, size, args.port, args.ui_port)
+    cluster = up(folder, size, args.port, args.ui_port, args.listen)
     print(f"master  {cluster.master}")
     print(f"page    {cluster.page}")
     _say(f"workers that are there: {size.workers}, with {size.cores} × {size.memory} each")
     if folder.resolve() != default_folder().resolve():
         _say(f"jobs find it with WEFT_CLUSTER={folder.resolve()}")
     _say("'weft cluster down' ends it")
+    return 0
+
+
+def _join(args: argparse.Namespace, folder: Path) -> int:
+    from weft.pipeline.cluster import Size, join
+
+    _say("starting workers")
+    cluster = join(folder, Size(args.workers, args.cores, args.memory), args.listen)
+    print(f"master  {cluster.master}")
+    _say(f"workers of the cluster in all: {cluster.size.workers}")
     return 0
 
 

@@ -1,9 +1,10 @@
 """A Spark cluster on this machine: one master and some workers, from the installed package.
 
 It is what a cluster elsewhere is, made small: the driver, the workers and the Python processes
-below them are separate, and any worker can be lost. Nothing is reached from outside: everything
-listens on loopback, and a process that wants to talk to it, on this machine too, must know a secret
-that only this user can read.
+below them are separate, and any worker can be lost. Unless an address is given to listen at,
+nothing is reached from outside: everything listens on loopback. A process that wants to talk to it,
+on this machine too, must know a secret that only this user can read, and all that is said is
+encrypted. Workers of other machines that see the cluster's folder, where the secret is, may join.
 
 All that is known of a cluster is in its folder:
 
@@ -18,11 +19,13 @@ cleaned up after.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
 import secrets
 import shutil
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -92,6 +95,7 @@ class Cluster:
     size: Size
     master: str = ""  # its address, once it is known
     page: str = ""  # its web page
+    host: str = HOST  # what it listens at
 
     @property
     def conf(self) -> Path:
@@ -153,8 +157,9 @@ def known(master: str) -> Cluster | None:
 # --- up and down ----------------------------------------------------------------------------------
 
 
-def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
+def up(folder: Path, size: Size, port: int = 0, page_port: int = 0, host: str = HOST) -> Cluster:
     """Start a cluster and wait until all its workers are there; all or nothing."""
+    _check_host(host)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         older = described(folder)
@@ -165,17 +170,46 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0) -> Cluster:
                     f"{folder}; 'weft cluster down' ends it"
                 )
             _clean(older)
-        cluster = Cluster(folder.resolve(), secrets.token_hex(16), size)
+        cluster = Cluster(folder.resolve(), secrets.token_hex(16), size, host=host)
         try:
             _describe(cluster)
             _configure(cluster)
             cluster = _with_master(cluster, port, page_port)
-            _with_workers(cluster)
+            _with_workers(cluster, size, host)
         except BaseException:  # an interruption as well: half a cluster is none
             resources.end_carriers(cluster.mark, END_SECONDS)
             _clean(cluster)
             raise
     return cluster
+
+
+def join(folder: Path, size: Size, host: str) -> Cluster:
+    """Start more workers of the cluster that a folder describes, on this machine, and wait until
+    all are there; all or nothing. `down` on the same machine ends them with it."""
+    _check_host(host)
+    with _alone(folder):
+        cluster = described(folder)
+        if cluster is None or not cluster.master:
+            raise ClusterError(f"no cluster is described in {folder}; 'weft cluster up' starts one")
+        if cluster.state() is None:
+            raise ClusterError(f"the master {cluster.master} does not answer")
+        total = replace(cluster.size, workers=cluster.size.workers + size.workers)
+        _with_workers(cluster, size, host)
+        cluster = replace(cluster, size=total)
+        _describe(cluster)
+    return cluster
+
+
+def _check_host(host: str) -> None:
+    """Whether this is one address of this machine: others must know where to answer."""
+    try:
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
+        if any(ipaddress.ip_address(each).is_unspecified for each in found):
+            raise ClusterError(f"{host}: all addresses; name the one that workers can reach")
+        with socket.socket(socket.AF_INET6 if ":" in min(found) else socket.AF_INET) as tried:
+            tried.bind((min(found), 0))
+    except OSError as error:
+        raise ClusterError(f"{host}: no address of this machine ({error})") from error
 
 
 def down(folder: Path) -> int:
@@ -241,7 +275,9 @@ def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
     """Start the master; the ports it got are read from what it says."""
     ports = ["--port", str(port), "--webui-port", str(page_port)]
     log = cluster.log("master")
-    daemon = _started(cluster, "master", "org.apache.spark.deploy.master.Master", *ports)
+    daemon = _started(
+        cluster, "master", "org.apache.spark.deploy.master.Master", cluster.host, *ports
+    )
     heard: dict[str, str] = {}
 
     def ready() -> bool:
@@ -261,14 +297,16 @@ def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
     return cluster
 
 
-def _with_workers(cluster: Cluster) -> None:
-    names = [f"worker-{number}" for number in range(1, cluster.size.workers + 1)]
-    room = ["--cores", str(cluster.size.cores), "--memory", cluster.size.memory]
+def _with_workers(cluster: Cluster, size: Size, host: str) -> None:
+    before = cluster.workers_alive()
+    names = [f"worker-{number}" for number in range(before + 1, before + size.workers + 1)]
+    room = ["--cores", str(size.cores), "--memory", size.memory]
     daemons = [
         _started(
             cluster,
             name,
             "org.apache.spark.deploy.worker.Worker",
+            host,
             *["--port", "0", "--webui-port", "0", *room],
             *["--work-dir", str(cluster.folder / "work" / name), cluster.master],
         )
@@ -277,16 +315,20 @@ def _with_workers(cluster: Cluster) -> None:
 
     def ready() -> bool:
         ended = any(daemon.poll() is not None for daemon in daemons)
-        return ended or cluster.workers_alive() == len(daemons)
+        return ended or cluster.workers_alive() == before + len(daemons)
 
     in_time = resources.wait_until(ready, START_SECONDS)
     for name, daemon in zip(names, daemons, strict=True):
         if not in_time or daemon.poll() is not None:
             log = cluster.log(name)
+            for each in daemons:
+                each.terminate()
             raise ClusterError("\n".join([f"{name} did not come up:", *_last_words(log)]))
 
 
-def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
+def _started(
+    cluster: Cluster, name: str, kind: str, host: str, *arguments: str
+) -> subprocess.Popen[bytes]:
     """A daemon of Spark, in a session of its own, so that it outlives the terminal."""
     spark_home = _spark_home()
     work = cluster.folder / "work" / name
@@ -297,14 +339,14 @@ def _started(cluster: Cluster, name: str, kind: str, *arguments: str) -> subproc
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(cluster.conf),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_PUBLIC_DNS": HOST,  # what the page's address reads
+        "SPARK_LOCAL_IP": host,
+        "SPARK_PUBLIC_DNS": host,  # what the page's address reads
         "SPARK_LOCAL_DIRS": str(work / "scratch"),
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
         "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {resources.mark_argument(cluster.mark)}",
         "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
     }
-    program = [str(spark_home / "bin" / "spark-class"), kind, "--host", HOST, *arguments]
+    program = [str(spark_home / "bin" / "spark-class"), kind, "--host", host, *arguments]
     with cluster.log(name).open("wb") as log:
         return subprocess.Popen(  # noqa: S603  (Spark's own program, with arguments of ours)
             program,

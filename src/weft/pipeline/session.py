@@ -348,6 +348,9 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         options["spark.driver.host"] = "127.0.0.1"
         # Small tables: a shuffle into 200 parts, Spark's default, would be 200 empty tasks.
         options["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    own = None if settings.here else cluster.known(settings.master)
+    if own is not None:  # the driver is where the master is, and workers find it by that address
+        options["spark.driver.bindAddress"] = options["spark.driver.host"] = own.host
     if not settings.local:
         options["spark.executorEnv.PYTHONPATH"] = SHIPPED
         from pyspark import SparkContext  # noqa: PLC0415
@@ -371,6 +374,9 @@ def _environment(settings: SessionSettings) -> Iterator[None]:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+    elif (listening := cluster.known(settings.master)) is not None:
+        wanted["SPARK_LOCAL_IP"] = listening.host
+        wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if settings.local:
         known = os.environ.get("PYTHONPATH", "")
         wanted["PYTHONPATH"] = os.pathsep.join(part for part in (source, known) if part)

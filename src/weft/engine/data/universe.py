@@ -40,7 +40,7 @@ class Users:
     offsets: Numbers
     topics: Ids
 
-    def without_topics(self) -> Flags:
+    def unmarked(self) -> Flags:
         """A mark for each user, none set."""
         return np.zeros(len(self.users), np.bool_)
 
@@ -76,7 +76,7 @@ def added_by(
 
 def subscribed_to(held: Users, topics: Flags) -> Flags:
     """Whether each user has one of these topics."""
-    marked = held.without_topics()
+    marked = held.unmarked()
     _mark(held.offsets, held.topics, topics, marked)
     return marked
 

@@ -540,8 +540,9 @@ class _Batch:
         )
 
     def _is_late(self, new: State, settled_ns: int) -> bool:
-        """Whether anything of this batch may belong to settled events: which `late` messages and
-        `late-topics`. Mostly nothing does, and then nobody looks into the archive."""
+        """Whether anything of this batch may belong to settled events; if so, the tables `late`
+        and `late-topics` say to which messages and to the events of which topics. Mostly nothing
+        does, and then the archive is not read."""
         open_events = self._with("publishes", new["publishes"])
         said = unplaced(new["deliveries"], open_events).select("message")
         published = new["publishes"].where(F.col("published_ns") < settled_ns).select("message")
