@@ -41,7 +41,7 @@ def burst(seed: int, peers: int) -> World:
     return net.world
 
 
-@pytest.mark.parametrize(("seed", "peers"), [(1, 14), (2, 14), (3, 25)])
+@pytest.mark.parametrize(("seed", "peers"), [(1, 10), (2, 10), (3, 25)])
 def test_in_a_burst_the_tree_stays_a_tree_and_order_holds(seed: int, peers: int) -> None:
     world = burst(seed, peers)
     assert check_complete(world.record) + check_once(world.record) == []
@@ -50,11 +50,3 @@ def test_in_a_burst_the_tree_stays_a_tree_and_order_holds(seed: int, peers: int)
     queued_ms = max(one.at_ms for one in world.record.deliveries) - last.at_ms
     assert queued_ms > 4 * Config().dissemination.graft_timeout_ms
     assert world.copies <= 1.05 * EVENTS * (peers - 1)
-
-
-def test_a_handful_of_members_is_reached_in_one_hop_and_by_one_copy() -> None:
-    world = burst(1, 10)
-    assert check_complete(world.record) + check_in_order(world.record) == []
-    burst_only = [one for one in world.record.deliveries if one.event.number > 1]
-    assert {one.hops for one in burst_only} == {0, 1}
-    assert world.copies == EVENTS * 9

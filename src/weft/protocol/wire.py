@@ -71,5 +71,3 @@ class Payload(Message, frozen=True, tag=22):
     topic: WireTopic
     run: Run
     hops: Hops
-    # From the publisher itself, where it reaches all members that it knows: so many were sent it.
-    direct: Annotated[int, Meta(ge=0, le=LIST_MAX)] = 0

@@ -51,22 +51,6 @@ def still_wanted(links: int, asked: int, wanted: int) -> int:
     return max(0, wanted - links - asked)
 
 
-def links_wanted(members: int, wanted: int, most: int) -> int:
-    """How many links a member wants that knows so many others: all, where they are a handful, so
-    that a publisher reaches them in one hop.
-
-    Deviation: Plumtree has one tree whatever the size. Measured with ten members, it takes 1.8
-    hops, each through another process.
-    """
-    return max(wanted, members) if members < most else wanted
-
-
-def is_served(links: int, direct: int) -> bool:
-    """Whether an event's publisher has sent it to as many members as this one could pass it on to:
-    then it is announced instead, so that what got lost is noticed."""
-    return 0 < links <= direct
-
-
 def still_to_choose(chosen: int, asked: int, quota: int) -> int:
     """How many more members to ask so that some links are of this member's own choice, however
     many others have asked it for one (GossipSub v1.1, Section 5.3: the outbound quota)."""

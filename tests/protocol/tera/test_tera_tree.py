@@ -205,35 +205,6 @@ def test_a_repaired_event_is_announced_instead_of_pushed() -> None:
     assert sorted(everything_sent(effects)) == [(n, IHave(T, [span(9, 1, 1)])) for n in (2, 3)]
 
 
-# --- a handful of members -----------------------------------------------------------------------
-
-
-def test_a_publisher_with_links_to_all_members_sends_to_all() -> None:
-    rig = member(2, 3, 4)
-    make_lazy(rig, 3, 4)
-    [*pushed] = sent(rig.publish(b"x"), Payload)
-    assert [number for number, _ in pushed] == [2, 3, 4]
-    assert {message.direct for _, message in pushed} == {3}
-    assert sent(rig.wait(1_000), IHave) == []
-
-
-def test_what_its_publisher_sent_to_all_is_announced_and_not_passed_on() -> None:
-    rig = member(2, 3, 4)
-    effects = rig.hear(4, Payload(T, event(4, 1), 1, direct=3))
-    assert delivered(effects) == [(4, 1)] and told(effects, Payload) == []
-    assert told(rig.wait(rig.peer.config.dissemination.lazy_delay_ms), IHave) == [2, 3, 4]
-
-
-def test_who_knows_more_members_than_the_publisher_passes_it_on() -> None:
-    rig = member(2, 3, 4)
-    assert told(rig.hear(4, Payload(T, event(4, 1), 1, direct=2)), Payload) == [2, 3]
-
-
-def test_only_the_publisher_can_say_that_it_sent_to_all() -> None:
-    rig = member(2, 3, 4)
-    assert told(rig.hear(2, Payload(T, event(4, 1), 2, direct=9)), Payload) == [3, 4]
-
-
 # --- announcements ------------------------------------------------------------------------------
 
 

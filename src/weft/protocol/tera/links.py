@@ -117,9 +117,8 @@ class Links:
         self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
         self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
 
-    def room(self, members: int = 0) -> int:
-        """How many more members to ask for a link. `members`: that are known, where that is likely
-        to be all of them."""
+    def room(self) -> int:
+        """How many more members to ask for a link."""
         ctx = self._ctx
         limit_ms = ctx.config.links.request_timeout_ms
         for waiting in (self._asked, self._full):
@@ -129,23 +128,17 @@ class Links:
         for peer in [peer for peer in self._shunned if not self.shuns(peer)]:
             del self._shunned[peer]
         config, asked = ctx.config, len(self._asked)
-        limits = config.links
-        wanted = limits.wanted
-        if not config.stan.enabled:  # a ranking is about few links, the same in all topics
-            wanted = tree.links_wanted(members, limits.wanted, limits.most)
-        more = tree.still_wanted(len(self.linked), asked, wanted)
+        more = tree.still_wanted(len(self.linked), asked, config.links.wanted)
         if not config.defence.links or config.stan.enabled:  # a ranking is nobody's choice
             return more
         return max(more, tree.still_to_choose(len(self._chosen), asked, config.links.chosen))
 
-    def maintain(
-        self, candidates: Sequence[Contact], recent: int, ranked: bool = False, members: int = 0
-    ) -> None:
+    def maintain(self, candidates: Sequence[Contact], recent: int, ranked: bool = False) -> None:
         """Ask for links until there are enough, or nobody is left to ask: the first candidates if
         they are ranked, else any."""
         taken = {*self.linked, *self._asked, *self._full, *self._shunned}
         left = [contact for contact in candidates if contact.peer not in taken]
-        for _ in range(min(self.room(members), len(left))):
+        for _ in range(min(self.room(), len(left))):
             contact = left[0] if ranked else self._ctx.pick(_CHOOSE, left)
             left.remove(contact)
             self.ask(contact, recent, urgent=not self.linked)

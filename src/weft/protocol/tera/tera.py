@@ -262,7 +262,7 @@ class Tera(Routing):
         note_received(self._ctx, "payloads_received", run)
         judged = state.judge(run, sender)
         waiting = self._waiting_for(sender, run, judged)
-        state.on_pushed(sender, run, judged, message.hops, message.direct)
+        state.on_pushed(sender, run, judged, message.hops)
         self._go_on_with(waiting)
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:

@@ -53,7 +53,6 @@ class TopicState(TopicPart):
         "_alone_period",
         "_ctx",
         "_delivery",
-        "_members",
         "_period",
         "_quiet",
         "_scheme",
@@ -92,14 +91,11 @@ class TopicState(TopicPart):
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
         self.entering = True  # the subscription has not been answered yet
-        self._members = 0  # other ones in the view when the latest cycle began
         self._period = 1  # cycles between view exchanges
         self._quiet = True  # nothing has changed since the last one
         self._alone_period = 1  # cycles between lookups while this peer knows no other member
         if scheme == "tree":
-            self.tree = Tree(
-                ctx, multi_topic, topic, recent, self._silence, self._reaches_all, announcer
-            )
+            self.tree = Tree(ctx, multi_topic, topic, recent, self._silence, announcer)
             self._scheme: Tree | Spread = self.tree
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
@@ -138,13 +134,11 @@ class TopicState(TopicPart):
         """Whether a run that this member was sent is new and proven; nothing is noted of it."""
         return self._delivery.judge(self.topic, self.recent, run, sender.peer)
 
-    def _accept(
-        self, run: Run, judged: Judged, hops: int, source: Contact | None, direct: int = 0
-    ) -> Taken:
+    def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
         """Take a run in: deliver and pass it on if it is new. Says what became of it."""
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
-            self._scheme.push(run, hops, source.peer if source is not None else None, direct)
+            self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
         return taken
 
@@ -161,16 +155,13 @@ class TopicState(TopicPart):
         self._accept(run, judged, 1, self._delivery.source(sender))
         return self.recent.has_taken(run)
 
-    def on_pushed(
-        self, sender: Contact, run: Run, judged: Judged, hops: int, direct: int = 0
-    ) -> None:
+    def on_pushed(self, sender: Contact, run: Run, judged: Judged, hops: int) -> None:
         """A run came over a link, or a reference to one that is here already. Its sender believes
         in a link over which the tree goes."""
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
         self._silence.hear(sender.peer)
-        hops = min(hops, HOPS_MAX - 1)  # room for one more hop
-        taken = self._accept(run, judged, hops, sender, direct)
+        taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
             if self.tree is not None:
@@ -241,23 +232,14 @@ class TopicState(TopicPart):
 
     # --- links ----------------------------------------------------------------------------------
 
-    def maintain_links(self, members: int = 0) -> None:
-        """`members`: that this peer knows, once a cycle. Before, a newcomer knows only some, and
-        would ask too many for links."""
-        if self.scheme == "tree" and self.links.room(members):
+    def maintain_links(self) -> None:
+        if self.scheme == "tree" and self.links.room():
             ranked = self._ctx.config.stan.enabled
             candidates = self._ranked() if ranked else self.view.known()
-            self.links.maintain(candidates, self.recent.fingerprint(), ranked, members)
+            self.links.maintain(candidates, self.recent.fingerprint(), ranked)
 
     def _ranked(self) -> list[Contact]:
         return self.stan.ranked([*self.view.contacts(), *self.links.linked.values()])
-
-    def _reaches_all(self) -> bool:
-        """Whether this peer has links to all members that it knows, which are a handful."""
-        linked = self.links.linked
-        if not max(2, self._members) <= len(linked) < self._ctx.config.links.most:
-            return False
-        return all(peer in linked for peer in self.view.peers)
 
     def _carries(self, peer: PeerId) -> bool:
         return self.tree is not None and self.tree.carries(peer)
@@ -406,9 +388,7 @@ class TopicState(TopicPart):
                 self.view.add(contact)
         self._period = tera.next_period(self._period, not self._quiet, longest)
         self._quiet = True
-        self._members = len(self.view.peers)
-        self.maintain_links(self._members)
-        self.view.exchange(self.news(), [])  # during which the view lacks the peer that is asked
+        self.view.exchange(self.news(), [])
         self.stan.run_cycle(self.popularity, self.links.linked)
         self._shun_silent()
         self.maintain_links()

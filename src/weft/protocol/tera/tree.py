@@ -25,10 +25,6 @@ pruned again.
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
-Where the links lead to all members, a handful (`rules.links_wanted`), a publisher pushes its own
-events over all of them, and says to how many: members that have no more links than that announce
-them instead of passing them on. So everybody is reached in one hop, and by one copy.
-
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
@@ -48,7 +44,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -172,7 +168,6 @@ class Tree:
         "_parent",
         "_patience_ms",
         "_pruned",
-        "_reaches_all",
         "_recent",
         "_shaper",
         "_shaper_heard",
@@ -192,16 +187,13 @@ class Tree:
         topic: Topic,
         recent: Recent,
         silence: Silence,
-        reaches_all: Callable[[], bool],
         announcer: Announcer,
     ) -> None:
-        """`reaches_all`: whether the links lead to all members, which are a handful."""
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
         self._recent = recent
         self._silence = silence
-        self._reaches_all = reaches_all
         self._announcer = announcer
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
@@ -223,9 +215,8 @@ class Tree:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
-        """Pass on a run that is new to this member. `direct`: to so many members its publisher has
-        sent it itself, as it says."""
+    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+        """Pass on a run that is new to this member."""
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
             self._note_wave(run, source)
@@ -239,17 +230,6 @@ class Tree:
         if self._waiters:
             self._forget_waiters(key, run.last)
         eager = self.eager
-        own = source is None and run.publisher == self._ctx.me.peer
-        if own and not run.parts and self._reaches_all():
-            members = [*eager.values(), *self.lazy.values()]
-            message = Payload(self._topic, run, hops + 1, len(members))
-            for contact in members:
-                self._ctx.send(contact, message)
-            return
-        links = len(eager) + len(self.lazy)
-        if source == run.publisher and rules.is_served(links, direct):
-            self._announce_later(run, self._announce_all)
-            return
         if eager:
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
@@ -725,7 +705,7 @@ class Spread:
         self._view = view
         self._fanout = fanout
 
-    def push(self, run: Run, hops: int, source: PeerId | None, direct: int = 0) -> None:
+    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
         """Pass on a run that is new to this member."""
         targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
         message = Payload(self._topic, run, hops + 1)
