@@ -19,8 +19,9 @@ def run(
     argv: list[str] | None,
     on_request: Sequence[str] = (),
 ) -> int:
-    """Run measures of `benchmarks.NAME`, each in a process of its own, and print the figures. Those
-    `on_request` run only when they are named."""
+    """Run measures of `benchmarks.NAME`, each in a process of its own, and print the figures. A
+    measure of another benchmark is named with it, as in `peer.throughput`. Those `on_request` run
+    only when they are named."""
     known = measures_of(goals)
     usual = [each for each in known if each not in on_request]
 
@@ -47,7 +48,8 @@ def run(
     parser.add_argument("--measure-here", choices=known, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.measure_here:
-        module = importlib.import_module(f"benchmarks.{name}.{args.measure_here}")
+        here = args.measure_here
+        module = importlib.import_module(f"benchmarks.{here if '.' in here else f'{name}.{here}'}")
         print(json.dumps(module.measure(args.quick)))
         return 0
     found = worker.measures(f"benchmarks.{name}.main", args.only or usual, args.quick, timeout_s)

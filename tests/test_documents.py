@@ -81,6 +81,15 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (ROOT / "src" / "weft" / name).is_file(), name
 
 
+def test_tests_that_are_named_exist() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "threats.md").read_text()
+    )
+    assert len(named) > 50
+    for path, test in named:
+        assert f"def {test}" * bool(test) in (ROOT / path).read_text(), (path, test)
+
+
 def test_commands_that_are_named_exist() -> None:
     for page in PAGES:
         for command in re.findall(r"(?:`|^\./|`\./)weft ([a-z]+)", page.read_text(), re.M):
@@ -120,8 +129,8 @@ def test_trace_examples_are_complete_and_true() -> None:
 
 def test_settings_that_are_named_exist() -> None:
     config = weft.Config()
-    text = (ROOT / "docs" / "operating.md").read_text()
-    named = re.findall(r"`((?:network|protocol)(?:\.\w+)+)", text)
+    pages = [(ROOT / "docs" / name).read_text() for name in ("operating.md", "backpressure.md")]
+    named = re.findall(r"`((?:network|protocol)(?:\.\w+)+)", "".join(pages))
     assert len(named) > 5
     for name in named:
         value: object = config
@@ -130,7 +139,8 @@ def test_settings_that_are_named_exist() -> None:
 
 
 async def test_metrics_that_are_named_exist() -> None:
-    named = re.findall(r"`(weft_\w+)`", (ROOT / "docs" / "operating.md").read_text())
+    pages = [(ROOT / "docs" / name).read_text() for name in ("operating.md", "backpressure.md")]
+    named = [metric for page in pages for metric in re.findall(r"`(weft_\w+)`", page)]
     assert len(named) > 5
     async with weft.Peer.open(store=MemoryStore()) as peer:
         served = set(re.findall(r"^# TYPE (\w+)", peer.metrics(), re.M))

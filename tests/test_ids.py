@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from multiformats import CID
 
 from signed_kit import ANNA, BEN, topic
 from weft.documents.descriptor import open_topic
-from weft.ids import BadId, Topic, owned_name, owner_in, parse_path, parse_topic, peer_text
+from weft.ids import (
+    BadId,
+    PeerId,
+    Topic,
+    cid_of,
+    cid_text,
+    owned_name,
+    owner_in,
+    parse_contact,
+    parse_path,
+    parse_peer,
+    parse_topic,
+    peer_text,
+)
 
 MINE = f"/~{peer_text(ANNA.peer)}"
 
@@ -49,3 +63,15 @@ def test_what_was_stored_before_the_rule_still_opens() -> None:
     assert parse_path("/~home") == "/~home" and owner_in(Topic("/~home")) is None
     version = topic("/~home")
     assert open_topic(version.block, version.cid) == version
+
+
+def test_peer_ids_in_the_form_of_a_cid_are_read() -> None:
+    """As `ipfs key list --ipns-base b32` and js-libp2p's `toCID` write them."""
+    peer = PeerId(bytes(range(32)))
+    key = bytes((0x00, 0x24, 0x08, 0x01, 0x12, 0x20)) + peer
+    text = str(CID("base32", 1, "libp2p-key", key))
+    assert text.startswith("bafz") and parse_peer(text) == peer
+    assert parse_contact(f"/ip4/127.0.0.1/tcp/4001/p2p/{text}").peer == peer
+    for wrong in (text[:-4], text.upper(), cid_text(cid_of(b"a block")), "baf"):
+        with pytest.raises(BadId):
+            parse_peer(wrong)

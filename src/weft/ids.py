@@ -161,6 +161,10 @@ def base58_decode(text: str) -> bytes:
     return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
+_KEY_CID = bytes((0x01, 0x72))
+"""CID version 1, codec libp2p-key; the multihash that follows is the peer id."""
+
+
 @lru_cache(maxsize=1_024)  # a status names some forty peers, again and again the same ones
 def peer_text(peer: PeerId) -> str:
     """The libp2p text form of a peer id."""
@@ -173,9 +177,17 @@ def peer_short(peer: PeerId) -> str:
 
 
 def parse_peer(text: str) -> PeerId:
-    if len(text) > 64:
-        raise BadId("a peer id is at most 64 letters long")
-    data = base58_decode(text)
+    """A peer id in either of libp2p's text forms: "12D3KooW…", or as a CID, "bafz…", which some
+    tools print and names of hosts need."""
+    if len(text) > 72:
+        raise BadId("a peer id is at most 72 letters long")
+    if text.startswith("baf"):
+        data = multibase_bytes(text)
+        if not data.startswith(_KEY_CID):
+            raise BadId(f"{text!r} is the CID of something else than a peer's key")
+        data = data[len(_KEY_CID) :]
+    else:
+        data = base58_decode(text)
     if not data.startswith(_PEER_PREFIX) or len(data) != len(_PEER_PREFIX) + PEER_ID_BYTES:
         raise BadId(f"{text!r} is not an Ed25519 peer id (they start with '12D3KooW')")
     return PeerId(data[len(_PEER_PREFIX) :])

@@ -30,7 +30,7 @@ from weft.protocol.delivery import (
     SEND_RPC,
     message_id,
 )
-from weft.protocol.publication import RouteResult
+from weft.protocol.publication import RouteCheck, RouteKnown, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk, Stale
 from weft.protocol.tera.tree import Graft, Prune
@@ -70,6 +70,8 @@ CONTROL_KINDS = (
             Offer,
             Want,
             RouteResult,
+            RouteCheck,
+            RouteKnown,
             LookupWalk,
             LookupHit,
             LookupMiss,

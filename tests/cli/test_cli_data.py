@@ -103,6 +103,28 @@ def test_an_address_never_becomes_a_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
+def test_the_memory_of_the_driver_is_asked_for_as_spark_writes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = parser_for("data", data)
+    given = ["ingest", "subs.csv", "--out", "lake"]
+    assert parser.parse_args(given).driver_memory is None
+    assert parser.parse_args([*given, "--driver-memory", "4G"]).driver_memory == "4g"
+    with pytest.raises(SystemExit):
+        parser.parse_args([*given, "--driver-memory", "much"])
+    assert "a size such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["lab", "run", "tera-mem"], ["demo"]])
+def test_results_of_lab_and_demo_go_to_folders(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--out", "s3://bucket/out"])
+    assert end.value.code == USAGE
+    assert "a folder of this machine is needed" in capsys.readouterr().err
+
+
 def test_how_many_rejects_are_allowed() -> None:
     assert data_ingest.most("100") == (100, None) and data_ingest.most("2.5%") == (None, 0.025)
     for wrong in ("-1", "x", "101%", "%"):

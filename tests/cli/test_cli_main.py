@@ -127,6 +127,24 @@ def test_help_waits_for_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_asking_a_running_peer_loads_none(tmp_path: Path) -> None:
+    """`weft status` and its like talk to a socket: that takes no identity, TLS or machine."""
+    code = (
+        "import sys; from weft.cli import main; main.main(['status', '--home', sys.argv[1]]); "
+        "print([name for name in ('weft.net.api', 'weft.protocol.peer', 'OpenSSL', 'nacl') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert "no peer answers" in done.stderr
+    assert done.stdout.strip() == "[]"
+
+
 def test_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     problem = cli.explain(ModuleNotFoundError("No module named 'numba'", name="numba"))
     assert problem is not None and "'numba'" in str(problem)

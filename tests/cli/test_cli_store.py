@@ -131,3 +131,11 @@ def test_topics_without_a_version_in_words() -> None:
         "claimed by 12D3c: weft topic follow /a 12D3c",
     ]
     assert "is 12D3x's by its name" in topic.unknown_in_words("/~12D3x/orders", [])
+
+
+def test_following_says_what_is_known() -> None:
+    unknown = topic.followed_in_words("/a", ["12D3a", "12D3b"], None)
+    assert unknown.startswith("from now on only 12D3a, 12D3b own /a; no version of it is known yet")
+    assert topic.rivals_in_words("/a", [["12D3c", "12D3d"]]) == [
+        "/a is claimed by 12D3c, 12D3d; that is not believed here"
+    ]

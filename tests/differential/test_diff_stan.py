@@ -38,6 +38,7 @@ configs = st.builds(
     patience=st.integers(0, 2),
     longest=st.sampled_from([1, 4]),
     lean=st.booleans(),
+    memory=st.booleans(),
 )
 
 

@@ -34,7 +34,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoinReply
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import LookupHit, LookupMiss, LookupWalk
@@ -241,6 +241,9 @@ def answer_to(message: m.AnyMessage, rng: Random) -> m.AnyMessage:
     if isinstance(message, RouteEvent):
         run = message.run
         return RouteResult(message.topic, run.incarnation, run.first, rng.random() < 0.5)
+    if isinstance(message, RouteCheck):
+        some = [number for number in message.numbers if rng.random() < 0.5]
+        return RouteKnown(message.topic, message.incarnation, some, message.numbers)
     if isinstance(message, SampleWalk):
         return SampleReply(message.topic, message.round)
     if isinstance(message, LinkRequest):

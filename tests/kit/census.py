@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid
+from weft.lab import ground
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import panels
 from weft.lab.sources import Source
@@ -59,7 +60,7 @@ def entry(calls: Path, **changes: Any) -> JobEntry:
         "seeds": {"quick": 2, "full": 3},
         "columns": columns(source=TEXT, topic=WHOLE, subscribers=WHOLE),
         "measure": measure,
-        "tolerances": {"memberships": "So we say."},
+        "tolerances": {"memberships": ground.asked("2026-11-15", "So we say.")},
         "figure": figure,
         "tables": {"most": most},
         "most_seeds": lambda params: 9 if params["source"] == "grid" else 1,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.lab import ground
 from weft.lab.experiment import Entry, Params, Size
 from weft.lab.figures import panels
 from weft.pipeline.resources import wait_until
@@ -91,7 +92,21 @@ def entry(**changes: Any) -> Entry:
         "seeds": {"quick": 2, "full": 4},
         "columns": columns(faces=SMALL, tenth=SMALL, mean=NUMBER),
         "measure": measure,
-        "tolerances": {"gap": "A tenth of the range: twenty standard errors of 1000 throws."},
+        "tolerances": {
+            "gap": ground.derived(
+                "2026-11-15", "A tenth of the range: twenty standard errors of 1000 throws."
+            )
+        },
         "figure": figure,
     }
     return Entry(**{**settings, **changes})
+
+
+def loaded(thrown: Callable[..., Any]) -> Callable[..., Any]:
+    """For a planted defect: dice that show their highest face."""
+
+    def instead(params: Params, seed: int) -> dict[str, Any]:
+        found = thrown(params, seed)
+        return {**found, "mean": np.full_like(found["mean"], params["faces"])}
+
+    return instead

@@ -35,6 +35,7 @@ class Topic:
         self.period = dict.fromkeys(members, 1)
         self.due = dict.fromkeys(members, 1)
         self.heard: set[int] = set()
+        self.memory: dict[int, list[int]] = {node: [] for node in members}
         self.waiting: list[int] = []
         self.notices = self.requests = 0
 
@@ -92,7 +93,7 @@ class Topic:
 
     def _walk(self, origin: int, tick: int, config: Config) -> bool:
         steps, losses = self._key("step", origin, tick), self._key("loss", origin, tick)
-        at, collected = origin, list[int]()
+        at, collected, trail = origin, list[int](), list[int]()
         for step in range(stan.visits(config.ttl)):
             at = self.views[at][below(absorb(steps, step), self.wanted)]
             if self._lost(losses, step, config.loss):
@@ -103,9 +104,12 @@ class Topic:
                 if config.overheard:
                     self._keep(at, [origin, *collected])
             collected += [at, *self.views[at]]
+            trail.append(at)
         if self._lost(losses, stan.visits(config.ttl), config.loss):
             return False
-        return self._keep(origin, collected)
+        recalled = [one for other in trail for one in self.memory[other]] if config.memory else []
+        self.memory[origin] = collected
+        return self._keep(origin, collected + recalled)
 
     def _comfort(self, tick: int, config: Config) -> None:
         for node in self.members:

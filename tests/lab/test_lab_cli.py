@@ -26,7 +26,16 @@ def some_verdict(**changes: Any) -> Verdict:
         "claim": "They succeed.",
         "passed": True,
         "measured": {"gap": {"value": 0.01, "low": None, "high": None, "seeds": 1}},
-        "tolerance": {"gap": {"relation": "at most", "bound": 0.02, "passed": True, "why": "so"}},
+        "tolerance": {
+            "gap": {
+                "relation": "at most",
+                "bound": 0.02,
+                "passed": True,
+                "why": "so",
+                "basis": "asked",
+                "chosen": "2026-11-15",
+            }
+        },
         "seeds": [1],
         "points": 1,
         "seconds": 1.0,

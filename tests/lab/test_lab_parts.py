@@ -186,7 +186,14 @@ def example(**changes: Any) -> Verdict:
             "throws": {"value": 1000.0, "low": None, "high": None, "seeds": 4},
         },
         "tolerance": {
-            "gap": {"relation": "at most", "bound": 0.1, "passed": False, "why": "because"}
+            "gap": {
+                "relation": "at most",
+                "bound": 0.1,
+                "passed": False,
+                "why": "because",
+                "basis": "derived",
+                "chosen": "2026-11-15",
+            }
         },
         "seeds": [1, 2, 3, 4],
         "points": 3,
@@ -212,8 +219,8 @@ def test_a_number_that_is_none_is_written_as_null(tmp_path: Path) -> None:
 
 def test_the_table_shows_what_was_asked_and_what_falls_short() -> None:
     lines = verdict.table([example()]).splitlines()
-    assert lines[0].split() == ["dice", "quick", "FALLS", "SHORT", "Dice", "are", "<fair>"]
-    assert lines[1].strip() == "gap: 0.25 [0.2, 0.3] (at most 0.1)  <-- falls short"
+    assert lines[0].split() == ["dice", "quick", "falls", "short", "Dice", "are", "<fair>"]
+    assert lines[1].strip() == "gap: 0.25 [0.2, 0.3] (at most 0.1, derived)  <-- falls short"
     assert len(lines) == 2
 
 

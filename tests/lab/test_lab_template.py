@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from weft.lab.execute import rows_of
 from weft.lab.task import shape_of, tasks_of
 from weft.lab.template import CannotMake, make
 
+DAY = date(2026, 11, 16)
+
 
 def test_the_template_is_an_experiment_that_runs_and_holds(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file = make("my-question", tmp_path)
+    file = make("my-question", DAY, tmp_path)
     spec = importlib.util.spec_from_file_location("my_question", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -34,16 +37,17 @@ def test_the_template_is_an_experiment_that_runs_and_holds(
     finally:
         del sys.modules["my_question"]
     assert entry.id == "my-question"
+    assert {one.chosen for one in entry.tolerances.values()} == {DAY}
     assert [row.passed for row in measures if row.bound is not None] == [True, True, True]
 
 
 @pytest.mark.parametrize("name", ["", "My", "a b", "../x", "a_b", "x-"])
 def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(CannotMake, match="a name has small letters"):
-        make(name, tmp_path)
+        make(name, DAY, tmp_path)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    make("one", tmp_path)
+    make("one", DAY, tmp_path)
     with pytest.raises(CannotMake, match="there already"):
-        make("one", tmp_path)
+        make("one", DAY, tmp_path)

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import weft
 from nameless import unsigned_run
 from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
+from weft.documents.run import RUN_MAX
 from weft.ids import Contact, PeerId
 from weft.net.codec import Hello
 from weft.net.config import Network
-from weft.net.errors import LossError
+from weft.net.congestion import WINDOW_RUNS
+from weft.net.errors import LossError, NotConfirmed
 from weft.net.subscription import Gap, OnLoss, Subscription
 from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping
 from weft.protocol.wire import Payload
+from weft.store.sqlite import SqliteStore
 
 KIB = 1 << 10
 LIMITS = quick(
@@ -89,6 +94,7 @@ async def test_publish_waits_for_a_slow_reader_and_goes_on_when_it_reads() -> No
         a.machine.react = publisher_to(contact)  # type: ignore[assignment]
         task = await publish_until_it_waits(a)
         assert queued(a) < LIMITS.queue_soft_bytes + 2 * EVENT_BYTES
+        assert a.count("publish_waits_queue") == 1
         slow.read_on()
         receive = asyncio.create_task(slow.goodbye())
         receipt = await task
@@ -123,6 +129,36 @@ async def test_a_stalled_reader_is_waited_for_once_and_then_costs_drops_not_time
         )
         got = [message.run.first for message in healthy.machine.messages]  # type: ignore[union-attr]
         assert got == list(range(1, got[-1] + 1))  # in order, none lost
+
+
+def outside(fact: seam.Input) -> list[seam.Effect]:
+    """A reaction: each run is on its way to an access point that does not answer."""
+    return [seam.Answer(fact.token, "queued")] if isinstance(fact, seam.Publish) else []
+
+
+def tokens(a: Node) -> list[int]:
+    """Of the runs that were published."""
+    return [fact.token for fact in a.machine.facts if isinstance(fact, seam.Publish)]
+
+
+async def test_publish_from_outside_waits_for_answers_while_its_window_is_full() -> None:
+    async def publish_all(a: Node) -> None:
+        for _ in range(2 * WINDOW_RUNS * RUN_MAX):
+            await a.runtime.publish(TOPIC, b"", "queued")
+
+    async with node(LIMITS) as a:
+        a.machine.react = outside
+        task = asyncio.create_task(publish_all(a))
+        await until(lambda: len(tokens(a)) == WINDOW_RUNS)
+        for _ in range(3):
+            await turn()
+        assert len(tokens(a)) == WINDOW_RUNS and not task.done()
+        assert a.count("publish_waits_window") == 1
+        a.do(seam.Answer(tokens(a)[0], "delivered"))
+        await until(lambda: len(tokens(a)) == WINDOW_RUNS + 1)
+        a.do(*(seam.Answer(token, "delivered") for token in tokens(a)[1:]))
+        a.machine.react = publisher_to()  # type: ignore[assignment]
+        await task
 
 
 async def test_control_messages_have_headroom_over_events() -> None:
@@ -210,6 +246,7 @@ async def test_a_full_subscription_stops_reading_and_loses_nothing() -> None:
         await until(lambda: len(sub) > 100)
         full = len(sub)
         assert full <= 100 + 2
+        assert b.count("reads_held") == 1
         a.ping(b, 1)  # stuck behind the events, as it must be: order is kept
         got = [(await anext(sub)).number for _ in range(count)]
         assert got == list(range(1, count + 1))
@@ -273,6 +310,28 @@ async def test_publishing_into_ones_own_unread_subscription_does_not_lock_up() -
 
 
 TINY = quick(subscription_events_max=10, subscription_patience_ms=100)
+
+
+async def test_on_a_full_disk_publish_fails_and_says_why(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", bytes_max=400_000)
+    async with weft.Peer.open(store=store) as peer:
+        sub = await peer.subscribe("/x")
+        receipts = [await peer.publish("/x", bytes(20_000)) for _ in range(20)]
+        failed = [one for one in receipts if one.outcome == "failed"]
+        kept = len(receipts) - len(failed)
+        assert kept and failed and "is full" in failed[0].reason
+        assert peer.counters["net_store_errors"] == len(failed)
+        assert len([await anext(sub) for _ in range(kept)]) == kept
+        with pytest.raises(NotConfirmed, match="is full"):
+            await peer.publish("/x", bytes(20_000), confirm="accepted")
+
+
+def test_the_page_names_a_test_for_each_case() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "backpressure.md").read_text()
+    named = re.findall(r"`(test_\w+)`", page)
+    here = re.findall(r"^(?:async )?def (test_\w+)", Path(__file__).read_text(), re.M)
+    assert len(named) >= 6
+    assert set(named) <= set(here)
 
 
 async def overfull(a: Node, on_loss: OnLoss) -> Subscription:

@@ -16,7 +16,8 @@ import pytest
 import weft
 from net_kit import until
 from weft.cli import status, topics
-from weft.net.control import ControlClient, ControlServer
+from weft.net.control import ControlServer
+from weft.net.control_client import ControlClient
 from weft.protocol.config import Routing
 
 

@@ -92,6 +92,32 @@ async def test_outside_of_a_topic_events_of_one_turn_share_their_way_too() -> No
         assert member.counters["runs_received"] == 1
 
 
+async def test_from_outside_many_are_on_their_way_in_order() -> None:
+    count = 3 * RUN_MAX
+    async with swarm(2) as (outside, member):
+        sub = await member.subscribe(X)
+        first = await outside.publish(X, b"0")
+        assert first.outcome == "taken" and await first.final() is first
+        receipts = [await outside.publish(X, b"%d" % number) for number in range(1, count)]
+        assert {one.outcome for one in receipts} == {"queued"}
+        notes = [await anext(sub) for _ in range(count)]
+        assert [note.payload for note in notes] == [b"%d" % number for number in range(count)]
+        finals = [await one.final() for one in receipts]
+        assert {one.outcome for one in finals} == {"taken"}
+        assert [note.event_id for note in notes[1:]] == [one.event_id for one in finals]
+        assert member.counters["runs_received"] == 4
+
+
+async def test_what_is_on_its_way_from_outside_is_answered_before_the_peer_closes() -> None:
+    async with swarm(2) as (outside, member):
+        sub = await member.subscribe(X)
+        await outside.publish(X, b"0")
+        receipt = await outside.publish(X, b"1")
+        await outside.close()
+        assert (await receipt.final()).outcome == "taken"
+        assert [(await anext(sub)).payload for _ in range(2)] == [b"0", b"1"]
+
+
 async def test_publishes_that_nobody_can_take_yet_share_their_answers() -> None:
     async with swarm(1) as (peer,):
         receipts = await asyncio.gather(*(peer.publish(X, b"") for _ in range(3)))

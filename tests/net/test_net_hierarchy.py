@@ -14,7 +14,8 @@ from net_kit import PATIENCE_S, until
 from swarm_kit import together
 from weft.cli import pub
 from weft.net.config import Network
-from weft.net.control import ControlClient, ControlServer
+from weft.net.control import ControlServer
+from weft.net.control_client import ControlClient
 from weft.protocol import config as protocol
 
 CONFIG = weft.Config(

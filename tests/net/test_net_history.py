@@ -15,7 +15,8 @@ from weft.ids import cid_of, cid_text, parse_cid
 from weft.net import runtime
 from weft.net import subscription as replay
 from weft.net.config import Network
-from weft.net.control import ControlClient, ControlServer
+from weft.net.control import ControlServer, Request, change_topic
+from weft.net.control_client import ControlClient
 from weft.net.errors import ControlError, HistoryError, UsageError
 from weft.protocol import config as protocol
 from weft.store.car import load
@@ -180,7 +181,7 @@ async def test_over_the_control_socket(tmp_path: Path) -> None:
                 assert value == T
                 whole = (await client.ask("get", path=made["cid"]))["value"]
                 assert whole["#"] == {} and "bytes" in whole["author"]["/"]
-                with pytest.raises(ControlError, match="has an owner already"):
+                with pytest.raises(ControlError, match=r"is this peer.s already"):
                     await client.ask("topic", action="create", topic=T)
                 assert (await client.ask("topic", action="show", topic="/x"))["info"] is None
             async with ControlClient(path) as listener:
@@ -234,3 +235,17 @@ async def test_an_event_from_elsewhere_is_an_error(
         assert made_up.closed and made_up.get_nowait() is None
         with pytest.raises(StopAsyncIteration):
             await anext(made_up)
+
+
+async def test_following_shows_other_claims_and_a_second_create_is_told_of_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path) as (a, b):
+        await a.owned.create(T)
+        await until(lambda: b.owned.claims(T) == [(a.id,)], "the claim")
+        made = await change_topic(b, Request("topic", T, action="create"))
+        assert made["claims"] == [(a.id,)]
+        assert f"{T} is claimed by {a.id}, too" in caplog.text
+        followed = await change_topic(b, Request("topic", T, action="follow", owners=[a.id]))
+        assert followed["claims"] == []
+        await until(lambda: b.owned.info(T), "the version of the owner that is followed")

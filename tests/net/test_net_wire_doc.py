@@ -39,7 +39,7 @@ def kind_text(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StructType):
         return RECORDS[kind.cls.__name__]
     if isinstance(kind, inspect.ListType):
-        return f"list ≤ {kind.max_length} of {kind_text(kind.item_type)}"
+        return f"list ≤ {kind.max_length} of {kind_text(kind.item_type) or 'number'}"
     if isinstance(kind, inspect.VarTupleType):
         return f"list of {kind_text(kind.item_type)}"
     if isinstance(kind, inspect.IntType):

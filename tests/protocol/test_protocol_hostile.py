@@ -37,6 +37,7 @@ from weft.protocol.membership import (
     JoinGift,
     JoinReply,
     JoinRequest,
+    JoinWalk,
     LeaveNotice,
     OverlayNews,
     ShuffleRequest,
@@ -154,6 +155,27 @@ def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
     rig.meet(2)
     [(_, walk)] = sent(rig.hear(2, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
     assert walk.steps < rig.peer.config.tera.lookup_visits_max
+
+
+@pytest.mark.parametrize("kind", ["lookup", "join"])
+def test_nobody_has_others_walk_without_end(kind: str) -> None:
+    """A walk costs its sender one message and others many; other senders' walks go on."""
+    rig = Rig(1)
+    rig.meet(3)
+
+    def walk(sender: int, number: int) -> bool:
+        if kind == "lookup":
+            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 100)
+        else:
+            message = JoinWalk(GENERAL, contact(9), 4)
+        return any(
+            isinstance(one, type(message)) for _, one in everything_sent(rig.hear(sender, message))
+        )
+
+    assert sum(walk(66, number) for number in range(1_000)) == 64
+    assert walk(67, 1)
+    rig.wait(1_000)
+    assert walk(66, 1_000)
 
 
 def test_a_pong_nobody_asked_for_brings_no_list() -> None:

@@ -18,7 +18,7 @@ from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import Descriptor, JoinGift, JoinRequest
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.tera.access_points import (
     Advert,
     Advertisement,
@@ -101,7 +101,27 @@ def test_events_are_numbered_per_topic() -> None:
 # --- access points that lie ---------------------------------------------------------------------
 
 
-def test_further_access_points_get_the_event_and_tell() -> None:
+CHECK_MS, SPREAD_MS = 50, 300
+"""Questions are gathered for so long; after so long a run has spread."""
+
+
+def known(taken: list[int], lacking: list[int], member: bool = True) -> RouteKnown:
+    return RouteKnown(T, 1, taken, lacking, member)
+
+
+def with_others(*others: int) -> Rig:
+    """A publisher whose first run peer 5 took, and that knows these other access points."""
+    rig = publisher(c.Config())
+    rig.publish()
+    effects = rig.hear(5, result(1, True))
+    for number in others:
+        effects = rig.hear(2, LookupHit(lookup_number(effects), contact(number)))
+    if len(others) < 3:
+        rig.hear(2, LookupMiss(lookup_number(effects)))
+    return rig
+
+
+def test_another_access_point_is_asked_whether_the_event_came_to_it() -> None:
     rig = publisher(c.Config())
     rig.publish()
     effects = rig.hear(5, result(1, True))
@@ -109,10 +129,45 @@ def test_further_access_points_get_the_event_and_tell() -> None:
     [(_, walk)] = sent(effects, LookupWalk)
     assert walk.avoid == [contact(5).peer]
     effects = rig.hear(2, LookupHit(walk.lookup, contact(6)))
-    assert told(effects, RouteEvent) == []  # by now the first may be spreading it
-    assert told(rig.wait(300), RouteEvent) == [6]
-    assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]
+    assert sent(effects, RouteCheck) == [(6, RouteCheck(T, 1, [1]))]
+    assert told(effects, RouteEvent) == []  # no payload crosses twice
+    assert answers(rig.hear(6, known([1], []))) == [(9, "delivered")]
     assert rig.peer.publishing.waiting == 0
+
+
+def test_one_that_lacks_it_after_it_should_have_spread_gets_it() -> None:
+    rig = with_others(6)
+    rig.wait(CHECK_MS)
+    assert told(rig.hear(6, known([], [1])), RouteEvent) == []  # it may be on its way
+    assert told(rig.wait(SPREAD_MS), RouteCheck) == [6]
+    effects = rig.hear(6, known([], [1]))
+    assert sent(effects, RouteEvent) == [(6, RouteEvent(T, event(1, 1)))]
+    assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]
+    assert told(rig.hear(6, known([], [1])), RouteEvent) == []  # once is enough
+
+
+def test_a_run_that_may_be_queued_behind_others_is_waited_for() -> None:
+    rig = with_others(6)
+    for number in (2, 3):
+        rig.publish()
+        rig.hear(5, result(number, True))
+    rig.wait(CHECK_MS)
+    rig.hear(6, known([], [1, 2, 3]))
+    rig.wait(SPREAD_MS)
+    assert told(rig.hear(6, known([1], [2, 3])), RouteEvent) == []  # they come, one by one
+    rig.wait(SPREAD_MS)
+    effects = rig.hear(6, known([3], [2]))  # a hole
+    assert [message.run.first for _, message in sent(effects, RouteEvent)] == [2]
+
+
+def test_one_that_is_no_member_is_replaced() -> None:
+    rig = with_others(6, 7, 8)
+    rig.wait(CHECK_MS)
+    effects = rig.hear(6, known([], [], member=False))
+    assert sent(effects, LookupWalk)
+    rig.publish()
+    rig.hear(5, result(2, True))
+    assert told(rig.wait(CHECK_MS), RouteCheck) == [7, 8]
 
 
 def test_where_there_is_no_other_one_is_enough() -> None:
@@ -120,34 +175,74 @@ def test_where_there_is_no_other_one_is_enough() -> None:
     rig.publish()
     number = lookup_number(rig.hear(5, result(1, True)))
     assert answers(rig.hear(2, LookupMiss(number))) == [(9, "delivered")]
-
-
-def test_later_events_go_to_all_that_are_known() -> None:
-    rig = publisher(c.Config())
     rig.publish()
-    effects = rig.hear(5, result(1, True))
-    for number in (6, 7, 8):
-        effects = rig.hear(2, LookupHit(lookup_number(effects), contact(number)))
-    assert sent(effects, LookupWalk) == []
-    rig.wait(300)
+    effects = rig.hear(5, result(2, True))
+    assert answers(effects) == [(9, "delivered")]
+    assert sent(effects, LookupWalk) == []  # nobody was found just now
+
+
+def test_all_that_are_known_are_asked_about_later_events() -> None:
+    rig = with_others(6, 7, 8)
+    rig.wait(CHECK_MS)
     assert told(rig.publish(), RouteEvent) == [5]
-    assert told(rig.wait(300), RouteEvent) == [6, 7, 8]
+    rig.hear(5, result(2, True))
+    effects = rig.wait(CHECK_MS)
+    checks = [(to, message.numbers) for to, message in sent(effects, RouteCheck)]
+    assert checks == [(6, [2]), (7, [2]), (8, [2])]
+    assert told(effects, RouteEvent) == []
 
 
-def test_others_are_shown_the_event_later_and_again() -> None:
-    rig = publisher(c.Config())
-    rig.publish()
-    number = lookup_number(rig.hear(5, result(1, True)))
-    rig.hear(2, LookupMiss(number))
-    shown = []
+def test_others_are_asked_later_and_again() -> None:
+    rig = with_others()
+    asked = []
     for other in (10, 11):
         [(_, walk)] = sent(rig.wait(5_000), LookupWalk)
         assert contact(5).peer in walk.avoid
         effects = rig.hear(2, LookupHit(walk.lookup, contact(other)))
-        shown += told(effects, RouteEvent)
+        asked += told(effects, RouteCheck)
         rig.hear(2, LookupMiss(lookup_number(effects)))
-    assert shown == [10, 11]
+    assert asked == [10, 11]
     assert sent(rig.wait(5_000), LookupWalk) == []  # that was enough
+
+
+def test_a_member_says_what_has_come_to_it() -> None:
+    rig = Rig(1)
+    rig.subscribe()
+    rig.hear(7, RouteEvent(T, event(7, 1)))
+    assert sent(rig.hear(7, RouteCheck(T, 1, [1, 2])), RouteKnown) == [(7, known([1], [2]))]
+
+
+def test_and_a_peer_that_is_none_says_so() -> None:
+    rig = publisher()
+    assert sent(rig.hear(7, RouteCheck(T, 1, [1])), RouteKnown) == [(7, known([], [], False))]
+
+
+# --- many on their way --------------------------------------------------------------------------
+
+
+def test_a_caller_that_goes_on_is_told_at_once_and_again() -> None:
+    rig = publisher()
+    assert not rig.peer.publishing.streams(T)
+    rig.publish()
+    rig.hear(5, result(1, True))
+    assert rig.peer.publishing.streams(T)
+    effects = rig.do(seam.Publish(10, T, (b"",), 0, goes_on=True))
+    assert told(effects, RouteEvent) == [5]
+    assert answers(effects) == [(10, "queued")]
+    assert answers(rig.hear(5, result(2, True))) == [(10, "delivered")]
+
+
+def test_runs_behind_one_that_failed_go_with_it_in_their_order() -> None:
+    rig = publisher()
+    for token in (1, 2, 3):
+        rig.publish(token=token)
+    effects = rig.hear(5, result(1, False))
+    assert not rig.peer.publishing.streams(T)
+    effects += rig.publish(token=4)
+    [(_, walk)] = sent(effects, LookupWalk)
+    effects = rig.hear(2, LookupHit(walk.lookup, contact(6)))
+    assert told(effects, RouteEvent) == [6] * 4
+    assert [message.run.first for _, message in sent(effects, RouteEvent)] == [1, 2, 3, 4]
 
 
 # --- the access point is stale ------------------------------------------------------------------

@@ -26,6 +26,7 @@ weft bench peer --help              its measures and options
 weft bench engine --help            the engine's
 weft bench dht --peers 300          what the DHT finds, at what cost, with and without faults
 weft bench topic-dht --json         the topic-aware DHT's promises, over arrays and with machines
+weft bench rivals --json            weft beside NATS, Zenoh, ZeroMQ, MQTT and Redis
 weft bench page                     500 peers in a browser
 weft bench history --json           verifying, storing, reading, kill -9
 weft bench pipeline --json          the pipeline's, as one JSON object
@@ -38,6 +39,7 @@ _BENCHMARKS = {
     "history": "benchmarks.history.main",
     "dht": "benchmarks.dht",
     "topic-dht": "benchmarks.topic_dht",
+    "rivals": "benchmarks.rivals.main",
     "page": "benchmarks.page",
 }
 

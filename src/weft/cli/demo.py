@@ -152,7 +152,10 @@ def conclude(output: Output, outcome: Outcome, summary: Summary) -> int:
         from weft.pipeline.traces.figures import said
 
         agree = "disagree with" if summary["measured_differences"] else "agree with"
-        print(f"\nMeasured from the traces; figures {agree} what was counted:")
+        print(
+            "\nMeasured from the traces, over the whole run with joining and weaving, so with more"
+        )
+        print(f"messages than above; where both count, figures {agree} what was counted:")
         print("\n".join(f"  {line}" for line in said(summary["measured"])) + "\n")
         failed += [f"the figures differ: {line}" for line in summary["measured_differences"]]
     if "not_measured" in summary:

@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
                     "known": loaded.known,
                     "topics": loaded.topics,
                     "waiting": loaded.waiting,
+                    "foreign": loaded.foreign,
                     "refused": refused,
                 }
             )
@@ -68,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{loaded.events:,} events stored, {loaded.known:,} were there before")
         if loaded.waiting:
             print(f"{loaded.waiting:,} left out: their parents are neither here nor in the file")
+        if loaded.foreign:
+            print(f"{loaded.foreign:,} skipped: blocks of others")
         for reason, count in refused.items():
             print(f"{count:,} refused: {printable(reason)}")
     return FAILED if refused or loaded.waiting else 0

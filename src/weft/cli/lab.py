@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from weft.lab.experiment import AnyEntry, JobEntry
 
 OUT = Path("out") / "lab"
+AUDIT_OUT = Path("out") / "audit"
 HELP = "Run the papers' experiments and judge their claims"
 DETAILS = """
 list       the experiments, one line each
@@ -23,6 +25,8 @@ run ID...  run experiments (patterns such as 'tera-*' work), write tables, verdi
            below --out; what is finished there already is not run again
 new NAME   make an experiment from a template, which runs at once, and say where it is
 report DIR write DIR/report.html from the verdicts in DIR, and print a summary
+audit      plant defects in what experiments run (--only PATTERN: in some), and see that each
+           counted verdict falls short under one of them; the exit code is 1 if one does not
 
 An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
 code of run is 1 if a claim falls short of its bound.
@@ -40,11 +44,14 @@ weft lab run 'tera-*' --master spark://host:7077
 weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft data ingest')
 weft lab report out/full
 weft lab new my-question && weft lab run my-question   an experiment of your own
+weft lab audit                                 can every verdict fail? goes on where it stopped
+weft lab audit --only 'tera-*'
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "new", "run", "report"), help="what to do")
+    actions = ("list", "new", "run", "report", "audit")
+    parser.add_argument("action", choices=actions, help="what to do")
     parser.add_argument("names", nargs="*", metavar="ID", help="experiments, or DIR for report")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="the small size (the default)")
@@ -54,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (default: the entry's)")
     master_option(parser)
+    parser.add_argument("--only", metavar="PATTERN", help="audit these experiments alone")
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
@@ -61,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"list": _list, "new": _new, "run": _run, "report": _report}[args.action](args)
+    if args.only and args.action != "audit":
+        raise Problem("--only is for audit; run takes the names themselves", USAGE)
+    actions = {"list": _list, "new": _new, "run": _run, "report": _report, "audit": _audit}
+    return actions[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -85,7 +96,7 @@ def _new(args: argparse.Namespace) -> int:
 
     if len(args.names) != 1:
         raise Problem("new needs one name: weft lab new NAME", USAGE)
-    made = make(args.names[0])
+    made = make(args.names[0], date.today())
     print(made)
     print(f"weft: 'weft lab run {args.names[0]}' runs it", file=sys.stderr)
     return 0
@@ -150,3 +161,33 @@ def _report(args: argparse.Namespace) -> int:
     print(summary(verdicts))
     print(f"weft: wrote {write(verdicts, out)}", file=sys.stderr)
     return 0
+
+
+def _audit(args: argparse.Namespace) -> int:
+    from weft.lab.audit import audit, summary, table, unmoved
+    from weft.lab.execute import TaskFailed
+    from weft.lab.run import UnknownExperiment, matching
+
+    for given, option in ((args.names, "a name (--only PATTERN)"), (args.full, "--full")):
+        if given:
+            raise Problem(f"audit takes no {option}; it runs quick sizes", USAGE)
+    for given, option in ((args.seeds, "--seeds"), (args.trace, "--trace"), (args.data, "--data")):
+        if given:
+            raise Problem(f"audit takes no {option}; it runs quick sizes on the grid", USAGE)
+    try:
+        entries = matching([args.only or "*"])
+    except UnknownExperiment as error:
+        raise Problem(str(error), USAGE) from error
+    out = args.out or AUDIT_OUT
+    defects = sum(len(entry.defects) for entry in entries)
+    print(
+        f"weft: {len(entries)} experiments with {defects} defects; starting Spark", file=sys.stderr
+    )
+    try:
+        with session(args, "lab", small_tables=True) as spark:
+            found = audit(spark, entries, out, fresh=args.fresh)
+    except TaskFailed as error:
+        raise Problem(str(error)) from error
+    print(table(found))
+    print(summary(found))
+    return FAILED if unmoved(found) else 0

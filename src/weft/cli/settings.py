@@ -18,7 +18,7 @@ from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
     from weft.net.config import Config
-    from weft.net.control import ControlClient
+    from weft.net.control_client import ControlClient
 
 ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
 """Written out: commands that start no peer shall not load what defines them."""
@@ -58,7 +58,7 @@ def socket_of(args: argparse.Namespace) -> Path:
 @asynccontextmanager
 async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]:
     """The peer that runs with this home, for commands that could start their own instead."""
-    from weft.net.control import ControlClient
+    from weft.net.control_client import ControlClient
 
     path = socket_of(args)
     for name in ("hierarchy", "routing"):

@@ -35,7 +35,6 @@ def master_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--driver-memory",
         type=memory,
-        default="",
         metavar="SIZE",
         help="of Spark's driver, such as 4g (default: by the machine's)",
     )
@@ -66,7 +65,7 @@ def session(
     settings = SessionSettings(
         master,
         f"weft {command}",
-        driver_memory=args.driver_memory,
+        driver_memory=args.driver_memory or "",
         small_tables=small_tables,
         options=options or {},
     )

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def ask(args: argparse.Namespace, op: str, **fields: str) -> Fields:
     """One question to the peer that runs with this home."""
-    from weft.net.control import ControlClient
+    from weft.net.control_client import ControlClient
 
     async with ControlClient(socket_of(args)) as client:
         return await client.ask(op, **fields)

@@ -118,13 +118,31 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         return 0
     if args.json:
         print(json.dumps(info))
-    elif args.action == "follow" and info is None:
-        print(f"from now on only these own {args.topic}; no version of it is known yet")
+    elif args.action == "follow":
+        lines = [followed_in_words(args.topic, args.values, info)]
+        print(*lines, *rivals_in_words(args.topic, answer["claims"]), sep="\n")
     else:
         print(in_words(info) if info else unknown_in_words(args.topic, answer["claims"]))
+        for line in (
+            rivals_in_words(args.topic, answer["claims"]) if args.action == "create" else ()
+        ):
+            print(line)
         if args.action == "create" and info and not args.topic.startswith(OWNED):
             print(f"others believe this once they say so: {_follow(args.topic, info['owners'])}")
     return FAILED if info is None and args.action == "show" else 0
+
+
+def followed_in_words(topic: str, owners: list[str], info: Fields | None) -> str:
+    """What is believed from now on, and what is known of the topic by these owners."""
+    believed = f"from now on only {', '.join(owners)} own {topic}"
+    if info is None:
+        return f"{believed}; no version of it is known yet: it is asked for, and comes with news"
+    return f"{believed}\n{in_words(info)}"
+
+
+def rivals_in_words(topic: str, claims: list[list[str]]) -> list[str]:
+    """Others that say that they own the topic, too."""
+    return [f"{topic} is claimed by {', '.join(one)}; that is not believed here" for one in claims]
 
 
 def unknown_in_words(topic: str, claims: list[list[str]]) -> str:

@@ -285,15 +285,20 @@ def overlay(status: Mapping[int, Status], way: Way | None) -> Picture:
     links = links_of(status)
     scale = min(1.0, 6 / math.sqrt(len(status)))  # many peers are drawn smaller, without numbers
     points = [(float(x), float(y)) for x, y in places_of(len(status), links)]
+    sizes = [
+        2 * scale * (7 + 1.6 * math.sqrt(len(status[index]["topics"])))
+        for index in range(len(status))
+    ]
     for (one, other), topics in sorted(links.items(), key=lambda entry: entry[1]):
         ends = zip(points[one], points[other], strict=True)
         width = scale * (0.6 + 0.8 * topics)
-        [line] = panel.plot(*ends, color=_LIGHT["grey"], lw=width, alpha=0.45, zorder=1)
+        [line] = panel.plot(*ends, color=_LIGHT["grey"], lw=width, alpha=0.3, zorder=1)
         _hint(line, f"peers {one} and {other} are linked in {topics} topics")
     if way is not None:
         for start, end in way.edges:
             from_outside = start == way.publisher and start not in way.reached
-            _arrow(panel, points[start], points[end], "--" if from_outside else "-")
+            radii = (sizes[start] / 2, sizes[end] / 2)
+            _arrow(panel, points[start], points[end], "--" if from_outside else "-", radii)
     for index, (x, y) in enumerate(points):
         topics = len(status[index]["topics"])
         colour = "grey"
@@ -301,7 +306,7 @@ def overlay(status: Mapping[int, Status], way: Way | None) -> Picture:
             colour = "blue"
         if way is not None and index == way.publisher:
             colour = "amber"
-        size = 2 * scale * (7 + 1.6 * math.sqrt(topics))
+        size = sizes[index]
         edge: float = min(1.5, size / 8)
         [dot] = panel.plot(
             x, y, "o", ms=size, color=_LIGHT[colour], mec=_LIGHT["paper"], mew=edge, zorder=3
@@ -323,21 +328,26 @@ def overlay(status: Mapping[int, Status], way: Way | None) -> Picture:
     return picture
 
 
-def _arrow(panel: Axes, start: tuple[float, float], end: tuple[float, float], line: str) -> None:
-    """A line with its head a little before the middle of the second half, where no dot hides it."""
-    panel.plot(*zip(start, end, strict=True), line, color=_LIGHT["blue"], lw=2.2, zorder=2)
-    head, tip = (
-        (start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1]))
-        for part in (0.6, 0.62)
-    )
+def _arrow(
+    panel: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    line: str,
+    radii: tuple[float, float],
+) -> None:
+    """A bent arrow from the edge of one dot to the edge of another. Straight ones hide behind dots
+    on their way, and behind each other."""
     panel.add_patch(
         FancyArrowPatch(
-            head,
-            tip,
+            start,
+            end,
             arrowstyle="-|>",
-            mutation_scale=14,
-            shrinkA=0,
-            shrinkB=0,
+            connectionstyle="arc3,rad=0.16",
+            linestyle=line,
+            linewidth=2.2,
+            mutation_scale=16,
+            shrinkA=radii[0],
+            shrinkB=radii[1] + 1,
             color=_LIGHT["blue"],
             zorder=2,
         )

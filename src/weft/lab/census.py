@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import weft
-from weft.net.control import Fields
+from weft.net.control_client import Fields
 from weft.protocol import config as protocol
 
 _ON_ITS_WAY = 2

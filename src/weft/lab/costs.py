@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings
+from weft.lab import ground
 from weft.lab.figures import Table, colour, look, marker, table
 from weft.lab.measures import at_most, reals, reasons, texts, wholes
 from weft.pipeline.schemas import joined
@@ -48,9 +49,14 @@ TITLES = {
 }
 TOLERANCES = reasons(
     TITLES,
-    exact="Every peer sends an event once to each neighbour, so the count is exact.",
-    missed="A flood over a connected overlay reaches everyone; only a failed lookup, which is "
-    "counted apart, may lose an event.",
+    exact=ground.derived(
+        "2026-11-15", "Every peer sends an event once to each neighbour, so the count is exact."
+    ),
+    missed=ground.paper(
+        "2026-11-15",
+        "No notifications were missed (footnote 10). A flood over a connected overlay reaches "
+        "everyone; only a failed lookup, which is counted apart, may lose an event.",
+    ),
 )
 
 

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.lab import universes
-from weft.lab.experiment import Columns, Job, OverlaidSimulation, Simulation
+from weft.lab.defect import planted
+from weft.lab.experiment import Columns, Job, OverlaidSimulation, Params, Simulation
 from weft.lab.overlaid import InTask, Spread
 from weft.lab.sources import Source
 from weft.lab.task import Task, shape_of, table_of
@@ -169,17 +170,24 @@ def run(task: Task, out: Path) -> None:
     """Run one task and store its rows, with the CPU time it took."""
     begun = time.process_time()
     try:
-        if task.over:
-            overlays = InTask(universes.arrays_of(task.params, task.seed, out))
-            found = _overlaid(task)(task.params, task.seed, overlays)
-        else:
-            simulation: Simulation = getattr(*_named(task))
-            found = simulation(task.params, task.seed)
+        with planted(task.defect):
+            if task.over:
+                overlays = InTask(universes.arrays_of(task.params, task.seed, out))
+                found = _overlaid(task)(_given(task), task.seed, overlays)
+            else:
+                simulation: Simulation = getattr(*_named(task))
+                found = simulation(_given(task), task.seed)
         columns = rows_of(task, found)
     except Exception as error:
         error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
         raise
     _store(task, out, columns, time.process_time() - begun)
+
+
+def _given(task: Task) -> Params:
+    """The parameters that the simulation is given: with a planted defect, perhaps others than the
+    rows say."""
+    return {**task.params, **task.defect.params} if task.defect else task.params
 
 
 def _named(task: Task) -> tuple[object, str]:
@@ -221,7 +229,8 @@ def run_job(spark: SparkSession, task: Task, out: Path) -> None:
     """Run a task that is a Spark job and store its rows, with the time on the clock."""
     begun = time.monotonic()
     try:
-        columns = _spread(spark, task, out) if task.over else _computed(spark, task)
+        with planted(task.defect):
+            columns = _spread(spark, task, out) if task.over else _computed(spark, task)
     except Exception as error:
         error.add_note(f"in {task.experiment} with seed {task.seed} at {dict(task.params)}")
         raise
@@ -237,7 +246,7 @@ def _source_of(task: Task) -> Source:
 def _computed(spark: SparkSession, task: Task) -> Columns:
     """The columns that a job gives."""
     job: Job = getattr(*_named(task))
-    rows = framed(task, job(spark, task.params, task.seed, _source_of(task))).toArrow()
+    rows = framed(task, job(spark, _given(task), task.seed, _source_of(task))).toArrow()
     return {name: rows.column(name) for name in rows.column_names}
 
 
@@ -245,7 +254,7 @@ def _spread(spark: SparkSession, task: Task, out: Path) -> Columns:
     """The columns of a point whose overlays are spread over all tasks."""
     frame = universes.frame_of(spark, task.params, task.seed, _source_of(task), out).cache()
     try:
-        return rows_of(task, _overlaid(task)(task.params, task.seed, Spread(frame)))
+        return rows_of(task, _overlaid(task)(_given(task), task.seed, Spread(frame)))
     finally:
         frame.unpersist()
 

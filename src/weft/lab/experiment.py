@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from weft.lab.defect import Defect
+    from weft.lab.ground import Ground
     from weft.lab.overlaid import Overlaid
     from weft.lab.sources import Source
 
@@ -72,6 +74,7 @@ def every(same: Params, /, **values: Iterable[object]) -> list[Params]:
 PARTS = {
     **{name: name for name in ("points", "measure", "figure", "seconds", "gigabytes")},
     **{"most_seeds": "most_seeds", "micros": "micros", "seeds": "SEEDS", "columns": "COLUMNS"},
+    "defects": "DEFECTS",
 }
 """What an entry takes from its file, and the name that it has there."""
 
@@ -86,7 +89,7 @@ class Experiment:
     seeds: Mapping[str, int]  # by size
     columns: StructType  # of the rows; a parameter of the same name fills a column
     measure: Callable[[DataFrame, Size], DataFrame]  # rows → weft.pipeline.schemas.MEASURE
-    tolerances: Mapping[str, str]  # how the bound of each judged measure comes about
+    tolerances: Mapping[str, Ground]  # how the bound of each judged measure comes about
     figure: Callable[[DataFrame], Figure]
     tables: Mapping[str, Callable[[DataFrame], DataFrame]] = field(default_factory=dict)
     """Further tables made from the rows: NAME → transform, written as NAME.parquet."""
@@ -95,6 +98,8 @@ class Experiment:
     seconds: Callable[[Params], float] = lambda params: 1.0  # a guess of a task's time
     gigabytes: Callable[[Params], float] = lambda params: 0.0  # and of its memory
     most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # where a point is dear
+    defects: Sequence[Defect] = ()  # that the counted verdicts should notice, each some of them
+    planted: Defect | None = None  # the one that this run has, in an audit
     version: int = 1  # raise it when the same parameters no longer mean the same simulation
     simulation: str  # "module:function"
 

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from weft.lab.ground import Ground
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns
 from weft.pipeline.transforms import Bound, Transform, numbers
 
@@ -67,8 +68,8 @@ def each(name: str) -> Column:
 
 
 def reasons(
-    titles: Mapping[str, str], groups: Sequence[str] = ("",), /, **why: str
-) -> dict[str, str]:
+    titles: Mapping[str, str], groups: Sequence[str] = ("",), /, **why: Ground
+) -> dict[str, Ground]:
     """How the bounds of measures come about, by their titles; `groups` are the beginnings of their
     names where a measure is judged for several."""
-    return {f"{group}{titles[name]}": text for group in groups for name, text in why.items()}
+    return {f"{group}{titles[name]}": ground for group in groups for name, ground in why.items()}

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from weft.lab.verdict import Asked, Measured, Verdict, number
+from weft.lab.verdict import (
+    CLOSE,
+    CONSTRUCTION,
+    FALLS_SHORT,
+    HOLDS,
+    Asked,
+    Measured,
+    Verdict,
+    crosses,
+    number,
+)
 
 FILE = "report.html"
 
@@ -55,41 +65,48 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         f"{each.id:<12} {each.size:<6} {len(each.seeds):>5} {each.seconds:>8.1f}  {_outcome(each)}"
         for each in verdicts
     ]
-    held = sum(each.passed for each in verdicts)
-    lines.append(f"{held} of {len(verdicts)} claims hold")
+    lines.append(_count(verdicts))
     return "\n".join(lines)
+
+
+def _count(verdicts: Sequence[Verdict]) -> str:
+    """How many claims hold, of those that data could contradict."""
+    counted = [each for each in verdicts if each.counted]
+    words = f"{sum(each.passed for each in counted)} of {len(counted)} claims hold"
+    others = len(verdicts) - len(counted)
+    return f"{words}, {others} not counted: by construction" if others else words
 
 
 def _outcome(verdict: Verdict) -> str:
     if verdict.passed:
-        return "holds"
+        return verdict.outcome
     short = [name for name, asked in verdict.tolerance.items() if not asked["passed"]]
-    return f"falls short: {', '.join(short)}"
+    return f"{verdict.outcome}: {', '.join(short)}"
 
 
 def page(verdicts: Sequence[Verdict], out: Path) -> str:
     """The whole page."""
-    held = sum(each.passed for each in verdicts)
     overview = "".join(_overview_row(each) for each in verdicts)
     articles = "".join(_article(each, out / each.id) for each in verdicts)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>weft lab</title><style>{STYLE}</style></head><body>"
-        f"<h1>weft lab</h1><p class='soft'>{held} of {len(verdicts)} claims hold. Intervals are "
+        f"<h1>weft lab</h1><p class='soft'>{_count(verdicts)}. Intervals are "
         "95 % over seeds.</p><div class='wide'><table><tr><th>experiment<th>size<th>seeds"
         f"<th>verdict<th>what</tr>{overview}</table></div>{articles}</body></html>\n"
     )
 
 
-def _mark(passed: bool) -> str:
-    return "<span class='good'>holds</span>" if passed else "<span class='bad'>falls short</span>"
+def _mark(passed: bool, words: str = HOLDS) -> str:
+    style = "bad" if not passed else "soft" if words == CONSTRUCTION else "good"
+    return f"<span class='{style}'>{words if passed else FALLS_SHORT}</span>"
 
 
 def _overview_row(verdict: Verdict) -> str:
     return (
         f"<tr><td><a href='#{escape(verdict.id)}'>{escape(verdict.id)}</a><td>{verdict.size}"
-        f"<td class='n'>{len(verdict.seeds)}<td>{_mark(verdict.passed)}"
+        f"<td class='n'>{len(verdict.seeds)}<td>{_mark(verdict.passed, verdict.outcome)}"
         f"<td>{escape(verdict.title)}</tr>"
     )
 
@@ -106,9 +123,10 @@ def _article(verdict: Verdict, folder: Path) -> str:
     )
     return (
         f"<article id='{escape(verdict.id)}'><h2>{escape(verdict.id)}: {escape(verdict.title)} "
-        f"{_mark(verdict.passed)}</h2><p>{escape(verdict.claim)}</p>{_picture(verdict, folder)}"
-        "<div class='wide'><table><tr><th>measure<th>value<th>interval<th>asked<th><th>why this "
-        f"bound</tr>{asked}</table></div><details><summary>More numbers</summary><div class='wide'>"
+        f"{_mark(verdict.passed, verdict.outcome)}</h2><p>{escape(verdict.claim)}</p>"
+        f"{_picture(verdict, folder)}<div class='wide'><table><tr><th>measure<th>value<th>interval"
+        f"<th>asked<th><th>basis<th>why this bound</tr>{asked}</table></div>"
+        "<details><summary>More numbers</summary><div class='wide'>"
         f"<table><tr><th>measure<th>value<th>interval</tr>{told}</table></div></details>"
         f"<p class='soft'>{verdict.points} points, "
         f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of simulation. {_data(verdict)}"
@@ -135,8 +153,17 @@ def _asked_row(name: str, numbers: Measured, asked: Asked) -> str:
     return (
         f"<tr><td>{escape(name)}{_value(numbers)}"
         f"<td class='n'>{asked['relation']} {number(asked['bound'])}"
-        f"<td>{_mark(bool(asked['passed']))}<td class='soft'>{escape(asked['why'])}</tr>"
+        f"<td>{_mark(bool(asked['passed']), _kept(numbers, asked))}"
+        f"<td class='soft'>{asked['basis']}, {asked['chosen']}"
+        f"<td class='soft'>{escape(asked['why'])}</tr>"
     )
+
+
+def _kept(numbers: Measured, asked: Asked) -> str:
+    """What to say of a bound that is kept."""
+    if asked["basis"] == CONSTRUCTION:
+        return CONSTRUCTION
+    return f"{HOLDS}, {CLOSE}" if crosses(numbers, asked) else HOLDS
 
 
 def _picture(verdict: Verdict, folder: Path) -> str:

@@ -123,8 +123,11 @@ def needed(entries: Sequence[AnyEntry], size: Size, sources: Sources) -> list[So
 class Run:
     """Some entries on one Spark session, into one folder."""
 
-    def __init__(self, spark: SparkSession, plans: Sequence[Plan], out: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, plans: Sequence[Plan], out: Path, *, draw: bool = True
+    ) -> None:
         self._spark = spark
+        self._draw = draw
         self._plans = list(plans)
         self._out = out.resolve()
         self._verdicts: dict[str, Verdict] = {}
@@ -172,8 +175,7 @@ class Run:
             name = plan.entry.id
             if plan.tasks and name not in unfinished and name not in self._verdicts:
                 self._verdicts[name] = result = self._conclude(plan)
-                mark = "passed" if result.passed else "falls short"
-                self._progress.say(f"{name}: {mark}")
+                self._progress.say(f"{name}: {result.outcome}")
 
     def _conclude(self, plan: Plan) -> Verdict:
         entry, folder = plan.entry, self._out / plan.entry.id
@@ -194,10 +196,11 @@ class Run:
             )
             judged = self._spark.createDataFrame(measures, JUDGED)
             tables.write(judged.coalesce(1), folder / "measures.parquet")
-            for name, transform in entry.tables.items():
-                tables.write(rows.transform(transform).coalesce(1), folder / f"{name}.parquet")
-            with figures.styled():
-                figures.save(entry.figure(rows), folder)
+            if self._draw:
+                for name, transform in entry.tables.items():
+                    tables.write(rows.transform(transform).coalesce(1), folder / f"{name}.parquet")
+                with figures.styled():
+                    figures.save(entry.figure(rows), folder)
         finally:
             rows.unpersist()
         entry.pages(folder)
@@ -245,6 +248,7 @@ def run(
     seeds: int | None = None,
     fresh: bool = False,
     sources: Sources | None = None,
+    draw: bool = True,
 ) -> list[Verdict]:
     """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`.
 
@@ -263,7 +267,7 @@ def run(
             if fresh:
                 tables.forget(table, (task.key for task in plan.tasks))
         plans = _with_universes(spark, plans, out)
-        work = Run(spark, plans, out)
+        work = Run(spark, plans, out, draw=draw)
         try:
             return work.run()
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.engine.stan.overlays import IDEAL, Config
+from weft.lab.defect import Function, Instead
 from weft.lab.experiment import Columns, Params, Size
 from weft.lab.figures import Table, panels
 from weft.lab.overlaid import Overlaid
@@ -33,8 +34,12 @@ LADDER = (20, 100, 500, 1000, 5000)
 USERS = ("all users", f"users in {MANY_TOPICS} topics or more")
 LEAST = (1, MANY_TOPICS)
 """Results are told for users in at least so many topics."""
-PLAIN, OVERHEARD = "plain", "overheard walks"
-SHARING = {PLAIN: Config(), OVERHEARD: Config(overheard=True)}
+PLAIN, OVERHEARD, REMEMBERED = "plain", "overheard walks", "remembered walks"
+SHARING = {
+    PLAIN: Config(),
+    OVERHEARD: Config(overheard=True),
+    REMEMBERED: Config(memory=True),
+}
 GRID_NODES = {"quick": 100, "full": 1000}
 
 
@@ -73,6 +78,15 @@ def view_sizes(params: Params, seed: int, over: Overlaid) -> Columns:
         "fpvs": found.physical[config.rounds],
         "ideal": found.physical[IDEAL],
     }
+
+
+def with_options(**changed: float) -> Instead:
+    """For planted defects: rounds with other options than the ones that were asked for."""
+
+    def instead(options: Function) -> Function:
+        return lambda config: options(config)._replace(**changed)
+
+    return instead
 
 
 def users() -> Column:

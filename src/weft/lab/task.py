@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.lab.defect import Defect
 from weft.lab.experiment import Experiment, Params
 from weft.lab.sources import Source
 from weft.pipeline.schemas import TASK, joined
@@ -40,6 +41,7 @@ class Task:
     code: str  # which engine's source ran it
     source: Source | None = None  # of data, for a job
     over: bool = False  # the simulation computes overlays of kept memberships
+    defect: Defect | None = None  # planted while it runs
 
     @property
     def key(self) -> str:
@@ -77,6 +79,7 @@ def tasks_of(
             code=code,
             source=source,
             over=over,
+            defect=entry.planted,
         )
         for params in points
         for seed in range(1, min(seeds, entry.most_seeds(params)) + 1)

@@ -8,6 +8,7 @@ that varies, one number that is judged, one picture. Its parts have the names th
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 from weft.errors import WeftError
@@ -25,6 +26,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from weft.lab import ground
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_least, reals, reasons, smalls
@@ -90,7 +92,7 @@ ENTRY = Entry.of(
     tolerances=reasons(
         TITLES,
         tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
-        delivered="What is lost is repaired within six cycles.",
+        delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
     ),
 )
 '''
@@ -100,12 +102,13 @@ class CannotMake(WeftError):
     """No experiment of this name can be made; the text says why."""
 
 
-def make(name: str, folder: Path | None = None) -> Path:
-    """Write an experiment of this name; returns its file."""
+def make(name: str, chosen: date, folder: Path | None = None) -> Path:
+    """Write an experiment of this name, whose bound was `chosen` that day; returns its file."""
     if not _NAME.fullmatch(name):
         raise CannotMake(f"{name!r}: a name has small letters and digits, with - between words")
     target = (folder or Path(experiments.__path__[0])) / f"{name.replace('-', '_')}.py"
     if target.exists():
         raise CannotMake(f"{target} is there already; choose another name")
-    target.write_text(_TEXT.replace("NAME", name), encoding="utf-8")
+    text = _TEXT.replace("NAME", name).replace("DATE", chosen.isoformat())
+    target.write_text(text, encoding="utf-8")
     return target

@@ -1,7 +1,8 @@
 """From rows to a verdict: what the claim says, what was measured, whether it holds.
 
-A verdict is computed, never typed in. It passes when every measure that the claim asks something
-of keeps to its bound; a claim that does not hold stays a fall-short, and `docs/protocols` says why.
+A verdict is computed, never typed in. A claim holds when every measure that it asks something of
+keeps to its bound; one that does not stays a fall-short, and `docs/protocols` says why. Bounds that
+hold by construction are checked and not counted: a verdict of nothing else says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from weft.pipeline.schemas import REPORTED
+from weft.lab.ground import Basis
+from weft.pipeline.schemas import AT_MOST, REPORTED
 from weft.pipeline.transforms import judged
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from weft.lab.sources import Sources
 
 FILE = "verdict.json"
+HOLDS, FALLS_SHORT, CLOSE = "holds", "falls short", "close to a bound"
+CONSTRUCTION = Basis.CONSTRUCTION.value
 Notes: TypeAlias = Sequence[Mapping[str, str]]
 
 
@@ -44,6 +48,8 @@ class Asked(TypedDict):
     bound: float | None
     passed: bool
     why: str
+    basis: str  # of `weft.lab.ground.Basis`
+    chosen: str  # the day, as 2026-11-15
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Verdict:
     title: str
     size: str
     claim: str
-    passed: bool
+    passed: bool  # every bound is kept, those by construction too
     measured: dict[str, Measured]
     tolerance: dict[str, Asked]  # per judged measure
     seeds: list[int]
@@ -65,6 +71,32 @@ class Verdict:
     sources: list[str] = field(default_factory=list)  # of data, for a job
     skipped: dict[str, str] = field(default_factory=dict)  # sources it did without, and why
 
+    @property
+    def counted(self) -> list[str]:
+        """The measures that data could contradict the claim by."""
+        return [name for name, each in self.tolerance.items() if each["basis"] != CONSTRUCTION]
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two, the same everywhere: of a claim that holds by nothing but its
+        construction, that; and of one whose 95 % interval goes beyond a bound, that it is close."""
+        if not self.passed:
+            return FALLS_SHORT
+        if not self.counted:
+            return CONSTRUCTION
+        close = [
+            name for name in self.counted if crosses(self.measured[name], self.tolerance[name])
+        ]
+        return f"{HOLDS}, {CLOSE}" if close else HOLDS
+
+
+def crosses(numbers: Measured, asked: Asked) -> bool:
+    """Whether the 95 % interval of a number goes beyond its bound."""
+    low, high, bound = numbers["low"], numbers["high"], asked["bound"]
+    if low is None or high is None or bound is None:
+        return False
+    return high > bound if asked["relation"] == AT_MOST else low < bound
+
 
 def measures_of(entry: Experiment, rows: DataFrame, size: Size) -> list[Row]:
     """The measures, compared with their bounds: rows of the shape JUDGED. Measures with a bound
@@ -72,11 +104,11 @@ def measures_of(entry: Experiment, rows: DataFrame, size: Size) -> list[Row]:
     order = {name: place for place, name in enumerate(entry.tolerances)}
     return sorted(
         rows.transform(entry.measure, size).transform(judged).collect(),
-        key=lambda row: (order.get(_reason(entry, row.measure), len(order)), row.measure),
+        key=lambda row: (order.get(reason_of(entry, row.measure), len(order)), row.measure),
     )
 
 
-def _reason(entry: Experiment, measure: str) -> str:
+def reason_of(entry: Experiment, measure: str) -> str:
     """The name under which an entry explains the bound of a measure: its own, or, where it is
     measured on several sources, what follows the source's."""
     return measure if measure in entry.tolerances else measure.partition(": ")[2]
@@ -96,9 +128,9 @@ def judge(
     """The verdict on measures; `notes` are those that the rows were written with, `used` the
     sources that the rows of a job are from."""
     asked = [row for row in measures if row.relation != REPORTED]
-    reasons = {row.measure: _reason(entry, row.measure) for row in asked}
+    reasons = {row.measure: reason_of(entry, row.measure) for row in asked}
     unexplained = {name for name, why in reasons.items() if why not in entry.tolerances}
-    if not used:  # a job may ask some things of some sources only
+    if not used and entry.planted is None:  # a job may ask some things of some sources only
         unexplained |= set(entry.tolerances) - set(reasons.values())
     if unexplained:
         raise ValueError(f"{entry.id}: bounds and their reasons differ in {sorted(unexplained)}")
@@ -122,7 +154,7 @@ def judge(
                 "relation": row.relation,
                 "bound": row.bound,
                 "passed": row.passed,
-                "why": entry.tolerances[reasons[row.measure]],
+                **_ground(entry, reasons[row.measure]),
             }
             for row in asked
         },
@@ -134,6 +166,21 @@ def judge(
         sources=list(used),
         skipped=dict(sources.skipped) if sources and used else {},
     )
+
+
+class _Ground(TypedDict):
+    why: str
+    basis: str
+    chosen: str
+
+
+def _ground(entry: Experiment, reason: str) -> _Ground:
+    ground = entry.tolerances[reason]
+    return {
+        "why": ground.why,
+        "basis": ground.basis.value,
+        "chosen": ground.chosen.isoformat(),
+    }
 
 
 def command_of(entry: Experiment, size: Size, seeds: int, sources: Sources | None = None) -> str:
@@ -164,8 +211,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
     """Each verdict with what was asked, for people; the report has all numbers."""
     lines = []
     for each in verdicts:
-        mark = "passed" if each.passed else "FALLS SHORT"
-        lines.append(f"{each.id:<12} {each.size:<6} {mark:<12} {each.title}")
+        lines.append(f"{each.id:<14} {each.size:<6} {each.outcome:<16} {each.title}")
         lines += [
             f"    {_line(name, each.measured[name], each.tolerance[name])}"
             for name in each.tolerance
@@ -178,9 +224,16 @@ def _line(name: str, numbers: Measured, asked: Asked) -> str:
     interval = ""
     if numbers["low"] is not None:
         interval = f" [{number(numbers['low'])}, {number(numbers['high'])}]"
-    mark = "" if asked["passed"] else "  <-- falls short"
-    demand = f"({asked['relation']} {number(asked['bound'])}){mark}"
+    demand = (
+        f"({asked['relation']} {number(asked['bound'])}, {asked['basis']}){_remark(numbers, asked)}"
+    )
     return f"{name}: {number(numbers['value'])}{interval} {demand}"
+
+
+def _remark(numbers: Measured, asked: Asked) -> str:
+    if not asked["passed"]:
+        return f"  <-- {FALLS_SHORT}"
+    return f"  <-- {CLOSE}" if asked["basis"] != CONSTRUCTION and crosses(numbers, asked) else ""
 
 
 def number(value: float | None) -> str:

@@ -41,7 +41,7 @@ from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
-from weft.net.receipt import CONFIRM, Confirm, Receipt
+from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
 from weft.net.runtime import Runtime, event_in
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
@@ -342,6 +342,11 @@ class Peer:
         has the event (with a store: on disk) and has sent it or keeps trying to; the receipt says
         what became of it.
 
+        In a topic that this peer is not subscribed to, the first event waits for an access point's
+        answer. Later ones are on their way together, in order, and `publish` waits while too many
+        are: their receipts say `queued`, and `Receipt.final` waits for the answer. Closing the peer
+        waits for these answers, too, up to `network.leave_timeout_ms`.
+
         With `confirm` anything less is a `NotConfirmed`, with the reason. "accepted": this peer or
         an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
         said, each under its own key, that they have it. "stored": that it is on their disk, for
@@ -395,7 +400,7 @@ class Peer:
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
-                return await self._runtime.publish(name, data, self._spreads(name))
+                return await self._runtime.publish(name, data, self._expected(name))
             return (await self._publish_together({name: levels}, data))[0]
         if not isinstance(topic, list | tuple):
             raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
@@ -466,13 +471,16 @@ class Peer:
             raise NotConfirmed(f"{said}: {answer.reason}", "timeout")
         return receipt.with_copies(answer.contacts)
 
-    def _spreads(self, topic: Topic) -> bool:
-        """Whether this peer spreads its events itself, so that there is no question what becomes
-        of them: without a store, as a member that knows others."""
+    def _expected(self, topic: Topic) -> Became | None:
+        """What becomes of an event at once, where that is known before it is sent; None: wait for
+        it. Without a store, a member that knows others spreads its events itself, and an access
+        point that has taken events takes more while it is asked about those."""
         machine = self._machine
-        if machine.history is not None or not machine.routing.is_subscribed(topic):
-            return False
-        return not machine.is_alone_in(topic)
+        if machine.history is not None:
+            return None
+        if machine.routing.is_subscribed(topic):
+            return None if machine.is_alone_in(topic) else "sent"
+        return "queued" if machine.publishing.streams(topic) else None
 
     async def _publish_together(
         self, named: dict[Topic, list[Topic]], data: bytes

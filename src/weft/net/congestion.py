@@ -1,7 +1,8 @@
 """Full queues: which writers wait for them, and for how long.
 
-Two things fill up: the outgoing queue to a peer that reads slowly, and the queue of a
-subscription whose application reads slowly. Backpressure means that every writer to a full queue
+Three things fill up: the outgoing queue to a peer that reads slowly, the queue of a subscription
+whose application reads slowly, and the window of a topic that is published in from outside
+(`Window`), whose access point answers slowly. Backpressure means that every writer to a full queue
 waits: `publish` is suspended, and the connection that brought the event is not read from, so its
 sender's queue fills in turn, up to the publisher.
 
@@ -24,7 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.ids import Topic
 from weft.net.timers import Timers, now_ms
+
+WINDOW_RUNS = 128
+"""measured: 8,000 small events on their way, 50 to 100 ms until each is answered for."""
+WINDOW_BYTES = 4 << 20
+"""guess: of payloads."""
+WINDOWS_RUNS = 512
+"""Of all topics together: half of what a machine keeps (`tera.pending_max`)."""
 
 
 class Congestion:
@@ -69,3 +78,46 @@ class Congestion:
         waiters, self._waiters = self._waiters, []
         for resume in waiters:
             resume()
+
+
+class Window:
+    """The runs that a publisher outside of their topics has on their way to access points. While
+    it is full, `publish` waits: an answer always comes, at the latest when the machine gives the
+    run up (`tera.pending_ms_max`)."""
+
+    __slots__ = ("_bytes", "_runs", "_total", "_waiters")
+
+    def __init__(self) -> None:
+        self._runs: dict[Topic, int] = {}
+        self._bytes: dict[Topic, int] = {}
+        self._total = 0
+        self._waiters: list[Callable[[], object]] = []
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    def is_full(self, topic: Topic) -> bool:
+        if self._total >= WINDOWS_RUNS:
+            return True
+        return self._runs.get(topic, 0) >= WINDOW_RUNS or self._bytes.get(topic, 0) >= WINDOW_BYTES
+
+    def enter(self, topic: Topic, size: int) -> None:
+        self._total += 1
+        self._runs[topic] = self._runs.get(topic, 0) + 1
+        self._bytes[topic] = self._bytes.get(topic, 0) + size
+
+    def leave(self, topic: Topic, size: int) -> None:
+        """An answer came."""
+        self._total -= 1
+        self._runs[topic] -= 1
+        self._bytes[topic] -= size
+        if not self._runs[topic]:
+            del self._runs[topic], self._bytes[topic]
+        waiters, self._waiters = self._waiters, []
+        for resume in waiters:
+            resume()
+
+    def wait(self, resume: Callable[[], object]) -> None:
+        """Call back once when the next answer came."""
+        self._waiters.append(resume)

@@ -27,11 +27,10 @@ import base64
 import os
 import socket
 import stat
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,20 +38,17 @@ from msgspec import Meta, Struct
 from weft import private
 from weft.documents.headers import HEADERS_MAX
 from weft.documents.merkle import Link
-from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
+from weft.documents.run import PARTS_MAX
 from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.errors import WeftError
 from weft.ids import cid_text
 from weft.net.api import Peer
+from weft.net.control_client import LINE_BYTES_MAX, write_line
 from weft.net.errors import ControlError
 from weft.net.listener import Acceptor
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 
-Fields: TypeAlias = dict[str, Any]
-"""What JSON says in one line."""
-
-LINE_BYTES_MAX = 2 * PAYLOAD_BYTES_MAX  # a largest payload in base64, and its surroundings
 _CLIENTS_MAX = 64  # guess
 _PATH_BYTES_MAX = 107  # the kernel's limit for unix socket names
 
@@ -167,13 +163,13 @@ class ControlServer:
                     return
                 answer = await self._answer(request)
             except asyncio.LimitOverrunError:
-                await _write(writer, {"ok": False, "error": "the request is too long"})
+                await write_line(writer, {"ok": False, "error": "the request is too long"})
                 return
             except msgspec.DecodeError as error:
                 answer = {"ok": False, "error": f"not a request: {error}"}
             except WeftError as error:
                 answer = {"ok": False, "error": str(error)}
-            await _write(writer, answer)
+            await write_line(writer, answer)
 
     async def _answer(self, request: Request) -> dict[str, object]:
         peer = self._peer
@@ -189,7 +185,10 @@ class ControlServer:
                     request.topics, request.payload, headers=request.headers
                 )
                 return {"ok": True, "receipts": [await receipt.report() for receipt in receipts]}
-            receipt = await peer.publish(request.topic, request.payload, headers=request.headers)
+            # A list is waited for until an access point has answered.
+            [receipt] = await peer.publish(
+                [request.topic], request.payload, headers=request.headers
+            )
             return {"ok": True, "receipt": await receipt.report()}
         if request.op == "topic":
             return await change_topic(peer, request)
@@ -208,9 +207,9 @@ class ControlServer:
         watch = asyncio.create_task(_end_with(reader, subscription))
         try:
             await subscription
-            await _write(writer, {"ok": True, "outcome": subscription.outcome})
+            await write_line(writer, {"ok": True, "outcome": subscription.outcome})
             async for note in subscription:
-                await _write(writer, {"note": note_fields(note)})
+                await write_line(writer, {"note": note_fields(note)})
         finally:
             watch.cancel()
             await subscription.close()
@@ -219,6 +218,7 @@ class ControlServer:
 async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     """Carry out a request about an owned topic; answers with what it is then."""
     owned, topic, cid, outcome = peer.owned, request.topic, "", ""
+    claims = owned.claims(topic) if request.action != "name" else []
     if request.action == "create":
         cid = await owned.create(
             topic, request.peers, request.owners, request.anyone, request.hierarchy
@@ -239,7 +239,8 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
         return {"ok": True, "cid": "", "outcome": owned.name(topic), "info": None, "claims": []}
     info = owned.info(topic)
     fields = info.as_dict() if info is not None else None
-    claims = owned.claims(topic)
+    believed = set(request.owners if request.action == "follow" else info.owners if info else ())
+    claims = [one for one in claims if set(one) != believed]
     return {"ok": True, "cid": cid, "outcome": outcome, "info": fields, "claims": claims}
 
 
@@ -264,11 +265,6 @@ async def _end_with(reader: asyncio.StreamReader, subscription: Subscription) ->
     await subscription.close()
 
 
-async def _write(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
-    writer.write(msgspec.json.encode(answer) + b"\n")
-    await writer.drain()
-
-
 def _bind_private(path: Path) -> socket.socket:
     """A listening unix socket that is never, not even for a moment, open to others."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -290,70 +286,3 @@ def _answers(path: Path) -> bool:
         except OSError:
             return False
         return True
-
-
-# --- the other end ------------------------------------------------------------------------------
-
-
-class ControlClient:
-    """Talks to a running peer; an async context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def __aenter__(self) -> ControlClient:
-        try:
-            self._reader, self._writer = await asyncio.open_unix_connection(
-                self._path, limit=LINE_BYTES_MAX
-            )
-        except OSError as error:
-            raise ControlError(
-                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer'"
-            ) from error
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
-
-    async def ask(self, op: str, **fields: object) -> Fields:
-        """One request and its answer; `ControlError` if the peer says no."""
-        await _write(self._writer, {"op": op, **fields})
-        answer = await self._read()
-        if not answer.get("ok"):
-            raise ControlError(str(answer.get("error", "the peer gave no reason")))
-        return answer
-
-    async def publish(self, topic: str, payload: bytes) -> Fields:
-        """The receipt's fields."""
-        answer = await self.ask("publish", topic=topic, payload=payload)
-        receipt: Fields = answer["receipt"]
-        return receipt
-
-    async def publish_together(
-        self, topics: list[str], payload: bytes, headers: Mapping[str, str] | None = None
-    ) -> list[Fields]:
-        """One receipt's fields for each topic."""
-        answer = await self.ask(
-            "publish", topics=topics, payload=payload, headers=dict(headers or {})
-        )
-        receipts: list[Fields] = answer["receipts"]
-        return receipts
-
-    async def subscribe(self, topic: str, **since: object) -> AsyncGenerator[Fields, None]:
-        """Notifications' fields, with `payload` as bytes; the first item is the answer itself."""
-        yield await self.ask("subscribe", topic=topic, **since)
-        with suppress(asyncio.IncompleteReadError):
-            while True:
-                note: Fields = (await self._read())["note"]
-                note["payload"] = base64.b64decode(note["payload"])
-                yield note
-
-    async def _read(self) -> Fields:
-        try:
-            line = await self._reader.readuntil(b"\n")
-        except (asyncio.LimitOverrunError, OSError) as error:
-            raise ControlError(f"the peer's answer could not be read: {error}") from error
-        answer: Fields = msgspec.json.decode(line)
-        return answer

@@ -76,6 +76,9 @@ class Counters:
     key_clashes: int = 0  # another process was found to use this peer's key
     notifications_dropped: int = 0
     opened: int = 0
+    publish_waits_queue: int = 0  # publishes that waited for room in a queue
+    publish_waits_window: int = 0  # publishes from outside that waited for an answer
+    reads_held: int = 0  # times a connection was not read, since its events found a full queue
     store_errors: int = 0  # batches of events that could not be made durable
     writes: int = 0
     faults: dict[str, int] = field(

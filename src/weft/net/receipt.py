@@ -64,6 +64,11 @@ class Sent:
         return self._answer or _UNANSWERED
 
     @property
+    def late(self) -> asyncio.Future[Answer] | None:
+        """Where the answer that follows will come, if one does."""
+        return None
+
+    @property
     def peers(self) -> int:
         self.send()
         return self._peers
@@ -83,7 +88,8 @@ class Receipt:
       what they do with it unless they are asked (`confirm`);
     - ``alone``: this peer is subscribed and knows no other peer of the topic. Its own subscriptions
       got the event; members that it meets get it as far as it is recent, or with a store at all;
-    - ``queued``: there is no network yet; `final` waits for what becomes of it;
+    - ``queued``: it is on its way to an access point, or there is no network yet; `final` waits
+      for what becomes of it;
     - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
     - ``failed``: it could not be stored (`reason` says why) and was not published;
@@ -152,9 +158,10 @@ class Receipt:
 
     async def final(self) -> Receipt:
         """Itself, or for a queued event the receipt that follows."""
-        if self._final is None:
+        final = self._final or self._sent.late
+        if final is None:
             return self
-        answer = await asyncio.shield(self._final)
+        answer = await asyncio.shield(final)
         sent = self._sent.followed_by(answer)
         return Receipt(self.topic, sent, self._place, None, self._above)
 
@@ -182,7 +189,7 @@ class Receipt:
             "taken": f"taken by {self.access_point_text}",
             "sent": f"sent to {self.peers} peers of the topic",
             "alone": f"no other peer of {self.topic} is known",
-            "queued": "queued: the peer knows no other yet and keeps trying",
+            "queued": "queued: no access point has answered yet, and the peer keeps trying",
             "no_subscriber": f"no subscriber of {self.topic} was found",
         }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 

@@ -21,6 +21,7 @@ brought the message is closed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -33,7 +34,7 @@ from weft.documents.refusal import Refused
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
-from weft.net.congestion import Congestion
+from weft.net.congestion import Congestion, Window
 from weft.net.connection import Connection
 from weft.net.consumer import Consumer, Unqueued, past_read
 from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
@@ -103,6 +104,7 @@ class Runtime:
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._gathered: dict[Topic, _Gathered] = {}
+        self._window = Window()
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
@@ -179,6 +181,7 @@ class Runtime:
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
                 connection.hold_reading()
+                self.counters.reads_held += 1
                 obstacle.wait(lambda: self._loop.call_soon(connection.release_reading))
 
     def lost(self, peer: PeerId) -> None:
@@ -319,33 +322,37 @@ class Runtime:
         if self.closed or self._closing:
             raise ClosedError("this peer is closed")
 
-    async def publish(self, topic: Topic, payload: bytes, prompt: bool = False) -> Receipt:
-        """Publish an event; waits while the queues it goes into are full. `prompt`: the machine
-        answers at once that it spreads the event, so there is no need to wait for that."""
+    async def publish(
+        self, topic: Topic, payload: bytes, expected: Became | None = None
+    ) -> Receipt:
+        """Publish an event; waits while the queues it goes into are full. `expected`: what the
+        machine is about to say at once, so that there is no need to wait for that."""
         self._check_open()
         if self._full:
             await self._wait_for_room()
+        if expected == "queued" and self._window.is_full(topic):
+            await self._wait_for_window(topic)
         gathered = self._gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
-            gathered = self._begin_gathering(topic, prompt)
+            gathered = self._begin_gathering(topic, expected)
         place = gathered.add(payload)
         if place + 1 >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
-        if prompt:
+        if gathered.expected is not None:
             return Receipt(topic, gathered, place)
         final = await gathered.wait()
         await self._wait_for_room()
         return Receipt(topic, gathered, place, final)
 
-    def _begin_gathering(self, topic: Topic, prompt: bool) -> _Gathered:
+    def _begin_gathering(self, topic: Topic, expected: Became | None) -> _Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
         if not self._gathered:
             self._loop.call_soon(self._send_gathered)
-        gathered = self._gathered[topic] = _Gathered(self, topic, prompt)
+        gathered = self._gathered[topic] = _Gathered(self, topic, expected)
         return gathered
 
     def _send_gathered(self) -> None:
@@ -354,21 +361,52 @@ class Runtime:
             next(iter(self._gathered.values())).send()
 
     def send_run(
-        self, topic: Topic, payloads: tuple[bytes, ...], then: Callable[[seam.Answer], None]
+        self,
+        topic: Topic,
+        payloads: tuple[bytes, ...],
+        then: Callable[[seam.Answer], None],
+        goes_on: bool,
     ) -> tuple[int, int]:
-        """Give what was gathered to the machine, and the answers to `then`. Returns to how many
-        peers the run was sent, and for how many there was no room."""
+        """Give what was gathered to the machine, and the answers to `then`; `goes_on`: the first
+        of them need not be the outcome. Returns to how many peers the run was sent, and for how
+        many there was no room."""
         self._gathered.pop(topic, None)
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
-        answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms()))
+        answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
         sent, dropped = self._sent, self.counters.events_dropped - dropped
         self._hold_up_publishers()
+        if goes_on:
+            then = self._through_window(topic, sum(map(len, payloads)), then)
         if answer is not None:
             then(answer)
         if answer is None or answer.outcome == "queued":
             self._answers.tell(token, then)
         return sent, dropped
+
+    def _through_window(
+        self, topic: Topic, size: int, then: Callable[[seam.Answer], None]
+    ) -> Callable[[seam.Answer], None]:
+        """A run is on its way until its last answer."""
+        self._window.enter(topic, size)
+
+        def on_answer(answer: seam.Answer) -> None:
+            if answer.outcome != "queued":
+                self._window.leave(topic, size)
+            then(answer)
+
+        return on_answer
+
+    async def _wait_for_window(self, topic: Topic) -> None:
+        self.counters.publish_waits_window += 1
+        while self._window.is_full(topic) and not self.closed:
+            await self._next_answer()
+
+    async def _next_answer(self) -> None:
+        """Until some run that is on its way has been answered."""
+        answered: asyncio.Future[None] = self._loop.create_future()
+        self._window.wait(partial(_give, answered, None))
+        await answered
 
     async def publish_together(
         self, named: Mapping[Topic, Sequence[Topic]], payload: bytes
@@ -428,6 +466,7 @@ class Runtime:
         self._obstacles.clear()
 
     async def _wait_for_room(self) -> None:
+        self.counters.publish_waits_queue += any(one.blocks for one in self._full)
         while self._full:
             obstacle = next(iter(self._full))
             if not obstacle.blocks:
@@ -529,13 +568,17 @@ class Runtime:
 
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
-        that are still climbing, which no caller waits for, there is a little time."""
+        that no caller waits for, still climbing or on their way, there is a little time."""
         if self.closed or self._closing:
             return
         self._closing = True
-        if self._climbing:
-            patience_s = self._settings.leave_timeout_ms / 1_000
-            await asyncio.wait(list(self._climbing.values()), timeout=patience_s)
+        self._send_gathered()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.leave_timeout_ms / 1_000):
+                if self._climbing:
+                    await asyncio.wait(list(self._climbing.values()))
+                while self._window.total:
+                    await self._next_answer()
         self.closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
@@ -555,12 +598,12 @@ class Runtime:
 class _Gathered(Sent):
     """What was published in one topic since the loop's latest turn: it goes out as one run."""
 
-    __slots__ = ("_answered", "_late", "_payloads", "_prompt", "_runtime", "size", "topic")
+    __slots__ = ("_answered", "_late", "_payloads", "_runtime", "expected", "size", "topic")
 
-    def __init__(self, runtime: Runtime, topic: Topic, prompt: bool) -> None:
+    def __init__(self, runtime: Runtime, topic: Topic, expected: Became | None) -> None:
         super().__init__(runtime.me.peer)
         self.topic = topic
-        self._prompt = prompt
+        self.expected = expected
         self.size = 0  # in bytes
         self._runtime: Runtime | None = runtime  # None: sent
         self._payloads: list[bytes] = []
@@ -569,9 +612,15 @@ class _Gathered(Sent):
 
     @property
     def outcome(self) -> Became:
-        if self._prompt and self._runtime is not None:
-            return "sent"  # as the machine is about to say
+        if self.expected is not None and self._runtime is not None:
+            return self.expected  # as the machine is about to say
         return super().outcome
+
+    @property
+    def late(self) -> asyncio.Future[seam.Answer] | None:
+        if self.expected == "queued":
+            self.send()
+        return self._late
 
     def add(self, payload: bytes) -> int:
         """One more event; returns its place in the run."""
@@ -583,7 +632,10 @@ class _Gathered(Sent):
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             payloads, self._payloads = tuple(self._payloads), []
-            self._peers, self._dropped = runtime.send_run(self.topic, payloads, self._on_answer)
+            goes_on = self.expected == "queued"
+            self._peers, self._dropped = runtime.send_run(
+                self.topic, payloads, self._on_answer, goes_on
+            )
 
     def _on_answer(self, answer: seam.Answer) -> None:
         if self._answer is not None:

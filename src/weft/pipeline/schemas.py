@@ -142,6 +142,7 @@ FIT = columns(
     total=WHOLE,
     distance=NUMBER,
     against_exponential=NUMBER,
+    against_lognormal=NUMBER,
 )
 # Pearson's correlation of two of the most popular topics, by their places in that order; `shuffle`
 # is 0 for memberships as they are, else the number of a shuffle that keeps all degrees.

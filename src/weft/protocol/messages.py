@@ -31,7 +31,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.pulsar.pulsar import PulsarMessage
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.tera import TeraMessage
@@ -49,6 +49,8 @@ AnyMessage: TypeAlias = Union[
     LeaveNotice,
     RouteEvent,
     RouteResult,
+    RouteCheck,
+    RouteKnown,
     Ping,
     Pong,
     LinkList,

@@ -36,6 +36,7 @@ from weft.protocol.context import (
     PeerBack,
     PeerGone,
 )
+from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery
 from weft.protocol.flood import Flood
 from weft.protocol.history import history
@@ -56,10 +57,10 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.publication import Publishing, RouteResult
+from weft.protocol.publication import Publishing, RouteKnown, RouteResult
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
-from weft.protocol.routing import NO_LINKS, Handlers, Routing, Signals, Timers
+from weft.protocol.routing import NO_LINKS, Handler, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import (
     Answer,
     ClockMoved,
@@ -83,9 +84,11 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
+from weft.protocol.tera.access_points import LookupWalk
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
+from weft.protocol.wire import Message
 from weft.rules.draw import below, stream_of
 from weft.store.interface import Store
 
@@ -99,6 +102,10 @@ _FEW_TOPICS = 16
 """guess: topics whose members are looked at when peers die in numbers."""
 _LOOKED_AT_MAX = 64
 """guess: peers looked at then."""
+_WALKS: tuple[type, ...] = (LookupWalk, JoinWalk)
+_WALKS_MAX, _WALKS_MS = 64, 1_000
+"""guess: walks of one kind that one peer may send or pass on to another in so long; where 400 peers
+enter at once by one, that one sends some 40 to each neighbour."""
 
 
 class Peer:
@@ -146,7 +153,7 @@ class Peer:
             Join: lambda fact: self._entry.enter(fact.contacts),
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
-            Publish: self._delivery.publish,
+            Publish: self._on_publish,
             PublishTogether: self._on_publish_together,
             Confirm: self._confirmations.confirm,
             Collect: lambda fact: self.routing.collect(),
@@ -179,26 +186,42 @@ class Peer:
             ShuffleReply: self._on_shuffle_reply,
             JoinRequest: self._on_join_request,
             JoinReply: self._on_join_reply,
-            JoinWalk: lambda sender, message: general.on_join_walk(message),
+            JoinWalk: self._paced(lambda sender, message: general.on_join_walk(message)),
             JoinGift: lambda sender, message: general.on_join_gift(message),
             LeaveNotice: lambda sender, message: self._ctx.tell(PeerGone(sender.peer)),
         }
 
     def _other_handlers(self) -> Handlers:
         """All other messages; those of routings that this peer does not have are refused."""
-        ctx = self._ctx
+        ctx, routing = self._ctx, self.routing.handlers()
+        walks: Handlers = {one: self._paced(routing[one]) for one in _WALKS if one in routing}
         return {
             **Refusals(ctx).handlers(),
             **pulsar.refusals(ctx),
             **topic_dht.refusals(ctx),
             **flood.refusals(ctx),
-            **self.routing.handlers(),
+            **routing,
+            **walks,
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
             **self._confirmations.handlers(history.handlers(ctx, self.history)),
             RouteResult: self.publishing.on_result,
+            RouteKnown: self.publishing.on_known,
             Ping: self._on_ping,
             Pong: self.liveness.on_pong,
         }
+
+    def _paced(self, handler: Handler) -> Handler:
+        """A walk costs its sender one message and others many, so each peer has its share."""
+        quota: Quota[PeerId] = Quota(_WALKS_MAX, _WALKS_MS)
+
+        def handle(sender: Contact, message: Message) -> None:
+            within = quota.takes(sender.peer, self._ctx.now)
+            if within or not self._ctx.config.defence.rates:
+                handler(sender, message)
+            else:
+                self._ctx.counters["walks_refused"] += 1
+
+        return handle
 
     def _all_timers(self) -> Timers:
         timers: Timers = {
@@ -481,6 +504,11 @@ class Peer:
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
         self._delivery.unsubscribe(fact.topic)
         self.routing.unsubscribe(fact.token, fact.topic)
+
+    def _on_publish(self, fact: Publish) -> None:
+        self._delivery.publish(fact)
+        if fact.goes_on:
+            self.publishing.go_on(fact.token)
 
     def _on_publish_together(self, fact: PublishTogether) -> None:
         self._delivery.publish_together(fact, self.routing.shares_events)

@@ -14,9 +14,13 @@ subscribers that are left know each other again within seconds.)
 Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
 
 An access point may lie: it says that it took the event, and drops it. So once the first has the
-event, further ones are looked up, away from those known, and get it as well, as do all later events
-of the topic; it counts as delivered when two have it, if there are two. A few seconds later it is
-shown to others yet, and again: members that have it know it, and one that lacks it spreads it.
+event, further ones are looked up, away from those known, and asked whether it has come to them
+(`RouteCheck`: numbers, no payload), as they are about all later events of the topic; it counts as
+delivered when two have it, if there are two. One that still lacks it after it should have spread
+gets it, and spreads it. A few seconds later others yet are asked, and again.
+
+A publisher need not wait for an answer before it publishes more. Runs go to the same access point
+in their order; if that fails, all that it has not taken go to the next one, in their order.
 
 In a hierarchy many a level above has no subscribers, and a lookup that finds nobody is the
 dearest. So events that climb to a level where nobody was found just now wait a little for each
@@ -25,7 +29,9 @@ other, and one lookup serves them all. None is given up: a peer that subscribes 
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol, TypeAlias
+
+from msgspec import Meta
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Run
@@ -34,10 +40,14 @@ from weft.protocol.context import Context, LookupDone
 from weft.protocol.multi_topic import MultiTopic, without_payload
 from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
-from weft.protocol.wire import Counter, Message, WireReason
+from weft.protocol.wire import LIST_MAX, Counter, Message, WireReason
 
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
+
+
+Numbers: TypeAlias = Annotated[list[Counter], Meta(max_length=LIST_MAX)]
+"""Of the first events of runs."""
 
 
 class RouteEvent(Message, frozen=True, tag=14):
@@ -58,21 +68,45 @@ class RouteResult(Message, frozen=True, tag=15):
     reason: WireReason = ""  # or it refuses the run, and why
 
 
+class RouteCheck(Message, frozen=True, tag=47):
+    """Asks a member of a topic whether runs of the sender's own have come to it."""
+
+    asks: ClassVar[bool] = True
+
+    topic: WireTopic
+    incarnation: Counter
+    numbers: Numbers
+
+
+class RouteKnown(Message, frozen=True, tag=48):
+    """The answer. A number in neither list was passed over: nothing is known of its run."""
+
+    topic: WireTopic
+    incarnation: Counter
+    taken: Numbers
+    lacking: Numbers
+    member: bool = True  # False: not subscribed (any more), ask another access point
+
+
 TIMER = "route"
 _ACCEPTED = 2
 """guess: access points that must have an event, where as many are known."""
 _OTHERS = 3
 """guess: access points beside the first. Where 30 % of all peers are hostile and say that they are
 one, all four are in one case of 120."""
-_COPY_MS = 300
+_CHECK_MS = 50
+"""guess: questions to the others are gathered for so long, as announcements are."""
+_SPREAD_MS = 300
 """guess: an event has spread by then. One that enters at several places at once would tear the
 tree (measured: 99th percentile 0.6 s in place of 0.2)."""
 _AGAIN_MS = 5_000
 """guess: after so long events are shown to other access points …"""
 _AGAIN_TIMES = 2
 """guess: … so often: then one case of 170,000 is left."""
-_AGAIN_EVENTS = 64
-"""guess: events of one topic that wait to be shown again."""
+_AGAIN_RUNS = 256
+"""guess: runs of one topic that others are asked about; a second of a publisher at full speed …"""
+_AGAIN_BYTES = 4 << 20
+"""guess: … and so much of payloads, as members hold."""
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
 _REST_MS = 500
@@ -148,18 +182,76 @@ class _Pending:
         self.accepted: dict[PeerId, Contact] = {}  # access points that say that they have it
 
 
-class _Doubted:
-    """Events of one topic that are to be shown to further access points."""
+class _Shown:
+    """A run that others are asked about."""
 
-    __slots__ = ("events", "found", "others", "seeking", "times", "used")
+    __slots__ = ("given", "run", "since", "times")
+
+    def __init__(self, run: Run, now: Millis) -> None:
+        self.run = run
+        self.since = now  # it is on its way
+        self.times = 0  # that still others were looked for
+        self.given: dict[PeerId, None] = {}  # that lacked it, and got it
+
+
+class _Other:
+    """An access point beside the first."""
+
+    __slots__ = ("contact", "newest", "newest_then", "to_ask", "to_ask_again")
+
+    def __init__(self, contact: Contact) -> None:
+        self.contact = contact
+        self.to_ask: dict[int, None] = {}  # numbers of runs
+        self.to_ask_again: dict[int, None] = {}  # that may be on their way to it
+        self.newest = 0  # of the runs that it has
+        self.newest_then = 0  # when it was last looked at whether this moves
+
+
+class _Doubted:
+    """Runs of one topic that one access point has, if it does not lie."""
+
+    __slots__ = (
+        "asking",
+        "asking_again",
+        "bytes",
+        "found",
+        "others",
+        "rests",
+        "runs",
+        "seeking",
+        "used",
+    )
 
     def __init__(self) -> None:
-        self.others: list[Contact] = []  # that get each event
+        self.others: dict[PeerId, _Other] = {}  # that are asked about each run
         self.found = 0  # of late
         self.seeking = False
-        self.events: BoundedDict[int, Run] = BoundedDict(_AGAIN_EVENTS)  # by number
-        self.times: BoundedDict[int, int] = BoundedDict(_AGAIN_EVENTS)  # shown so often
+        self.rests = False  # nobody else was found just now
+        self.asking = False  # a timer is set
+        self.asking_again = False
+        self.runs: BoundedDict[int, _Shown] = BoundedDict(_AGAIN_RUNS)  # by number
+        self.bytes = 0  # of these
         self.used: BoundedDict[PeerId, None] = BoundedDict(AVOID_MAX)
+
+    def show(self, run: Run, now: Millis) -> None:
+        """One more run; the oldest give way."""
+        gone = self.runs.put(run.first, _Shown(run, now))
+        self.bytes += run.size - (gone.run.size if gone is not None else 0)
+        while self.bytes > _AGAIN_BYTES and len(self.runs) > 1:
+            self.drop(next(iter(self.runs)))
+
+    def drop(self, number: int) -> None:
+        self.bytes -= self.runs.pop(number).run.size
+
+    def admit(self, contact: Contact) -> _Other:
+        """One more to ask; the one that was asked longest gives way."""
+        self.used.renew(contact.peer, None)
+        self.others.pop(contact.peer, None)
+        while len(self.others) >= _OTHERS:
+            del self.others[next(iter(self.others))]
+        other = self.others[contact.peer] = _Other(contact)
+        self.found += 1
+        return other
 
 
 class Publishing:
@@ -176,10 +268,12 @@ class Publishing:
         self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
         self._lookup_of: dict[Topic, int] = {}
         self._routes: BoundedDict[Topic, Contact] = BoundedDict(_ROUTES_MAX)
+        self._took: BoundedDict[Topic, PeerId] = BoundedDict(_ROUTES_MAX)  # the latest event
         self._doubted: BoundedDict[Topic, _Doubted] = BoundedDict(_ROUTES_MAX)
         self._doubts: dict[int, Topic] = {}  # lookups for these
         self._again: dict[int, Topic] = {}  # timers of these
-        self._copies: dict[int, tuple[Topic, int]] = {}  # timers of events for other access points
+        self._checks: dict[int, Topic] = {}  # timers of questions to other access points
+        self._checks_again: dict[int, Topic] = {}  # of those that lacked something
         self._isolated: dict[tuple[Topic, int], None] = {}
         # Access points that failed lately.
         self._stale: BoundedDict[Topic, BoundedDict[PeerId, None]] = BoundedDict(_ROUTES_MAX)
@@ -210,6 +304,18 @@ class Publishing:
             self._tell_queued(pending)
         else:
             self._route(pending)
+
+    def streams(self, topic: Topic) -> bool:
+        """Whether an access point that has taken events is at hand, so that the next ones need not
+        wait for its answers."""
+        route = self._routes.get(topic)
+        return route is not None and self._took.get(topic) == route.peer
+
+    def go_on(self, token: int) -> None:
+        """The caller of the latest publish does not wait for its outcome, which follows."""
+        latest = next(reversed(self._pending.values()), None)
+        if latest is not None and latest.token == token:
+            self._tell_queued(latest)
 
     def on_neighbours(self) -> None:
         """The peer has neighbours (again): send on what waited for them."""
@@ -305,65 +411,126 @@ class Publishing:
         pending.sent = ctx.next_serial()
         anew = pending.attempts > 1 or not self._routing.shares_events
         ctx.send(contact, self._route_event(contact, pending, anew))
-        self._send_to_others(pending)
+        doubted = self._doubted.get(pending.topic)
+        if doubted is not None and doubted.others:
+            self._show(pending, contact, doubted)
         timer = pending.sent
         self._awaiting[timer] = (pending.topic, pending.run.first)
         ctx.set_timer(self._limits.route_timeout_ms, TIMER, pending.topic, timer)
 
     # --- access points that lie -------------------------------------------------------------------
 
-    def _send_to_others(self, pending: _Pending) -> None:
-        """One access point may drop the event: the others that are known get it, too."""
-        doubted = self._doubted.get(pending.topic)
-        if doubted is not None and doubted.others and pending.contact is not None:
-            doubted.used.renew(pending.contact.peer, None)
-            self._note_doubt(pending, doubted)
-            self._copy_later(pending.topic, pending.run.first)
-
     def _doubt(self, pending: _Pending, taker: Contact) -> None:
-        """One says that it has the event: look for others that would know. Only TERA's lookups find
+        """One says that it has the run: ask others, and look for them. Only TERA's lookups find
         others; those of the DHTs lead to the peers that are responsible for the topic."""
         config = self._ctx.config
         if not config.defence.access or config.routing != "tera":
             return
         doubted = self._doubted.get(pending.topic)
         if doubted is None:
-            doubted = _Doubted()
-            self._doubted[pending.topic] = doubted
-        doubted.used.renew(taker.peer, None)
-        self._note_doubt(pending, doubted)
+            doubted = self._doubted[pending.topic] = _Doubted()
+        self._show(pending, taker, doubted)
         self._seek_others(pending.topic, doubted)
 
-    def _note_doubt(self, pending: _Pending, doubted: _Doubted) -> None:
-        number = pending.run.first
-        if not doubted.events:
-            self._doubt_later(pending.topic)
-        if number not in doubted.events:
-            doubted.events[number] = pending.run
-            doubted.times[number] = 0
+    def _show(self, pending: _Pending, first: Contact, doubted: _Doubted) -> None:
+        """Ask the others that are known about a run that went to the first one."""
+        topic, number = pending.topic, pending.run.first
+        doubted.used.renew(first.peer, None)
+        if number in doubted.runs:
+            return
+        if not doubted.runs:
+            self._doubt_later(topic)
+        doubted.show(pending.run, self._ctx.now)
+        for other in doubted.others.values():
+            if other.contact.peer != first.peer:
+                other.to_ask[number] = None
+        self._ask_soon(topic, doubted)
 
-    def _copy_later(self, topic: Topic, number: int) -> None:
-        serial = self._ctx.next_serial()
-        self._copies[serial] = topic, number
-        self._ctx.set_timer(_COPY_MS, TIMER, topic, serial)
+    def _ask_soon(self, topic: Topic, doubted: _Doubted) -> None:
+        if not doubted.asking and doubted.others:
+            doubted.asking = True
+            self._checks[self._set_timer(_CHECK_MS, topic)] = topic
 
-    def _copy(self, topic: Topic, number: int) -> None:
-        """By now the first access point has spread the event, and the others have it."""
+    def _ask_others(self, topic: Topic) -> None:
+        """Have the latest runs come to them? That costs numbers, and no payload."""
         doubted = self._doubted.get(topic)
-        event = doubted.events.get(number) if doubted is not None else None
-        if doubted is not None and event is not None:
-            for other in doubted.others:
-                self._ctx.send(other, RouteEvent(topic, event))
+        if doubted is None:
+            return
+        for other in doubted.others.values():
+            numbers = [number for number in other.to_ask if number in doubted.runs]
+            other.to_ask.clear()
+            for start in range(0, len(numbers), LIST_MAX):
+                page = numbers[start : start + LIST_MAX]
+                self._ctx.send(other.contact, RouteCheck(topic, self._ctx.incarnation, page))
+
+    def _ask_again(self, topic: Topic) -> None:
+        """By now the first access point has spread what they lacked."""
+        doubted = self._doubted.get(topic)
+        if doubted is not None:
+            doubted.asking_again = False
+            for other in doubted.others.values():
+                other.to_ask.update(other.to_ask_again)
+                other.to_ask_again.clear()
+            self._ask_others(topic)
+
+    def on_known(self, sender: Contact, message: RouteKnown) -> None:
+        """Another access point says what has come to it."""
+        topic = message.topic
+        doubted = self._doubted.get(topic)
+        other = doubted.others.get(sender.peer) if doubted is not None else None
+        if doubted is None or other is None or message.incarnation != self._ctx.incarnation:
+            return
+        if not message.member:
+            del doubted.others[sender.peer]
+            doubted.found -= 1
+            self._seek_others(topic, doubted)
+            self._conclude_all(topic)
+            return
+        other.newest = max([other.newest, *message.taken])
+        for number in message.taken:
+            pending = self._pending.get((topic, number))
+            if pending is not None:
+                pending.accepted[sender.peer] = sender
+                self._conclude(pending)
+        self._on_lacking(topic, doubted, other, message.lacking)
+
+    def _on_lacking(
+        self, topic: Topic, doubted: _Doubted, other: _Other, lacking: list[int]
+    ) -> None:
+        """What this one lacks though it has later runs, or though nothing more comes, did not
+        spread; else it may be queued on its way."""
+        moves = other.newest != other.newest_then
+        pause_ms = _SPREAD_MS
+        for number in lacking:
+            shown = doubted.runs.get(number)
+            if shown is None or other.contact.peer in shown.given:
+                continue
+            left_ms = shown.since + _SPREAD_MS - self._ctx.now
+            if left_ms > 0 or (number > other.newest and moves):
+                other.to_ask_again[number] = None
+                pause_ms = min(pause_ms, left_ms) if left_ms > 0 else pause_ms
+            else:
+                shown.given[other.contact.peer] = None
+                self._ctx.send(other.contact, RouteEvent(topic, shown.run))
+        if other.to_ask_again:
+            other.newest_then = other.newest
+            if not doubted.asking_again:
+                doubted.asking_again = True
+                serial = self._set_timer(max(_CHECK_MS, pause_ms), topic)
+                self._checks_again[serial] = topic
+
+    def _set_timer(self, after_ms: Millis, topic: Topic) -> int:
+        serial = self._ctx.next_serial()
+        self._ctx.set_timer(after_ms, TIMER, topic, serial)
+        return serial
 
     def _seek_others(self, topic: Topic, doubted: _Doubted) -> None:
-        if not doubted.seeking and doubted.found < _OTHERS:
+        if not doubted.seeking and not doubted.rests and doubted.found < _OTHERS:
             doubted.seeking = True
             self._doubts[self._routing.find(topic, doubted.used)] = topic
 
     def _doubt_later(self, topic: Topic) -> None:
-        serial = self._ctx.next_serial()
-        self._again[serial] = topic
-        self._ctx.set_timer(_AGAIN_MS, TIMER, topic, serial)
+        self._again[self._set_timer(_AGAIN_MS, topic)] = topic
 
     def _on_others(self, topic: Topic, contacts: tuple[Contact, ...]) -> None:
         """Further access points were found, or none."""
@@ -371,40 +538,39 @@ class Publishing:
         if doubted is None:
             return
         doubted.seeking = False
+        doubted.rests = not contacts
         for contact in contacts[:1]:
-            doubted.used.renew(contact.peer, None)
-            doubted.others = [*doubted.others, contact][-_OTHERS:]
-            doubted.found += 1
-            for number, event in doubted.events.items():
-                if doubted.times.get(number):
-                    self._ctx.send(contact, RouteEvent(topic, event))
-                else:
-                    self._copy_later(topic, number)
+            doubted.admit(contact).to_ask.update(dict.fromkeys(doubted.runs))
+            self._ask_others(topic)
         if contacts:
             self._seek_others(topic, doubted)
-        for pending in [one for one in self._pending.values() if one.topic == topic]:
-            self._conclude(pending)
+        self._conclude_all(topic)
 
     def _show_again(self, topic: Topic) -> None:
         """Time for other access points; if there are none, those known are good enough."""
         doubted = self._doubted.get(topic)
         if doubted is None:
             return
-        for number, times in list(doubted.times.items()):
-            if number in doubted.events and times < _AGAIN_TIMES:
-                doubted.times[number] = times + 1
-            else:
-                del doubted.times[number]
-                doubted.events.pop(number, None)
-        if doubted.events:
+        for number, shown in list(doubted.runs.items()):
+            shown.times += 1
+            if shown.times > _AGAIN_TIMES:
+                doubted.drop(number)
+        doubted.rests = False
+        if doubted.runs:
             doubted.found = 0
             self._seek_others(topic, doubted)
             self._doubt_later(topic)
 
+    def _conclude_all(self, topic: Topic) -> None:
+        for pending in [one for one in self._pending.values() if one.topic == topic]:
+            self._conclude(pending)
+
     def _conclude(self, pending: _Pending) -> None:
         """Delivered, if as many access points say so as can be asked."""
         doubted = self._doubted.get(pending.topic)
-        known = 1 if doubted is None else 1 + len(doubted.others) + doubted.seeking
+        known = 1
+        if doubted is not None:
+            known = len({*doubted.others, *pending.accepted}) + doubted.seeking
         if pending.accepted and len(pending.accepted) >= min(_ACCEPTED, known):
             self._stale.pop(pending.topic, None)
             self._finish(pending, "delivered", next(iter(pending.accepted.values())))
@@ -425,13 +591,15 @@ class Publishing:
             return
         if message.accepted:
             pending.accepted[sender.peer] = sender
+            if pending.contact is not None and sender.peer == pending.contact.peer:
+                self._took.renew(pending.topic, sender.peer)
             self._doubt(pending, sender)
             self._conclude(pending)
         elif pending.contact is not None and pending.contact.peer == sender.peer:
             pending.refused += 1
             pending.reason = pending.reason or message.reason
             if pending.refused < _REFUSED_MAX:
-                self._retry(pending)
+                self._retry_behind(pending)
             else:
                 self._finish_refused(pending)
 
@@ -440,9 +608,15 @@ class Publishing:
         if topic is not None:
             self._look_up(topic, [])
             return
-        copied = self._copies.pop(serial, None)
-        if copied is not None:
-            self._copy(*copied)
+        topic = self._checks.pop(serial, None)
+        if topic is not None:
+            if topic in self._doubted:
+                self._doubted[topic].asking = False
+            self._ask_others(topic)
+            return
+        topic = self._checks_again.pop(serial, None)
+        if topic is not None:
+            self._ask_again(topic)
             return
         topic = self._again.pop(serial, None)
         if topic is not None:
@@ -456,7 +630,7 @@ class Publishing:
         key = self._awaiting.pop(serial, None)
         pending = self._pending.get(key) if key is not None else None
         if pending is not None and pending.sent == serial:
-            self._retry(pending)
+            self._retry_behind(pending)
 
     def on_peer_lost(self, peer: PeerId) -> None:
         for topic in [t for t, contact in self._routes.items() if contact.peer == peer]:
@@ -470,6 +644,16 @@ class Publishing:
         known."""
         for pending in list(self._pending.values()):
             if pending.contact is not None and pending.contact.peer == peer:
+                self._retry(pending)
+
+    def _retry_behind(self, failed: _Pending) -> None:
+        """What waits for the same access point behind a run that it did not take goes with it to
+        the next one, so that the order stays."""
+        stale = failed.contact
+        self._retry(failed)
+        for pending in list(self._pending.values()):
+            waits_for = pending.contact if not pending.accepted else None
+            if pending.topic == failed.topic and waits_for is not None and waits_for == stale:
                 self._retry(pending)
 
     def _retry(self, pending: _Pending) -> None:

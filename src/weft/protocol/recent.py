@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, ClassVar, Protocol, TypeAlias
@@ -327,10 +327,15 @@ class Recent:
         """Whether a run came here, so that its publisher need not look for another member. What
         only counts as seen, since this member joined after it or gave it up, may have come to
         nobody."""
-        life = self.lives.get((run.publisher, run.incarnation))
-        if life is None or not life.has_seen(run.first):
+        return bool(self.vouches(run.publisher, run.incarnation, run.first))
+
+    def vouches(self, publisher: PeerId, incarnation: int, number: int) -> bool | None:
+        """Whether the run that begins with this number came here; None: it was passed over."""
+        life = self.lives.get((publisher, incarnation))
+        if life is None or not life.has_seen(number):
             return False
-        return run.first > life.passed or life.holding(run.first) is not None
+        passed = number <= life.passed and life.holding(number) is None
+        return None if passed else True
 
     def judge(self, run: Run, now: Millis) -> Judged:
         """Whether a run is new, and proven. Nothing is noted yet. A copy of what is held costs a
@@ -605,16 +610,29 @@ def _offer(ctx: Context, topic: Topic, recent: Recent, settle_ms: Millis, first:
     return Offer(topic, recent.offer(ctx.now - settle_ms), first, settle_ms)
 
 
-def on_offer(ctx: Context, recent: Recent, sender: Contact, message: Offer) -> None:
-    """Ask for what is lacking here of what was offered, and offer in return."""
-    ask_for(ctx, recent, sender, message)
+def on_offer(
+    ctx: Context,
+    recent: Recent,
+    sender: Contact,
+    message: Offer,
+    comes: Callable[[Span], bool] = lambda span: False,
+) -> None:
+    """Ask for what is lacking here of what was offered, and offer in return. `comes`: whether
+    events are on their way in the push, as far as this member can tell."""
+    ask_for(ctx, recent, sender, message, comes)
     if message.first:
         ctx.send(sender, _offer(ctx, message.topic, recent, message.settle_ms, first=False))
 
 
-def ask_for(ctx: Context, recent: Recent, sender: Contact, message: Offer | IHave) -> None:
+def ask_for(
+    ctx: Context,
+    recent: Recent,
+    sender: Contact,
+    message: Offer | IHave,
+    comes: Callable[[Span], bool] = lambda span: False,
+) -> None:
     """Ask for what is lacking here of what the sender holds."""
-    wanted = recent.lacking(message.spans)
+    wanted = [span for span in recent.lacking(message.spans) if not comes(span)]
     if wanted:
         ctx.send(sender, Want(message.topic, wanted))
 

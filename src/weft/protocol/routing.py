@@ -22,7 +22,8 @@ from weft.protocol.delivery import Delivery
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
 
-Handlers: TypeAlias = dict[type, Callable[[Contact, Any], object]]
+Handler: TypeAlias = Callable[[Contact, Any], object]
+Handlers: TypeAlias = dict[type, Handler]
 """By kind of message: what to do with its sender and it."""
 Timers: TypeAlias = dict[str, Callable[[Timer], None]]
 Signals: TypeAlias = dict[type, Callable[[Any], None]]

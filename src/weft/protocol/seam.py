@@ -161,6 +161,7 @@ class Publish(Struct, frozen=True, gc=False):
     topic: Topic
     payloads: tuple[bytes, ...]  # at most RUN_MAX, RUN_BYTES_MAX bytes; `documents/headers.py`
     published_ms: int  # wall clock of the publisher, for the reader's information only
+    goes_on: bool = False  # nobody waits for the outcome: what is on its way is "queued" at once
 
 
 class FindEvent(Struct, frozen=True, gc=False):
@@ -344,7 +345,7 @@ Outcome: TypeAlias = Literal[
     "already",  # Subscribe or Unsubscribe: nothing to do
     "left",  # Unsubscribe: done
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
-    "queued",  # Publish: no way out yet; kept, and a final answer follows. AskSubTopic: it waits
+    "queued",  # Publish: kept or on its way, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
     # Publish: gave up after it was queued, or the queue is full. Confirm: too few said so in time.
     "dropped",  # DHT: too many at once

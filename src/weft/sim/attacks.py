@@ -35,7 +35,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.pulsar.branch import RendezvousSync
 from weft.protocol.recent import IHave, Offer, Repair
 from weft.protocol.tera.access_points import (
@@ -248,6 +248,10 @@ class BlackHole(Member):
             run = message.run
             taken = RouteResult(message.topic, run.incarnation, run.first, True)
             return [seam.Send(sender, taken)]
+        if isinstance(message, RouteCheck):
+            numbers = message.numbers
+            known = RouteKnown(message.topic, message.incarnation, numbers, [])
+            return [seam.Send(sender, known)]
         if isinstance(message, LookupWalk):
             return [seam.Send(message.origin, LookupHit(message.lookup, self._me))]
         return None

@@ -1,22 +1,31 @@
-"""Archives of blocks in CARv1, the IPLD archive format, so that other tools can read them.
+"""Archives of blocks in CAR, the IPLD archive format, so that other tools can read them.
 
 A CAR file is a header that names the roots, and blocks, each with its length and its CID before it:
 
     varint(length) header   {roots: [links], version: 1}
     varint(length) cid block   …
 
+CARv2 is a CARv1 with a header before it that says where that lies, and perhaps an index after it;
+it is read as well, and weft writes CARv1.
+
 `export` writes the topic versions that events link to and all events of a topic in their order, so
 every block comes after those it names; the roots are the heads. `load` believes nothing: every
 block is checked as if a stranger had sent it, because one has. What is refused is counted by reason
-and does not keep the rest from being stored.
+and does not keep the rest from being stored. Blocks that are none of weft's, by their CID or by
+what is in them, are skipped. Other tools write blocks in any order (go-car by its index, an IPLD
+walk from the heads down), so what comes before what it needs is put aside, as its place in the
+file, and taken again in the order of heights.
 """
 
 from __future__ import annotations
 
+import os
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
+import libipld
 from msgspec import Struct, field
 
 from weft.documents import authority, dagcbor, descriptor
@@ -29,6 +38,12 @@ from weft.store.interface import Batch, Store
 from weft.store.reader import Since, read_all, stream_of
 
 ROOTS_MAX = 4_096
+_FOREIGN_BYTES_MAX = 256 << 20
+"""guess: blocks of others are skipped, not held; most tools make none above 2 MiB."""
+_HEADER_2 = struct.Struct("<16s3Q")  # what it can do; where the CARv1 and how long; the index
+_PRAGMA_BYTES = 11
+_ASIDE_MAX = 10_000_000
+"""guess: events whose parents come later in the file, some 100 bytes each."""
 _HEADER_BYTES_MAX = 64 + 48 * ROOTS_MAX
 _SECTION_BYTES_MAX = CID_BYTES + BLOCK_BYTES_MAX
 _GROUP = 500
@@ -61,34 +76,78 @@ def encode(roots: Iterable[Cid], blocks: Iterable[tuple[Cid, bytes]]) -> Iterato
         yield varint(len(cid) + len(block)) + cid + block
 
 
-def decode(file: BinaryIO) -> tuple[list[Cid], Iterator[tuple[Cid, bytes]]]:
-    """The roots of a CAR file, and its blocks as they are read."""
-    header = _section(file, _HEADER_BYTES_MAX)
-    if header is None:
-        raise BadArchive("the file is empty")
-    try:
-        document = dagcbor.read(header)
-    except Refused as error:
-        raise BadArchive("the file does not start with a CAR header") from error
-    if type(document) is not dict or document.get("version") != 1:
-        raise BadArchive("only version 1 of CAR can be read")
-    roots = document.get("roots")
-    if type(roots) is not list or not all(type(root) is bytes for root in roots):
+class Found(NamedTuple):
+    """A block of an archive."""
+
+    cid: Cid | None  # None: one of others, whose CID is not of the only kind that weft makes
+    block: bytes
+    place: int  # where the block begins in the file
+    size: int
+
+
+def decode(file: BinaryIO) -> Iterator[Found]:
+    """The blocks of a CAR file as they are read."""
+    header = _header(file)
+    end: int | None = None
+    if header.get("version") == 2:
+        fields = file.read(_HEADER_2.size)
+        if len(fields) < _HEADER_2.size:
+            raise BadArchive("the file ends in its header")
+        _, start, size, _ = _HEADER_2.unpack(fields)
+        if start < _PRAGMA_BYTES + _HEADER_2.size:
+            raise BadArchive("the header says that the blocks begin inside of it")
+        file.seek(start)
+        end = start + size
+        header = _header(file)
+    if header.get("version") != 1:
+        raise BadArchive("only versions 1 and 2 of CAR can be read")
+    if type(header.get("roots")) is not list:
         raise BadArchive("the CAR header names no roots")
-    return [Cid(root) for root in roots], _blocks(file)
+    return _blocks(file, end)
 
 
-def _blocks(file: BinaryIO) -> Iterator[tuple[Cid, bytes]]:
-    number = 0
-    while (section := _section(file, _SECTION_BYTES_MAX)) is not None:
-        number += 1
-        if not section.startswith(CID_PREFIX) or len(section) < CID_BYTES:
-            raise BadArchive(f"block {number} is not dag-cbor under a SHA-256 CID")
-        yield Cid(section[:CID_BYTES]), section[CID_BYTES:]
+def _header(file: BinaryIO) -> dict[object, object]:
+    length = _length(file)
+    if length is None:
+        raise BadArchive("the file is empty")
+    if length > _HEADER_BYTES_MAX:
+        raise BadArchive("the file does not start with a CAR header")
+    try:
+        document = libipld.decode_dag_cbor(_exactly(file, length))
+    except (ValueError, OverflowError) as error:
+        raise BadArchive("the file does not start with a CAR header") from error
+    if type(document) is not dict:
+        raise BadArchive("the file does not start with a CAR header")
+    return document
 
 
-def _section(file: BinaryIO, most: int) -> bytes | None:
-    """The next length and what it counts; None at the end of the file."""
+def _blocks(file: BinaryIO, end: int | None) -> Iterator[Found]:
+    while end is None or file.tell() < end:
+        length = _length(file)
+        if length is None:
+            return
+        name = _exactly(file, min(length, CID_BYTES))
+        place, size = file.tell(), length - len(name)
+        if len(name) == CID_BYTES and name.startswith(CID_PREFIX) and length <= _SECTION_BYTES_MAX:
+            yield Found(Cid(name), _exactly(file, size), place, size)
+        elif length > _FOREIGN_BYTES_MAX:
+            raise BadArchive(f"a block of {length} bytes is too long")
+        else:
+            if size:
+                file.seek(size - 1, os.SEEK_CUR)
+                _exactly(file, 1)  # to notice a file that breaks off
+            yield Found(None, b"", place, size)
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise BadArchive("the file ends in the middle of a block")
+    return data
+
+
+def _length(file: BinaryIO) -> int | None:
+    """The length of the next section; None at the end of the file."""
     length = shift = 0
     while True:
         byte = file.read(1)
@@ -100,14 +159,11 @@ def _section(file: BinaryIO, most: int) -> bytes | None:
         shift += 7
         if byte[0] < 0x80:
             break
-        if shift > 28:
+        if shift > 35:
             raise BadArchive("a length in the file makes no sense")
-    if not 0 < length <= most:
-        raise BadArchive(f"a block of {length} bytes is too long, or none at all")
-    data = file.read(length)
-    if len(data) < length:
-        raise BadArchive("the file ends in the middle of a block")
-    return data
+    if not length:
+        raise BadArchive("a length in the file makes no sense")
+    return length
 
 
 # --- a store's topics -------------------------------------------------------------------------
@@ -136,6 +192,15 @@ def _with_versions(store: Store, events: Iterable[SealedEvent]) -> Iterator[tupl
         yield event.cid, event.block
 
 
+def _is_foreign(block: bytes) -> bool:
+    """Whether a block has nothing in it that a document of weft has."""
+    try:
+        document = libipld.decode_dag_cbor(block)
+    except (ValueError, OverflowError):
+        return True
+    return type(document) is not dict or not ({"topic", "#"} & document.keys())
+
+
 class Loaded(Struct):
     """What came of loading an archive."""
 
@@ -143,6 +208,7 @@ class Loaded(Struct):
     topics: int = 0  # topic versions in the file
     known: int = 0  # events that were there before
     waiting: int = 0  # events left out because parents are neither in the file nor in the store
+    foreign: int = 0  # blocks that are none of weft's
     refused: Counter[Reason] = field(default_factory=Counter)
 
 
@@ -154,19 +220,51 @@ class _Loader:
         self._streams: dict[Topic, Stream] = {}
         self._events: list[SealedEvent] = []
         self._topics: list[TopicVersion] = []
+        self._aside: list[tuple[int, int, Cid, int]] = []  # height, place, name, size
         self.loaded = Loaded()
 
-    def take(self, cid: Cid, block: bytes) -> None:
-        try:
-            found = descriptor.open_any(block, cid)
-        except Refused as refused:
-            self.loaded.refused[refused.reason] += 1
-            return
-        if isinstance(found, TopicVersion):
-            self._versions[cid] = found
-            self._topics.append(found)
+    def take(self, found: Found) -> None:
+        """The next block of the file. An event that needs what has not come yet is put aside."""
+        opened = self._open(found)
+        if isinstance(opened, TopicVersion):
+            self._versions[opened.cid] = opened
+            self._topics.append(opened)
             self.loaded.topics += 1
-            return
+        elif opened is not None and (self._is_ready(opened) or len(self._aside) >= _ASIDE_MAX):
+            self._take_event(opened)
+        elif opened is not None:
+            self._aside.append((opened.height, found.place, opened.cid, found.size))
+
+    def take_aside(self, file: BinaryIO) -> None:
+        """What was put aside, now that all of the file has been seen: parents before children."""
+        for _, place, cid, size in sorted(self._aside):
+            file.seek(place)
+            opened = self._open(Found(cid, _exactly(file, size), place, size))
+            if isinstance(opened, SealedEvent):
+                self._take_event(opened)
+        self._aside.clear()
+
+    def _open(self, found: Found) -> SealedEvent | TopicVersion | None:
+        if found.cid is None:
+            self.loaded.foreign += 1
+            return None
+        try:
+            return descriptor.open_any(found.block, found.cid)
+        except Refused as refused:
+            if refused.reason is not Reason.BAD_CID and _is_foreign(found.block):
+                self.loaded.foreign += 1
+            else:
+                self.loaded.refused[refused.reason] += 1
+        return None
+
+    def _is_ready(self, event: SealedEvent) -> bool:
+        """Whether all that it is judged and placed by is known."""
+        if event.link is not None and self._version(event.link) is None:
+            return False
+        stream = self._stream(event.topic)
+        return all(stream.knows(parent) for parent in event.parents)
+
+    def _take_event(self, found: SealedEvent) -> None:
         reason = self._judge(found)
         if reason is not None:
             self.loaded.refused[reason] += 1
@@ -228,15 +326,17 @@ def load(
     now_ms: int,
     progress: Callable[[int], None] = lambda blocks: None,
 ) -> Loaded:
-    """Store what an archive holds, as far as it is right. A file that breaks off gives an error;
-    what came before that is stored."""
+    """Store what an archive holds, as far as it is right; the file can be read from any place. One
+    that breaks off gives an error; what came before that is stored."""
     loader = _Loader(store, now_ms)
-    _, blocks = decode(file)
     try:
-        for number, (cid, block) in enumerate(blocks, 1):
-            loader.take(cid, block)
-            if number % _GROUP == 0:
-                progress(number)
+        try:
+            for number, found in enumerate(decode(file), 1):
+                loader.take(found)
+                if number % _GROUP == 0:
+                    progress(number)
+        finally:
+            loader.take_aside(file)
     finally:
         loader.finish()
     return loader.loaded

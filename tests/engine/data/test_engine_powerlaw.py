@@ -36,6 +36,7 @@ def test_the_exponent_of_a_true_power_law_is_found(exponent: float, least: int) 
     assert abs(whole.exponent - exponent) < 4 * whole.error
     assert whole.distance < 0.02
     assert whole.against_exponential > 10
+    assert whole.against_lognormal > -2
     assert whole.total == 20_000
 
 
@@ -55,6 +56,13 @@ def test_an_exponential_law_is_no_power_law() -> None:
     assert found.against_exponential < 2
     values, counts = counted(data)
     assert distance_of(values, counts, exponent_of(float(np.log(data).mean()), 1), 1) > 0.2
+
+
+def test_a_lognormal_law_is_no_power_law() -> None:
+    data = np.ceil(np.random.default_rng(5).lognormal(3.0, 0.8, 5_000)).astype(np.int64)
+    whole = fit(*counted(data), most_candidates=1)  # from the smallest number on
+    assert whole.least == data.min()
+    assert whole.against_lognormal < -10
 
 
 def test_the_distance_is_that_of_kolmogorov_and_smirnov() -> None:

@@ -63,16 +63,18 @@ def test_nodes_are_those_of_whole_traces_with_means_over_runs(spark: SparkSessio
     assert (row.node, row.topics, row.lvs, row.ipvs, row.fpvs) == (1, 2, 20.0, 19.5, 17.0)
 
 
-def test_growth_is_the_slope_against_topics(spark: SparkSession) -> None:
-    def row(topics: int, ipvs: float, fpvs: float, ideal: float) -> tuple[object, ...]:
-        return ("p", 1, "grid", "grid", 0, 100, topics, 100, ipvs, fpvs, ideal)
+def test_growth_is_the_slope_over_all_users_of_a_universe(spark: SparkSession) -> None:
+    def row(held: int, users: int, ipvs: int, fpvs: int, ideal: int) -> tuple[object, ...]:
+        sums = (users * ipvs, users * fpvs, users * ideal)
+        return ("p", 1, "grid", "grid", 0, 100, "plain", 16, held, users, *sums)
 
     rows = spark.createDataFrame(
-        [row(10, 20.0, 15.0, 14.0), row(20, 40.0, 25.0, 23.0)], shape_of(stan_8.COLUMNS)
+        [row(10, 3, 40, 30, 28), row(20, 1, 80, 50, 46), row(30, 2, 120, 70, 64)],
+        shape_of(stan_8.COLUMNS),
     )
     [found] = rows.transform(stan_8.growth).collect()
-    assert found.before == pytest.approx(2000)
-    assert found.after == pytest.approx(1000)
+    assert found.before == pytest.approx(4)
+    assert found.after == pytest.approx(2)
     assert found.ratio == pytest.approx(0.5)
     assert found.ideal_ratio == pytest.approx(0.45)
     assert found.beyond == pytest.approx(0.05)

@@ -57,7 +57,7 @@ def test_the_fall_is_compared_with_that_of_the_ideal(spark: SparkSession) -> Non
     [row] = found.transform(stan_6.falls).transform(stan_6.whole).collect()
     assert row.constant == pytest.approx(0.05)
     assert row.start == 24.0
-    assert row.end == pytest.approx(17.5 / 16.0)
+    assert row.end == 17.5
     assert row.fall == pytest.approx(0.3 / (1 / 3))
 
 

@@ -285,13 +285,14 @@ def test_fairness_by_capacity_and_its_gain(spark: SparkSession) -> None:
 # --- from end to end ------------------------------------------------------------------------------
 
 
-def test_quick_runs_leave_verdicts_that_hold(spark: SparkSession, tmp_path: Path) -> None:
-    names = ["tera-6a", "tera-6c", "tera-mem"]
-    verdicts = lab.run(spark, matching(names), "quick", tmp_path)
-    assert [(each.id, each.passed) for each in verdicts] == [(name, True) for name in names]
-    for name in names:
+def test_quick_runs_leave_verdicts(spark: SparkSession, tmp_path: Path) -> None:
+    """The costs are as the paper says; a live peer's table takes more memory than it says."""
+    outcomes = {"tera-6a": True, "tera-6c": True, "tera-mem": False}
+    verdicts = lab.run(spark, matching(list(outcomes)), "quick", tmp_path)
+    assert {each.id: each.passed for each in verdicts} == outcomes
+    for name, passed in outcomes.items():
         written = json.loads((tmp_path / name / "verdict.json").read_text())
-        assert written["passed"] is True
+        assert written["passed"] is passed
         assert written["command"].startswith(f"./weft lab run {name} --quick")
         assert written["measured"].keys() >= written["tolerance"].keys()
         assert (tmp_path / name / "figure.png").stat().st_size > 10_000

@@ -9,7 +9,7 @@ import pytest
 from history_kit import T, Town, change, follow, hear, history, id_of, newest
 from stranger import Stranger
 from weft.documents.record import RENEW_MS, read_record
-from weft.ids import Cid, PeerId, Topic
+from weft.ids import Cid, PeerId, Topic, peer_text
 from weft.protocol import seam
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest
 from weft.protocol.seam import Answer, FollowTopic, Started
@@ -489,3 +489,25 @@ def test_who_is_let_in_and_publishes_at_once_is_heard_at_once(seed: int) -> None
     town.publish(5)
     town.run(2_000)
     assert [len(town.stream(number)) for number in range(7)] == [1] * 7
+
+
+# --- a topic that is created twice ----------------------------------------------------------------
+
+
+def warnings(town: Town, number: int) -> list[str]:
+    return [text for _, peer, text in town.world.record.warnings if peer == number]
+
+
+def test_a_second_create_warns_both_that_call_themselves_owners() -> None:
+    town = Town(3)
+    town.subscribe(0, 1, 2)
+    town.run(20_000)
+    change(town, 0, create=True)
+    town.run(20_000)
+    assert change(town, 1, create=True).outcome == "stored"
+    town.run(20_000)
+    for number, other in ((0, 1), (1, 0)):
+        (said,) = warnings(town, number)
+        assert said.startswith(f"/t is claimed by {peer_text(id_of(town, other))}, too")
+    again = change(town, 0, create=True)
+    assert again.outcome == "refused" and "is this peer's already" in again.reason

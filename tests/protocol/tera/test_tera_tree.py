@@ -19,7 +19,7 @@ from protocol_kit import (
 )
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.recent import IHave, Repair, Want
+from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
 from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Payload
@@ -322,6 +322,31 @@ def test_a_link_grafted_for_what_the_tree_brings_after_all_is_pruned_again() -> 
     assert eager(rig) == [2, 3]
     assert told(rig.hear(2, Payload(T, event(9, 3), 1)), Prune) == [3]
     assert lazy(rig) == [3]
+
+
+def test_what_may_be_queued_is_not_fetched_by_repair_either() -> None:
+    rig = fed()
+    offer = Offer(T, [span(9, 1, 70)], first=False)
+    assert sent(rig.hear(3, offer), Want) == []
+    for number in range(3, 20):  # the feed goes on, slowly
+        rig.wait(1_000)
+        rig.hear(2, Payload(T, event(9, number), 1))
+        assert sent(rig.hear(3, offer), Want) == []
+    rig.wait(5_000)  # and no more
+    assert sent(rig.hear(3, offer), Want) == [(3, Want(T, [span(9, 20, 70)]))]
+
+
+def test_a_feed_that_brings_other_events_only_is_not_believed_for_ever() -> None:
+    rig = fed()
+    offer = Offer(T, [span(9, 3, 3)], first=False)
+    asked_ms = 0
+    for number in range(1, 40):
+        rig.hear(2, Payload(T, event(8, number), 1))
+        if sent(rig.hear(3, offer), Want):
+            break
+        rig.wait(500)
+        asked_ms += 500
+    assert 5_000 <= asked_ms <= 10_000
 
 
 def test_a_member_that_is_asked_answers_behind_the_event_or_asks_its_own_feed() -> None:

@@ -4,7 +4,10 @@ The model is p(x) = x^−α / ζ(α, m) for x ≥ m, where ζ is Hurwitz's zeta 
 is the one of maximum likelihood; m is the one with which the fitted law and the data above m are
 closest, by the Kolmogorov–Smirnov distance. To see whether a power law is any good, the same tail
 is fitted by an exponential (geometric) law too, and the two are compared by their likelihoods
-(Vuong 1989): above 2 the power law is clearly better, below −2 the exponential one.
+(Vuong 1989): above 2 the power law is clearly better, below −2 the exponential one. The harder
+comparison is that with a log-normal law, cut at the same beginning and rounded: it has a parameter
+more and comes as near to a power law as one likes, so it is never much worse; below −2 it is
+clearly better, and the tail is no power law.
 
 Data come as distinct values with how often each occurs, so the cost depends on how many different
 values there are and not on how much data.
@@ -12,16 +15,18 @@ values there are and not on how much data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import zeta  # type: ignore[import-untyped]
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import log_ndtr, zeta  # type: ignore[import-untyped]
 
 from weft.engine.core.arrays import Array
 
 LEAST_TAIL = 50  # paper (Clauset 3.3): with fewer points above m, estimates are unsafe
 _STEPS = 60  # bisection of α to 10⁻¹⁵ of its range
 _ALPHA = (1.0001, 12.0)
+_SEARCH = 400  # guess: steps of a search in two dimensions
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Fit:
     total: int
     distance: float  # Kolmogorov–Smirnov, of the tail
     against_exponential: float  # log-likelihood ratio in its standard deviations
+    against_lognormal: float  # the same
 
 
 def exponent_of(mean_log: float, least: int) -> float:
@@ -84,7 +90,10 @@ def fit(values: Array, counts: Array, most_candidates: int = 200) -> Fit:
         places = np.unique(np.linspace(0, len(possible) - 1, most_candidates).astype(int))
         possible = possible[places]
     tries = (_fit_from(values[at:], counts[at:], int(above[0])) for at in possible)
-    return min(tries, key=lambda each: each.distance)
+    best = min(tries, key=lambda each: each.distance)
+    tail = values >= best.least
+    against = _against_lognormal(values[tail], counts[tail], best.exponent, best.least)
+    return replace(best, against_lognormal=against)
 
 
 def _fit_from(values: Array, counts: Array, total: int) -> Fit:
@@ -101,6 +110,7 @@ def _fit_from(values: Array, counts: Array, total: int) -> Fit:
         total=total,
         distance=distance_of(values, counts, exponent, least),
         against_exponential=_against_exponential(values, counts, exponent, least),
+        against_lognormal=float("nan"),  # a search; `fit` makes it for the best one
     )
 
 
@@ -111,9 +121,50 @@ def _against_exponential(values: Array, counts: Array, exponent: float, least: i
     if beyond == 0:
         return 0.0
     stay = beyond / (1 + beyond)
-    power = -exponent * np.log(values) - np.log(zeta(exponent, least))
     exponential = (values - least) * np.log(stay) + np.log(1 - stay)
-    gaps = power - exponential
+    return _vuong(_power(values, exponent, least) - exponential, counts)
+
+
+def _power(values: Array, exponent: float, least: int) -> Array:
+    """Log-likelihoods under the power law."""
+    return np.asarray(-exponent * np.log(values) - np.log(zeta(exponent, least)))
+
+
+def _against_lognormal(values: Array, counts: Array, exponent: float, least: int) -> float:
+    """Vuong's statistic against the most likely log-normal law, found from where the tail's own
+    logarithms are and, as in the limit of a power law, from far below."""
+    logs = np.log(values)
+    mean = float((counts * logs).sum() / counts.sum())
+    spread = float(np.sqrt((counts * (logs - mean) ** 2).sum() / counts.sum()))
+    if spread == 0:
+        return 0.0
+
+    def unlikely(law: Array) -> float:
+        found = -float((counts * _lognormal(values, law[0], np.exp(law[1]), least)).sum())
+        return found if np.isfinite(found) else 1e300
+
+    wide = max(3.0, 3 * spread)
+    starts = ((mean, np.log(spread)), (np.log(least) - (exponent - 1) * wide**2, np.log(wide)))
+    options = {"maxiter": _SEARCH, "xatol": 1e-4, "fatol": 1e-3}
+    tries = [minimize(unlikely, at, method="Nelder-Mead", options=options) for at in starts]
+    law = min(tries, key=lambda each: each.fun).x
+    lognormal = _lognormal(values, law[0], np.exp(law[1]), least)
+    return _vuong(_power(values, exponent, least) - lognormal, counts)
+
+
+def _lognormal(values: Array, mean: float, spread: float, least: int) -> Array:
+    """Log-likelihoods of whole numbers from `least` on, under a rounded log-normal law."""
+    low, high, cut = (
+        log_ndtr(-(np.log(each) - mean) / spread)
+        for each in (values - 0.5, values + 0.5, least - 0.5)
+    )
+    with np.errstate(all="ignore"):
+        return np.asarray(low + np.log1p(-np.exp(np.minimum(high - low, -1e-300))) - cut)
+
+
+def _vuong(gaps: Array, counts: Array) -> float:
+    """The mean of differences of log-likelihoods over its standard error."""
+    tail = counts.sum()
     mean = float((counts * gaps).sum() / tail)
     spread = float(np.sqrt((counts * (gaps - mean) ** 2).sum() / tail))
     return mean * float(np.sqrt(tail)) / spread if spread else 0.0

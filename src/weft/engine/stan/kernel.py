@@ -58,6 +58,7 @@ class Options(NamedTuple):
     overheard: bool  # whether those a walk passes read it for candidates
     patience: int  # quiet rounds before a member asks to be adopted; 0: nobody ever does
     longest: int  # the walk's period backs off up to so many rounds; 1: not at all
+    memory: bool  # whether members add what their own last walk collected
 
 
 @part
@@ -96,6 +97,20 @@ def lost(key: Bits, message: int, chance: int) -> bool:
 
 
 @part
+def recall(overlay: Overlay, row: int, walk: int, own: int) -> int:
+    """Add what those that were visited remember, and let the origin remember what its walk itself
+    has collected; returns how many the walk's set has."""
+    count = own
+    for step in range(len(overlay.trail)):
+        at = i64(overlay.trail[step])
+        for place in range(i64(overlay.kept[at])):
+            count = collect(overlay, i64(overlay.memory[at, place]), walk, count)
+    overlay.memory[row, :own] = overlay.found[:own]
+    overlay.kept[row] = own
+    return count
+
+
+@part
 def walk(
     overlay: Overlay,
     row: int,
@@ -118,11 +133,14 @@ def walk(
                 overlay.heard[at] = 1
             if options.overheard:
                 merge(overlay, at, row, count, options, weighing)
+        overlay.trail[step] = at
         count = collect(overlay, at, number, count)
         for slot in range(view):
             count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
     if lost(loss_key, options.ttl + 1, options.loss):
         return False
+    if options.memory:
+        count = recall(overlay, row, number, count)
     return merge(overlay, row, -1, count, options, weighing)
 
 
@@ -212,6 +230,19 @@ def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
     return i64(absorb(absorb(keys.churn, node), tick) >> u64(32)) < chance
 
 
+@part
+def forget_leavers(overlay: Overlay) -> None:
+    """A newcomer remembers nothing, and nobody remembers those that have left (`heard`)."""
+    for row in range(len(overlay.members)):
+        left = 0
+        for place in range(i64(overlay.kept[row]) if overlay.heard[row] == 0 else 0):
+            member = i64(overlay.memory[row, place])
+            if overlay.heard[member] == 0:
+                overlay.memory[row, left] = member
+                left += 1
+        overlay.kept[row] = left
+
+
 @compiled
 def replace_leavers(
     overlay: Overlay, tick: int, generations: Ids, keys: Keys, options: Options, weighing: Weighing
@@ -241,6 +272,8 @@ def replace_leavers(
         key = absorb(absorb(keys.refill, i64(overlay.members[row])), tick)
         fill(overlay, row, have, key, weighing)
         overlay.period[row], overlay.due[row], overlay.quiet[row] = 1, tick, 0
+    if options.memory:
+        forget_leavers(overlay)
     overlay.heard[:] = 0
 
 
@@ -271,7 +304,7 @@ def _number_all(overlay: Overlay, keys: Keys) -> None:
 def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
     """All rounds of one topic. Returns what was done and sent (`tally`)."""
     keys = topic.keys
-    overlay = new_overlay(topic.members, topic.view_size, options.ttl)
+    overlay = new_overlay(topic.members, topic.view_size, options.ttl, options.memory)
     weighing = weighing_of(topic.members, interests)
     count = len(topic.members)
     _number_all(overlay, keys)
@@ -297,7 +330,7 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
 @compiled
 def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
     """The lightest members of all at every member: what the rounds can at best lead to."""
-    overlay = new_overlay(topic.members, topic.view_size, 0)
+    overlay = new_overlay(topic.members, topic.view_size, 0, False)
     weighing = weighing_of(topic.members, interests)
     count, view = len(topic.members), topic.view_size
     _number_all(overlay, topic.keys)

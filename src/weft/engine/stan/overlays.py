@@ -46,6 +46,7 @@ class Config:
     patience: int = 0  # quiet rounds before a member asks to be adopted; 0: it never does
     longest: int = 1  # rounds that the walk's period backs off to; 1: a walk in every round
     lean: bool = False
+    memory: bool = False  # members add what their own last walk collected (weft's own)
 
     def __post_init__(self) -> None:
         if self.ttl < 0 or self.rounds < 0 or self.patience < 0 or self.longest < 1:
@@ -63,6 +64,7 @@ class Config:
             self.overheard,
             self.patience,
             self.longest,
+            self.memory,
         )
 
 

@@ -60,6 +60,9 @@ class Overlay(NamedTuple):
     due: Ids  # the round of the next
     seen: Numbers  # the last walk that has each member in its set
     found: Ids  # the set of the present walk
+    memory: Ids  # members × room: what each one's last walk collected; no rows where none is kept
+    kept: Ids  # how much of it
+    trail: Ids  # the members that the present walk visited
     in_links: Ids  # how many views hold each member
     before: Ids  # the view that is about to change
     waiting: Ids  # members that lost their last in-link, in the order they did
@@ -185,8 +188,9 @@ def count_in_links(overlay: Overlay) -> None:
 
 
 @part
-def new_overlay(members: Ids, view: int, ttl: int) -> Overlay:
+def new_overlay(members: Ids, view: int, ttl: int, memory: bool) -> Overlay:
     count = len(members)
+    room = min(count, (ttl + 1) * (view + 1))
     return Overlay(
         members,
         np.empty(count, np.uint64),
@@ -198,7 +202,10 @@ def new_overlay(members: Ids, view: int, ttl: int) -> Overlay:
         np.ones(count, np.int32),
         np.ones(count, np.int32),
         np.full(count, -1, np.int64),
-        np.empty(min(count, (ttl + 1) * (view + 1)), np.int32),
+        np.empty(count if memory else room, np.int32),
+        np.empty((count if memory else 0, room), np.int32),
+        np.zeros(count, np.int32),
+        np.empty(ttl + 1, np.int32),
         np.zeros(count, np.int32),
         np.empty(view, np.int32),
         np.empty(count, np.int32),

@@ -16,7 +16,7 @@ events, and of those twice handed out, there must be none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
+from weft.lab import ground
+from weft.lab.defect import Defect, handed_twice, late
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
 from weft.net import codec
@@ -388,9 +390,41 @@ WORDS: dict[Attack, tuple[str, str]] = {
 }
 
 
+def _is_watched(params: Params) -> bool:
+    """The point that defects are planted at."""
+    return bool(params["defended"] and params["hostile"] == 10 and not params["history"])
+
+
+def _some_is_forged(is_genuine: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda record, delivery: delivery.at_ms % 7 > 0 and is_genuine(record, delivery)
+
+
+DEFECTS = (
+    Defect(
+        "one event in seven is forged",
+        {"weft.sim.record:Record.is_genuine": _some_is_forged},
+        where=_is_watched,
+    ),
+    Defect("applications are handed events twice", handed_twice, where=_is_watched),
+    Defect(
+        "events are passed on ten seconds late",
+        late(
+            "Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=SETTLE_MS + CALM_MS
+        ),
+        where=_is_watched,
+    ),
+    Defect(
+        "the defence is on where it should be off",
+        params={"defended": 1},
+        where=lambda params: not params["defended"],
+    ),
+)
+
+
 def _entry(attack: Attack) -> Entry:
     title, deed = WORDS[attack]
-    why = "Asked: hostile peers harm nobody but themselves."
+    switched = OFF[attack] != Defence()
+    why = ground.asked("2026-11-16", "Hostile peers harm nobody but themselves.")
     return Entry(
         id=f"attack-{attack}",
         title=title,
@@ -405,10 +439,14 @@ def _entry(attack: Attack) -> Entry:
         seeds={"quick": 2, "full": 10},
         columns=COLUMNS,
         measure=measure,
-        tolerances={**dict.fromkeys(ASKED.values(), why), SHORT: "Asked: no idle defence."},
+        tolerances={
+            **dict.fromkeys(ASKED.values(), why),
+            **({SHORT: ground.asked("2026-11-16", "No idle defence.")} if switched else {}),
+        },
         figure=figure,
         seconds=seconds,
         most_seeds=most_seeds,
+        defects=DEFECTS,
     )
 
 

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from pyspark.sql import functions as F
 
-from weft.lab import pulsar
+from weft.lab import ground, pulsar
+from weft.lab.defect import Defect, Function, late
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
+from weft.lab.ground import Ground
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
@@ -264,14 +266,35 @@ def figure(rows: DataFrame) -> Figure:
 # --- entries ----------------------------------------------------------------------------------
 
 
-def _tolerances(asked: Demand) -> dict[str, str]:
-    why = "Asked: a network that lost half of its peers goes on as if nothing had happened."
+def one_by_one(components: Function) -> Function:
+    """A planted defect: peers know of nobody."""
+    return lambda names, views: components(names, {name: [] for name in views})
+
+
+def _tolerances(asked: Demand) -> dict[str, Ground]:
+    why = ground.asked(
+        "2026-11-16", "A network that lost half of its peers goes on as if nothing had happened."
+    )
     cells = {
         _title(crashed, bucket): why
         for _, crashed, bucket in _cells(asked)
         if asked[crashed][bucket] is not None
     }
-    return {**cells, PIECES: "Asked: no island stays."}
+    return {**cells, PIECES: ground.asked("2026-11-16", "No island stays.")}
+
+
+DEFECTS = (
+    Defect(
+        "events are passed on half a minute late",
+        late("Payload", "Cast", "Graft", "Repair", by_ms=30_000, after_ms=SETTLE_MS),
+        where=lambda params: params["routing"] == "tera",
+    ),
+    Defect(
+        "views of the general overlay are forgotten",
+        {"weft.lab.experiments.crash:components": one_by_one},
+        where=lambda params: params["routing"] == "tera" and params["crashed"] == 50,
+    ),
+)
 
 
 def _entry(id: str, title: str, claim: str, asked: Demand, told: bool) -> Entry:
@@ -287,6 +310,7 @@ def _entry(id: str, title: str, claim: str, asked: Demand, told: bool) -> Entry:
         tolerances=_tolerances(asked),
         figure=figure,
         seconds=seconds,
+        defects=DEFECTS,
     )
 
 

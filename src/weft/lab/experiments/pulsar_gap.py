@@ -25,7 +25,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact
-from weft.lab import pulsar
+from weft.lab import ground, pulsar
+from weft.lab.defect import ARRIVE, Defect, Function, lost
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, wholes
@@ -39,7 +40,7 @@ from weft.protocol.wire import Message
 from weft.sim.network import Conditions, Latency, Partition
 from weft.sim.node import Node, keyed
 from weft.sim.record import Delivery
-from weft.sim.world import Observer
+from weft.sim.world import Observer, World
 
 GAPS = {"quick": (1, 10, 100), "full": (1, 3, 10, 30, 60, 100, 300, 1_000)}
 REAL_GAPS = {"quick": (100,), "full": (1, 10, 100, 1_000)}
@@ -223,6 +224,16 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def two_of_three(push: Function) -> Function:
+    """A planted defect: most answers do not arrive."""
+
+    def instead(world: World, time_ms: int, node: Node, fact: object) -> None:
+        if not isinstance(getattr(fact, "message", None), ANSWERS) or time_ms % 3 == 0:
+            push(world, time_ms, node, fact)
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     found = means(rows, GROUPS, "repair_ms", "messages", "messages_allowed", "ms_allowed")
     drawing, [quiet, lossy, messages] = panels(columns=3)
@@ -268,12 +279,33 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,
-        missing="Others have what is missing, and go on having it.",
-        messages="A question and an answer per missing event up to 16 heights; beyond, per "
-        "page of 256 events, and one more for what was published meanwhile.",
-        messages_loss="As without losses, each repeated until question and answer come "
-        "through (0.81 of them do), with three standard deviations.",
-        time="Ten hops for the event that shows the gap; the patience of half a second where "
-        "it is walked; and a round trip per height or page.",
+        missing=ground.asked("2026-11-15", "Others have what is missing, and go on having it."),
+        messages=ground.derived(
+            "2026-11-15",
+            "A question and an answer per missing event up to 16 heights; beyond, per "
+            "page of 256 events, and one more for what was published meanwhile.",
+        ),
+        messages_loss=ground.derived(
+            "2026-11-15",
+            "As without losses, each repeated until question and answer come "
+            "through (0.81 of them do), with three standard deviations.",
+        ),
+        time=ground.derived(
+            "2026-11-15",
+            "Ten hops for the event that shows the gap; the patience of half a second where "
+            "it is walked; and a round trip per height or page.",
+        ),
+    ),
+    defects=(
+        Defect(
+            "missing events are not given",
+            lost("BlocksReply", "PageReply"),
+            where=lambda params: params["how"] == "machines" and params["gap"] == 1,
+        ),
+        Defect(
+            "two answers in three are lost",
+            {ARRIVE: two_of_three},
+            where=lambda params: params["how"] == "machines" and params["gap"] > 1,
+        ),
     ),
 )

@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.lab import pulsar
+from weft.lab import ground, pulsar
+from weft.lab.defect import ARRIVE, Defect, handed_twice, lost
 from weft.lab.experiment import Columns, Entry, Params, Size, every
-from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings
+from weft.lab.experiments.pulsar_gap import ONE_WAY_MS, REPAIR, settings, two_of_three
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
@@ -136,6 +137,11 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def is_small(params: Params) -> bool:
+    """Where defects are planted."""
+    return bool(params["how"] == "machines" and params["events"] == EVENTS["quick"][0])
+
+
 def figure(rows: DataFrame) -> Figure:
     found = means(rows, GROUPS, "waited_s", "read_s", "read_s_allowed")
     drawing, [simulated, real] = panels(columns=2)
@@ -168,11 +174,28 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,
-        lacking="All members have everything.",
-        misplaced="Pages come in the stream's order, and what is live waits for its parents.",
-        different="A stream is a set of events with one order.",
-        time="From the first event to the last of the past: a round trip per page, and two "
-        "more for pages that are cut short by live events or empty.",
-        messages="A question and an answer per page, and for two more pages.",
+        lacking=ground.paper("2026-11-15", "All members have everything, and so has a latecomer."),
+        misplaced=ground.asked(
+            "2026-11-15",
+            "Pages come in the stream's order, and what is live waits for its parents.",
+        ),
+        different=ground.asked("2026-11-15", "A stream is a set of events with one order."),
+        time=ground.derived(
+            "2026-11-15",
+            "From the first event to the last of the past: a round trip per page, and two "
+            "more for pages that are cut short by live events or empty.",
+        ),
+        messages=ground.derived(
+            "2026-11-15", "A question and an answer per page, and for two more pages."
+        ),
+    ),
+    defects=(
+        Defect("nothing of the past is given", lost("BlocksReply", "PageReply"), where=is_small),
+        Defect("applications are handed events twice", handed_twice, where=is_small),
+        Defect(
+            "two answers in three are lost",
+            {ARRIVE: two_of_three},
+            where=lambda params: params["how"] == "machines",
+        ),
     ),
 )

@@ -21,6 +21,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Cid, Contact, PeerId
+from weft.lab import ground
+from weft.lab.defect import Defect, lost
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, colour, look, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths
@@ -145,7 +147,8 @@ TITLES = {
     "own": "events that their publisher provides",
     "copies": "copies less those expected, over the noise allowed, the most",
     "survival": "survival less that expected, over the noise allowed, the most",
-    "found": "found, of the events that a live provider is on record for",
+    "found": "found, of the events that a live peer provides",
+    "named_found": "found, of those that a live provider is on record for",
 }
 RIGHT = 0.99
 """With this chance all points keep to the noise allowed if draws are fair."""
@@ -172,6 +175,7 @@ def agreement(size: Size) -> Callable[[DataFrame], DataFrame]:
             F.sqrt(F.sum(chance * (1 - chance))).alias("survived_noise"),
             F.sum(F.col("found").cast("int")).alias("found"),
             F.sum(F.col("named").cast("int")).alias("named"),
+            F.sum(F.col("held").cast("int")).alias("held"),
             F.avg(F.col("own_copy").cast("double")).alias("own"),
         )
         return sums.groupBy("seed").agg(
@@ -179,7 +183,8 @@ def agreement(size: Size) -> Callable[[DataFrame], DataFrame]:
             F.max(F.col("survived_off") / (1 + allowed * F.col("survived_noise"))).alias(
                 "survival"
             ),
-            (F.sum("found") / F.sum("named")).alias("found"),
+            (F.sum("found") / F.sum("held")).alias("found"),
+            (F.sum("found") / F.sum("named")).alias("named_found"),
             F.min("own").alias("own"),
         )
 
@@ -239,16 +244,37 @@ ENTRY = Entry.of(
     title="Events outlive their publishers",
     claim="A publisher provides its events. Where each other peer on the way does so, too, with "
     "probability p, an event has p copies for each of them, and one of these survives a crash with "
-    "the chance 1 − (1 − p)^L, where L of the peers are left. Whatever the records of live peers "
-    "lead to is found.",
+    "the chance 1 − (1 − p)^L, where L of the peers are left. Whatever survives is found, though "
+    "most of the peers that had its record may be gone as well.",
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,
-        own="That is the rule where events travel by trees.",
-        copies="A binomial number; so many standard deviations that all points keep to them "
-        "with a chance of 0.99, and one copy more, because numbers are whole.",
-        survival="The same, of independent draws with the chances expected.",
-        found="A lookup asks all of the closest peers that are left; one in a hundred may "
-        "fail on tables that name mostly the dead.",
+        own=ground.paper("2026-11-15", "That is the rule where events travel by trees."),
+        copies=ground.by_construction(
+            "2026-11-16",
+            "A coin is thrown for each: so many standard deviations that all points keep to them "
+            "with a chance of 0.99, and one copy more, because numbers are whole.",
+        ),
+        survival=ground.by_construction(
+            "2026-11-16", "The same, of independent draws with the chances expected."
+        ),
+        found=ground.asked(
+            "2026-11-15",
+            "A lookup asks all of the closest peers that are left; one in a hundred may "
+            "fail on tables that name mostly the dead. Until 2026-11-16 it was asked only of "
+            "events whose record was left somewhere.",
+        ),
+    ),
+    defects=(
+        Defect(
+            "records of providers are not taken",
+            lost("AddProvider"),
+            where=lambda params: params["crash"] == 0.5,
+        ),
+        Defect(
+            "lookups are not answered",
+            lost("FindReply", one_in=2),
+            where=lambda params: params["crash"] == 0.5,
+        ),
     ),
 )

@@ -17,6 +17,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from weft.lab import ground
+from weft.lab.defect import ARRIVE, Defect, Function, kind_of, lost
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, Figure, colour, panels, table
 from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, truths, wholes
@@ -25,7 +27,9 @@ from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
+from weft.sim.node import Node
 from weft.sim.record import Delivery
+from weft.sim.world import World
 
 CRASHES = ("parent", "rendezvous", "half", "all but one")
 
@@ -189,6 +193,17 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def alone_after_a_while(push: Function) -> Function:
+    """A planted defect: once the tree stands, nobody is given a place in it."""
+
+    def instead(world: World, time_ms: int, node: Node, fact: object) -> None:
+        formed = len(world.record.publications) > BEFORE_EVENTS // 2
+        if not formed or kind_of(fact) != "TreeJoinReply":
+            push(world, time_ms, node, fact)
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     means = table(
         rows.groupBy(*GROUPS).agg(
@@ -233,12 +248,22 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 3},
     tolerances=reasons(
         TITLES,
-        noticed="A second until a failed connection is told, another for each of the dead that is "
-        "asked for a place, eight round trips down the tree, and the time between two events.",
-        silent="15 s of silence, up to 5 s until they are seen, three pings of 1 s; then 0.5 s "
-        "for each of the dead that is asked for a place, eight round trips down the tree, and "
-        "the time between two events.",
-        lost="Others have what was missed.",
+        noticed=ground.derived(
+            "2026-11-15",
+            "A second until a failed connection is told, another for each of the dead that is "
+            "asked for a place, eight round trips down the tree, and the time between two events.",
+        ),
+        silent=ground.derived(
+            "2026-11-15",
+            "15 s of silence, up to 5 s until they are seen, three pings of 1 s; then 0.5 s "
+            "for each of the dead that is asked for a place, eight round trips down the tree, and "
+            "the time between two events.",
+        ),
+        lost=ground.asked("2026-11-15", "Others have what was missed."),
+    ),
+    defects=(
+        Defect("joins are not answered after the crash", {ARRIVE: alone_after_a_while}),
+        Defect("missing events are not given", lost("BlocksReply", "PageReply", "Repair")),
     ),
     seconds=lambda params: (4.0 if params["silent"] else 2.0) * (3 if params["history"] else 1),
 )

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.grid import draw_grid
 from weft.ids import Topic
+from weft.lab import ground
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts
@@ -159,7 +160,7 @@ def figure(rows: DataFrame) -> Figure:
 
 # --- entry ----------------------------------------------------------------------------------------
 
-WHY = "Chosen on 2026-11-16, before the first run: see the head of the system's module."
+WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
 
 ENTRY = Entry.of(
     __name__,

@@ -6,12 +6,14 @@ of Wikipedia. The grid is in both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from weft.lab import stan, workload
+from weft.lab import ground, stan, workload
+from weft.lab.defect import Defect
 from weft.lab.experiment import JobEntry, Params, Size
 from weft.lab.figures import Figure, panels
 from weft.lab.measures import at_least
@@ -26,9 +28,7 @@ COLUMNS = joined(columns(source=TEXT, universe=TEXT), DISTRIBUTION, FIT)
 UNIVERSES = 3  # guess: as many of the smallest as a picture can show beside the whole
 WIKIPEDIA = "wikipedia_edits"
 HEAVY = "power law against an exponential one"
-TELLING = 500
-"""measured: data in a tail that make the comparison tell. Of samples of this size from true power
-laws with exponents of 2.3 to 3.2, 94 to 98 % pass; of 190 from one with 3.16, only 57 %."""
+NOT_LOGNORMAL = "power law against a log-normal one"
 
 
 def points(size: Size, source: Source, *, wikipedia: bool) -> list[Params]:
@@ -64,16 +64,16 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         "share": "share in the tail",
         "distance": "distance of the fit",
         "against_exponential": HEAVY,
+        "against_lognormal": NOT_LOGNORMAL,
     }
     fits = rows.transform(laws).withColumn("share", F.col("tail") / F.col("total"))
     return fits.transform(
         numbers(
             titles,
-            at_least(2.0, "against_exponential"),
+            at_least(2.0, "against_exponential") | at_least(-2.0, "against_lognormal"),
             by=("source", "universe", "kind"),
             prefix=stan.named("universe", "kind"),
-            judged_where=(F.col("universe") == WHOLE) & (F.col("tail") >= TELLING),
-            keep=("tail",),
+            judged_where=F.col("universe") == WHOLE,
         )
     )
 
@@ -102,10 +102,37 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-WHY = (
-    "Vuong's statistic in standard deviations, on the tail where the power law fits best: above 2 "
-    "an exponential law is ruled out, which is what few topics with very many subscribers means."
-)
+WHY = {
+    HEAVY: ground.derived(
+        "2026-11-15",
+        "Vuong's statistic in standard deviations, on the tail where the power law fits best: "
+        "above 2 an exponential law is ruled out, which is what few topics with very many "
+        "subscribers means. From 2026-11-15 to 2026-11-16 tails of fewer than 500 data were not "
+        "judged.",
+    ),
+    NOT_LOGNORMAL: ground.derived(
+        "2026-11-16",
+        "Below −2 a log-normal law is clearly better than the power law that the paper says.",
+    ),
+}
+
+
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def exponential(counted: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    """The logarithms of numbers that follow a power law follow an exponential one."""
+    return lambda frame: counted(frame).withColumn("size", F.ceil(1 + 20 * F.log("size")))
+
+
+def lognormal(counted: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    """Numbers whose logarithms fall off as a normal law does."""
+
+    def instead(frame: DataFrame) -> DataFrame:
+        bent = F.exp(3.0 * F.sqrt(F.log(F.col("size") + 1)))
+        return counted(frame).withColumn("size", F.ceil(bent))
+
+    return instead
 
 
 def _entry(name: str, title: str, wikipedia: bool) -> JobEntry:
@@ -115,11 +142,25 @@ def _entry(name: str, title: str, wikipedia: bool) -> JobEntry:
         title=title,
         claim="The number of subscribers of a topic follows a power law, and so does the number of "
         "subscriptions of a node: few topics are highly popular, and some users subscribe to very "
-        "many. We fit by maximum likelihood and tell the exponents. Of tails with data enough we "
-        "ask that they are heavier than exponential.",
+        "many. We fit by maximum likelihood and tell the exponents. We ask that tails are heavier "
+        "than exponential, and no worse as power laws than as log-normal ones.",
         points=partial(points, wikipedia=wikipedia),
         seeds={"quick": 2, "full": 2},
-        tolerances={f"{WHOLE}, {kind}, {HEAVY}": WHY for kind in (SUBSCRIBERS, SUBSCRIPTIONS)},
+        tolerances={
+            f"{WHOLE}, {kind}, {what}": why
+            for kind in (SUBSCRIBERS, SUBSCRIPTIONS)
+            for what, why in WHY.items()
+        },
+        defects=(
+            Defect(
+                "subscriptions that follow an exponential law",
+                {"weft.lab.experiments.stan_3:distribution": exponential},
+            ),
+            Defect(
+                "subscriptions that follow a log-normal law",
+                {"weft.lab.experiments.stan_3:distribution": lognormal},
+            ),
+        ),
         seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,
         most_seeds=seeds_once,
     )

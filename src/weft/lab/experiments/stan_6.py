@@ -25,6 +25,8 @@ from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.workload import Memberships, topic_name
 from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
+from weft.lab import ground
+from weft.lab.defect import Defect, Function, lost
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, panels, table
 from weft.lab.measures import at_least, at_most, reasons, told
@@ -204,7 +206,7 @@ COLUMNS = columns(
 TITLES = {
     "constant": "largest change of the mean logical view",
     "start": "distance of the first physical view from the paper's 25, simulated",
-    "end": "physical view after the last round over the ideal of these grids, simulated",
+    "end": "distance of the last physical view from the paper's 15, simulated",
     "fall": "least fall of the physical view over the ideal fall",
     "apart": "physical over logical view, real peers against simulated ones",
 }
@@ -242,10 +244,7 @@ def falls(means: DataFrame) -> DataFrame:
 def whole(ends: DataFrame) -> DataFrame:
     """Per seed: what is asked of all ways together; the ideal is the engine's."""
     ideal = ends.where("how = 'engine'").select(
-        "nodes",
-        "seed",
-        (F.col("ideal") / F.col("first")).alias("lowest"),
-        F.col("ideal").alias("i"),
+        "nodes", "seed", (F.col("ideal") / F.col("first")).alias("lowest")
     )
     joined = ends.join(ideal, ["nodes", "seed"])
     fall = (1 - F.col("last") / F.col("first")) / (1 - F.col("lowest"))
@@ -253,10 +252,8 @@ def whole(ends: DataFrame) -> DataFrame:
     return joined.groupBy("seed").agg(
         F.max((F.col("lvs_most") - F.col("lvs_least")) / F.col("lvs_first")).alias("constant"),
         F.avg(F.when(large & (F.col("how") == "engine"), F.col("first"))).alias("start"),
-        F.avg(F.when(large & (F.col("how") == "machines"), F.col("last") / F.col("i"))).alias(
-            "end"
-        ),
-        F.min(F.when(large, fall)).alias("fall"),
+        F.avg(F.when(large & (F.col("how") == "machines"), F.col("last"))).alias("end"),
+        F.min(fall).alias("fall"),
     )
 
 
@@ -278,10 +275,12 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     means = rows.transform(by_round)
     ends = means.transform(falls)
     titles = {name: title for name, title in TITLES.items() if name != "apart"}
-    asked = at_most(0.01, "constant") | at_most(2.5, "start") | at_most(1.05, "end")
+    asked = at_most(0.01, "constant") | at_most(2.5, "start") | at_most(1.5, "end")
     asked |= at_least(0.9, "fall")
-    distance = F.abs(F.col("start") - 25).alias("start")
-    judged = ends.transform(whole).select("seed", "constant", distance, "end", "fall")
+    start, end = F.abs(F.col("start") - 25), F.abs(F.col("end") - 15)
+    judged = ends.transform(whole).select(
+        "seed", "constant", start.alias("start"), end.alias("end"), "fall"
+    )
     expected = SIZES_OFF + 1.13 * SPREAD + 3 * 0.85 * SPREAD / F.sqrt(F.col("seeds"))
     point = F.format_string("%s, %d nodes; ", F.col("how"), F.col("nodes"))
     others = {
@@ -296,6 +295,16 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         ),
         ends.transform(told(others, ("how", "nodes"), point)),
     )
+
+
+def shrinking(kept: Function) -> Function:
+    """A planted defect: whenever a view is ranked, its last neighbour is dropped."""
+
+    def instead(*args: object) -> list[int]:
+        found: list[int] = kept(*args)
+        return found[: max(1, len(found) - 1)]
+
+    return instead
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -328,18 +337,37 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 5},
     tolerances=reasons(
         TITLES,
-        constant="A view is never resized while the rounds run; a peer that is lost for a "
-        "moment leaves a gap in a few views at the most.",
-        start="The paper's figure is read to about a unit, and the mean of five grids is "
-        "good to one more; a tenth of 25.",
-        end="Views end at StaN's ideal, which on our grids is 16.1 (the paper reads about "
-        "15 on its own); ids differ from the engine's, which is worth 1.5 %, three times.",
-        fall="Of 100 nodes (fewer have little to share): eight rounds reach nearly all of the "
-        "ideal, and ids and walks differ from way to way: the fall of about a third of the "
-        "views is good to a tenth.",
-        apart="The mean of absolute differences of two draws with a relative standard "
-        "deviation of 1.5 % is 1.13 times that; three standard errors of it over the seeds; "
-        "and 2 % for topic sizes that peers have to estimate.",
+        constant=ground.paper(
+            "2026-11-15",
+            "A view is never resized while the rounds run; a peer that is lost for a "
+            "moment leaves a gap in a few views at the most.",
+        ),
+        start=ground.by_construction(
+            "2026-11-16", "The grid's power laws, which the paper does not give, were set to this."
+        ),
+        end=ground.paper(
+            "2026-11-16", "About 15: a tenth of it, as of the 25 at which the paper's begins."
+        ),
+        fall=ground.asked(
+            "2026-11-15",
+            "Eight rounds reach nearly all of the ideal, and ids and walks differ from way to way: "
+            "the fall of about a third of the views is good to a tenth. From 2026-11-15 to "
+            "2026-11-16 grids of fewer than 100 nodes were not judged.",
+        ),
+        apart=ground.derived(
+            "2026-11-15",
+            "The mean of absolute differences of two draws with a relative standard "
+            "deviation of 1.5 % is 1.13 times that; three standard errors of it over the seeds; "
+            "and 2 % for topic sizes that peers have to estimate.",
+        ),
+    ),
+    defects=(
+        Defect("simulated walks do not come back", lost("CollectReply")),
+        Defect(
+            "views lose a neighbour with every walk",
+            {"weft.rules.stan:kept": shrinking},
+            where=lambda params: params["how"] != "network",
+        ),
     ),
     seconds=lambda params: {"engine": 1.0, "machines": 5.0, "network": 120.0}[params["how"]],
 )

@@ -7,7 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.stan.overlays import Config
-from weft.lab import stan
+from weft.lab import ground, stan
+from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure, colour, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, texts, wholes
@@ -124,9 +125,22 @@ ENTRY = UniverseEntry.of(
     tolerances=reasons(
         TITLES,
         (f"{LEAN}, ",),
-        reduction_many="What we set out for; another trace is asked for 30 %.",
-        strong="Events must reach everybody: less than one overlay in a thousand.",
-        clustered="Common interests come in clusters; more would cost dissemination.",
+        reduction_many=ground.asked(
+            "2026-11-15", "What we set out for; another trace is asked for 30 %."
+        ),
+        strong=ground.asked(
+            "2026-11-15", "Events must reach everybody: less than one overlay in a thousand."
+        ),
+        clustered=ground.asked(
+            "2026-11-15", "Common interests come in clusters; more would cost dissemination."
+        ),
+    ),
+    defects=(
+        Defect(
+            "nobody is adopted",
+            {"weft.engine.stan.overlays:Config.options": stan.with_options(patience=0)},
+            where=lambda params: params["variant"] == LEAN,
+        ),
     ),
     micros=lambda params: 90.0,
 )

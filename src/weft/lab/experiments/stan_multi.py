@@ -9,6 +9,7 @@ connection that they cross.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
@@ -16,6 +17,8 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.ids import Contact, PeerId, Topic
+from weft.lab import ground
+from weft.lab.defect import Defect, again, not_repaired, sent_also
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.stan_6 import interests_of, populate
 from weft.lab.figures import Figure, colour, means, panels
@@ -171,6 +174,18 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def apart_with_stan(publish: Callable[..., int]) -> Callable[..., int]:
+    """A planted defect."""
+
+    def instead(
+        net: SimNet, interests: list[list[str]], number: int, together: bool, parts: int
+    ) -> int:
+        shared = together and not net.config.stan.enabled
+        return publish(net, interests, number, shared, parts)
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     per_link = F.col("crossings") / F.col("connections")
     copies = F.col("crossings") / F.col("deliveries")
@@ -199,12 +214,26 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 5},
     tolerances=reasons(
         TITLES,
-        once="A payload that two peers send each other at the same moment crosses twice; "
-        "with an order of topics this needs a tree that is just healing, below one in 1,000.",
-        missed="Nothing is lost in a network without faults.",
-        saved="Of three topics of a peer its neighbour shares a good part; at least one copy "
-        "in ten must go.",
-        more="Links on the same peers in all topics can only help.",
+        once=ground.derived(
+            "2026-11-15",
+            "A payload that two peers send each other at the same moment crosses twice; "
+            "with an order of topics this needs a tree that is just healing, below one in 1,000.",
+        ),
+        missed=ground.asked("2026-11-15", "Nothing is lost in a network without faults."),
+        saved=ground.asked(
+            "2026-11-15",
+            "Of three topics of a peer its neighbour shares a good part; at least one copy "
+            "in ten must go.",
+        ),
+        more=ground.asked("2026-11-15", "Links on the same peers in all topics can only help."),
+    ),
+    defects=(
+        Defect("copies are sent twice", sent_also("Payload", to=again)),
+        Defect("one copy in three is lost, and no repair", not_repaired("Payload", one_in=3)),
+        Defect(
+            "events in several topics are not shared over StaN's links",
+            {"weft.lab.experiments.stan_multi:_publish": apart_with_stan},
+        ),
     ),
     seconds=lambda params: 0.2 * params["nodes"],
 )

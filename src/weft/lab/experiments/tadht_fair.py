@@ -1,7 +1,8 @@
 """tadht-fair: copies forwarded per event received, peer by peer (paper 002, Section 6).
 
 10⁴ peers, 10³ topics with popularity by Zipf 0.7, 2·10⁵ subscriptions; as many events in each
-topic, each published by a random member, whose tree it goes out by. Per peer: copies of events
+topic, each published by a random member, whose tree it goes out by; and once more with one
+publisher in each topic, whose own tree all of its events would load. Per peer: copies of events
 sent, and events received, over all of its topics.
 """
 
@@ -14,11 +15,13 @@ from pyspark.sql import functions as F
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
+from weft.lab import ground
+from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import Figure, colour, panels, table
-from weft.lab.measures import at_least, each, reasons, texts, wholes
+from weft.lab.measures import at_least, each, reasons, texts, truths, wholes
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
@@ -38,12 +41,14 @@ SIZES: dict[str, Params] = {
 
 
 def points(size: Size) -> list[Params]:
-    """Every scheme with several links per level, and trees with the paper's one."""
+    """Every scheme with several links per level, and trees with the paper's one; each with random
+    publishers and, but for that one, with a single publisher in each topic."""
     return [
-        {**SIZES[size], "k": K, "scheme": scheme, "mode": mode, "links": links}
+        {**SIZES[size], "k": K, "scheme": scheme, "mode": mode, "links": links, "single": single}
         for scheme in SCHEMES
         for mode in modes_of(scheme)
         for links in ((LINKS, 1) if scheme.endswith("treecast") else (LINKS,))
+        for single in ((False, True) if links == LINKS else (False,))
     ]
 
 
@@ -54,8 +59,10 @@ def run(params: Params, seed: int) -> Columns:
     events = Events(roles, params["scheme"], seed, params["mode"], params["links"])
     missed = 0
     for topic in range(held.topics):
+        only = events.random_member(topic)
         for _ in range(params["events"]):
-            missed += events.publish(topic, events.random_member(topic)).missed
+            publisher = only if params["single"] else events.random_member(topic)
+            missed += events.publish(topic, publisher).missed
     sent = np.bincount(held.members, weights=events.sent, minlength=held.peers)
     received = np.bincount(held.members, weights=events.received, minlength=held.peers)
     some = received > 0
@@ -71,6 +78,7 @@ def run(params: Params, seed: int) -> Columns:
 
 COLUMNS = joined(
     texts("scheme", "mode"),
+    truths("single"),
     wholes("links", "peer", "topics_held", "locations", "sent", "received", "missed"),
 )
 TITLES = {
@@ -81,12 +89,18 @@ TITLES = {
     "copies": "copies per event received",
 }
 ONE_LINK = ", one link per level"
+SINGLE = ", one publisher in a topic"
+
+
+JUDGED = [f"{name}{single}" for name in tadht.ORDER for single in ("", SINGLE)]
 
 
 def named_by_links(rows: DataFrame) -> DataFrame:
-    """The scheme's name; trees with the paper's single link per level by a name of their own."""
-    name = F.when(F.col("links") == 1, F.concat(tadht.named(), F.lit(ONE_LINK)))
-    return rows.withColumn("way", F.coalesce(name, tadht.named()))
+    """The scheme's name; trees with the paper's single link per level, and topics with a single
+    publisher, by names of their own."""
+    link = F.when(F.col("links") == 1, F.lit(ONE_LINK)).otherwise("")
+    single = F.when(F.col("single"), F.lit(SINGLE)).otherwise("")
+    return rows.withColumn("way", F.concat(tadht.named(), link, single))
 
 
 def fairness(rows: DataFrame) -> DataFrame:
@@ -110,15 +124,31 @@ def fairness(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    asked, trees = at_least(0.95, "jain"), F.col("way").isin(*tadht.TREES)
+    asked, judged = at_least(0.95, "jain"), F.col("way").isin(*JUDGED)
     return rows.transform(fairness).transform(
-        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=trees)
+        numbers(TITLES, asked, by=("way",), prefix=each("way"), judged_where=judged)
     )
+
+
+def for_others(spread: Function) -> Function:
+    """A planted defect: the same members of a topic do the work of their neighbours."""
+
+    def instead(*args: object) -> tuple[object, ...]:
+        hops, sent, *others = spread(*args)
+        groups = sent[: len(sent) // 4 * 4].reshape(-1, 4)
+        groups[:, 0], groups[:, 1:] = groups.sum(axis=1), 0
+        return hops, sent, *others
+
+    return instead
 
 
 def figure(rows: DataFrame) -> Figure:
     share = (F.col("sent") / F.col("received")).alias("share")
-    drawn = table(rows.where(F.col("links") == LINKS).select(tadht.named().alias("way"), share))
+    drawn = table(
+        rows.where((F.col("links") == LINKS) & ~F.col("single")).select(
+            tadht.named().alias("way"), share
+        )
+    )
     drawing, [panel] = panels()
     for number, name in enumerate(tadht.ORDER):
         values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())
@@ -137,12 +167,32 @@ ENTRY = Entry.of(
     __name__,
     title="Work is shared fairly",
     claim="What a peer forwards is in proportion to what it receives: Jain's index of "
-    "their ratio over all peers, for each scheme; by trees with random roots at least 0.95.",
+    "their ratio over all peers, at least 0.95, for each scheme, whether events are published by "
+    "all members or by one.",
     tolerances=reasons(
         TITLES,
         [f"{name}: " for name in tadht.TREES],
-        jain="With a random root for each event every member does the same work in the long run; "
-        "0.95 leaves room for the noise of so many events and for unlike places.",
+        jain=ground.asked(
+            "2026-11-15",
+            "With a random root for each event every member does the same work in the long run; "
+            "0.95 leaves room for the noise of so many events and for unlike places.",
+        ),
+    )
+    | reasons(
+        TITLES,
+        [f"{name}: " for name in JUDGED if name not in tadht.TREES],
+        jain=ground.asked(
+            "2026-11-16", "The same of gossip, and of one publisher, whose tree is always the same."
+        ),
+    ),
+    defects=(
+        Defect(
+            "one member in four forwards for all four",
+            {
+                "weft.engine.topic_dht.schemes:Events._by_trees": for_others,
+                "weft.engine.topic_dht.schemes:Events._by_gossip": for_others,
+            },
+        ),
     ),
     seconds=lambda params: 2.0 + float(params["events"] * params["subscriptions"]) * 2.5e-6,
 )

@@ -9,11 +9,14 @@ counts in, as `sim/checkers/deliveries.py` has it, which does not use the rule u
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Topic
+from weft.lab import ground
+from weft.lab.defect import Defect, handed_twice, not_repaired, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
@@ -133,6 +136,20 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def beside(above: Callable[..., list[Topic]]) -> Callable[..., list[Topic]]:
+    return lambda topic, roots: [*above(topic, roots), *({TOPICS[-1]} - {topic})]
+
+
+def reversed_(above: Callable[..., list[Topic]]) -> Callable[..., list[Topic]]:
+    return lambda topic, roots: list(reversed(above(topic, roots)))
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     """Deliveries per topic of publication: those that were due, and what differs."""
     drawn = table(
@@ -160,6 +177,25 @@ ENTRY = Entry.of(
     title="Events reach the topics above theirs, and nobody else",
     claim="In a hierarchy an event reaches exactly the subscribers of its topic and of the "
     "topics above it, once per subscription, in all four schemes.",
-    tolerances=dict.fromkeys(JUDGED.values(), "None: exactly these."),
+    tolerances=dict.fromkeys(JUDGED.values(), ground.paper("2026-11-15", "None: exactly these.")),
+    defects=(
+        Defect(
+            "one copy in three is lost, and no repair",
+            not_repaired("Cast", "Payload", one_in=3),
+        ),
+        Defect(
+            "events climb into a topic beside the hierarchy",
+            {"weft.lab.experiments.tadht_hier:above": beside},
+        ),
+        Defect(
+            "the topmost topic is taken for that of publication",
+            {"weft.lab.experiments.tadht_hier:above": reversed_},
+        ),
+        Defect("applications are handed events twice", handed_twice),
+        Defect(
+            "copies go to strangers, too",
+            sent_also("Cast", "Payload", to=to_a_stranger, one_in=7),
+        ),
+    ),
     seconds=lambda params: float(params["peers"]) * 0.4,
 )

@@ -11,13 +11,17 @@ the logarithm of the number N of all locations, those in the lobby included.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
-from weft.engine.topic_dht.roles import FORWARDS, settled
+from weft.engine.topic_dht.roles import FORWARDS, Roles, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
+from weft.lab import ground
+from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, look, means, panels
 from weft.lab.measures import at_most, reasons, wholes
@@ -152,6 +156,15 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+def with_no_children(subscribe: Function) -> Function:
+    """A planted defect: a forwarder has no room for children."""
+
+    def instead(roles: Roles, batches: object) -> None:
+        subscribe(replace(roles, k=0), batches)
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     names = ("locations", "entries", "entries_lobby", "doublings")
     drawn = means(rows.transform(space), ("peers", "k", "per_peer"), *names)
@@ -179,9 +192,10 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-_DENSE = (
+_DENSE = ground.paper(
+    "2026-11-15",
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
-    "and that one location more may be needed per peer."
+    "and that one location more may be needed per peer.",
 )
 ENTRY = Entry.of(
     __name__,
@@ -198,10 +212,23 @@ ENTRY = Entry.of(
         },
         **reasons(
             TITLES,
-            tables="A bucket of 20 at each fork of the tree of prefixes, as many as expected.",
-            lobby="The same; all peers are in the lobby, so it has up to twice as many forks.",
-            children="The bound k itself.",
+            tables=ground.by_construction(
+                "2026-11-16",
+                "A bucket of 20 at each fork of the tree of prefixes, as many as expected: tables "
+                "are computed from ideal trees of prefixes, which the form is about.",
+            ),
+            lobby=ground.by_construction(
+                "2026-11-16",
+                "The same; all peers are in the lobby, so it has up to twice as many forks.",
+            ),
+            children=ground.by_construction("2026-11-16", "Forwarders with more than k split."),
         ),
     },
+    defects=(
+        Defect(
+            "nobody takes a child",
+            {"weft.engine.topic_dht.roles:subscribe_in_turn": with_no_children},
+        ),
+    ),
     seconds=lambda params: 0.5 + float(params["subscriptions"]) * 5e-6,
 )

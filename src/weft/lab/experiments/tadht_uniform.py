@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec import structs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Contact, Topic
+from weft.lab import ground
+from weft.lab.defect import SEND, Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, panels, table
 from weft.lab.measures import at_most, reals, reasons, texts, wholes
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.protocol.config import Dht, TopicDht
-from weft.protocol.topic_dht.roles import location, position
+from weft.protocol.kademlia.rpc import FindRequest
+from weft.protocol.topic_dht.roles import LOBBY, location, position
+from weft.protocol.wire import Message
 from weft.rules.draw import absorb
 from weft.rules.prefix import BITS
 from weft.rules.roles import closest_forwarder
@@ -171,6 +176,25 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     return rows.transform(excess).transform(numbers(TITLES, asked))
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def in_one_half(random_target: Function) -> Function:
+    return lambda samples, topic: random_target(samples, topic) & ~(1 << (BITS - 1))
+
+
+def by_the_lobby(send: Function) -> Function:
+    def instead(world: object, node: object, contact: Contact, message: Message) -> None:
+        send(world, node, contact, message)
+        if isinstance(message, FindRequest) and message.role == _TOPIC:
+            send(world, node, contact, structs.replace(message, role=LOBBY))
+
+    return instead
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
 def figure(rows: DataFrame) -> Figure:
     """Each drawing peer's statistic over its degrees of freedom: one if chances are equal."""
     drawn = table(rows.withColumn("ratio", F.col("statistic") / F.col("freedom")))
@@ -195,8 +219,17 @@ ENTRY = Entry.of(
     "closest to a random value, as the paper does, is reported beside it: it is not uniform.",
     tolerances=reasons(
         TITLES,
-        excess="Three standard deviations of the mean over so many seeds.",
-        left="None, by Lemma 4.1.",
+        excess=ground.derived(
+            "2026-11-15", "Three standard deviations of the mean over so many seeds."
+        ),
+        left=ground.paper("2026-11-15", "None, by Lemma 4.1."),
+    ),
+    defects=(
+        Defect(
+            "random places are in one half",
+            {"weft.protocol.topic_dht.upkeep:Samples.random_target": in_one_half},
+        ),
+        Defect("some requests go by the lobby", {SEND: by_the_lobby}),
     ),
     seconds=lambda params: 5.0 + 4 * float(params["draws"]) * 0.006,
 )

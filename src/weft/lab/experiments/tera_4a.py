@@ -23,7 +23,10 @@ from pyspark.sql import functions as F
 from weft.engine.core.draws import random_peers
 from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import WorldSettings, build
+from weft.lab import ground
+from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size, every
+from weft.lab.experiments.tera_3 import blind_to_popularity, halved
 from weft.lab.figures import Figure, colour, means, panels, plain_log
 from weft.lab.measures import reals, smalls, told
 from weft.lab.simulation import workload
@@ -131,10 +134,23 @@ ENTRY = Entry.of(
     claim="A lookup that visits K peers finds an access point with probability "
     "1 − (1 − APT/active)^K, with four walks sharing the visits.",
     tolerances={
-        LARGE: "Tables of 50 and more hold nearly uniform samples and walks are short against "
-        "the network; what is left is the noise of the lookups made.",
-        TEN: "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
-        "walks are long and revisit peers. Both cost success, up to 0.03 together.",
+        LARGE: ground.asked(
+            "2026-11-15",
+            "Tables of 50 and more hold nearly uniform samples and walks are short against "
+            "the network; what is left is the noise of the lookups made.",
+        ),
+        TEN: ground.asked(
+            "2026-11-15",
+            "A topic is in 10 ± 3 of the 1000 tables, and failing is convex in that number; "
+            "walks are long and revisit peers. Both cost success, up to 0.03 together.",
+        ),
     },
+    defects=(
+        Defect("tables of half the size", {"weft.engine.tera.world:empty_tables": halved}),
+        Defect(
+            "every topic admitted alike, whatever its popularity",
+            {"weft.engine.tera.world:receive_adverts": blind_to_popularity},
+        ),
+    ),
     seconds=lambda params: 1.0 + float(params["table_size"]) / 200,
 )

@@ -13,15 +13,20 @@ message of its own, under which peers with more subscriptions send more, in the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from weft.engine.core.arrays import Array
 from weft.engine.core.draws import random_peers
+from weft.engine.tera.access_points import Adverts
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
+from weft.lab import ground
+from weft.lab.defect import Defect, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reasons, smalls, wholes
@@ -141,6 +146,17 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
+def some_advertise_more(made: Callable[..., Adverts]) -> Callable[..., Adverts]:
+    """A planted defect."""
+
+    def instead(every: int, to: Array, seed: int) -> Adverts:
+        more = to.copy()
+        more[::10] *= 2
+        return made(every, more, seed)
+
+    return instead
+
+
 def _entry(letter: str, zipf: float, workload: str) -> Entry:
     return Entry.of(
         __name__,
@@ -152,11 +168,28 @@ def _entry(letter: str, zipf: float, workload: str) -> Entry:
         seeds={"quick": 2, "full": 10},
         tolerances=reasons(
             TITLES,
-            flat="Over 300 cycles a peer handles some 1800 messages, of which about 300 "
-            "advertisements arrive at random (± 17). The largest of 10⁴ such deviations is four "
-            "times that, below 4 %; 6 % leaves room for in-degrees that differ and for walks.",
-            fair="Each subscription costs the same view exchanges; only events differ between "
-            "topics, and one is published per cycle.",
+            flat=ground.asked(
+                "2026-11-15",
+                "Over 300 cycles a peer handles some 1800 messages, of which about 300 "
+                "advertisements arrive at random (± 17). The largest of 10⁴ such deviations is "
+                "four times that, below 4 %; 6 % leaves room for in-degrees that differ and for "
+                "walks.",
+            ),
+            fair=ground.asked(
+                "2026-11-15",
+                "Each subscription costs the same view exchanges; only events differ between "
+                "topics, and one is published per cycle.",
+            ),
+        ),
+        defects=(
+            Defect(
+                "one peer in ten advertises to twice as many",
+                {"weft.engine.tera.world:adverts": some_advertise_more},
+            ),
+            Defect(
+                "topic overlays exchange no views",
+                {"weft.engine.tera.topics:Topics.run": left_out},
+            ),
         ),
         seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 4e-7),
     )

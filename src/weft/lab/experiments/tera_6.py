@@ -17,17 +17,21 @@ while peers' tables are drawn when asked); or "formula".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from weft.engine.core.arrays import Numbers
 from weft.engine.data.workload import uniform_sizes
 from weft.engine.tera.collide import estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
+from weft.engine.tera.events import Events
 from weft.engine.tera.topics import Topics
 from weft.engine.tera.world import WorldSettings, build
-from weft.lab import costs
+from weft.lab import costs, ground
+from weft.lab.defect import Defect, Instead, given, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, look, marker, panels
 from weft.lab.measures import at_least, at_most, reasons
@@ -248,15 +252,17 @@ TITLES = {
     "little": "TERA over the view size, at the right end",
     "both": "TERA over flooding, at the right end",
     "growth": "growth of flooding over growth of topics",
-    "flat": "exponent of TERA's cost, tables growing",
-    "steep": "exponent of TERA's cost, tables fixed",
     "growing": "cost, max/min, tables growing",
     "fixed": "cost, max/min, tables fixed",
-    "low": "TERA at the lowest rate, over its counted maintenance",
-    "high": "TERA at the highest rate, over its counted cost of events",
+    "low": "TERA over flooding at the lowest rate",
+    "high": "TERA over flooding at the highest rate",
+    "low_upkeep": "TERA at the lowest rate, over its counted maintenance",
+    "high_events": "TERA at the highest rate, over its counted cost of events",
+    "crossing_off": "the same rate over that of the closed forms, distance from 1",
     "additive": "costs at published rates against those put together, largest relative gap",
     "crossing": "rate per topic at which TERA and flooding cost the same",
-    "agrees": "simulated TERA against the closed form, largest relative gap",
+    "agrees": "TERA against the closed form where all is simulated, largest relative gap",
+    "off": "the same over that of the closed form, distance from 1",
     "dominant": "fewest peers at which the general overlay's exchanges are half of the cost",
     "reach": "most peers simulated",
 }
@@ -295,18 +301,13 @@ def measure_b(rows: DataFrame, size: Size) -> DataFrame:
     def tera(tables: str) -> Column:
         return F.when(F.col("tables") == tables, F.col("tera"))
 
-    def slope(tables: str) -> Column:
-        return F.regr_slope(F.log10(tera(tables)), F.log10("topics"))
-
     growth = F.max_by("flooding", "topics") / F.min_by("flooding", "topics")
     own = {
         "growth": growth / (F.max("topics") / F.min("topics")),
-        "flat": F.abs(slope("growing")),
-        "steep": slope("fixed"),
         "growing": F.max(tera("growing")) / F.min(tera("growing")),
         "fixed": F.max(tera("fixed")) / F.min(tera("fixed")),
     }
-    asked = at_least(0.9, "growth") | at_most(0.1, "flat") | at_least(0.1, "steep")
+    asked = at_least(0.9, "growth") | at_most(1.25, "growing") | at_least(1.25, "fixed")
     return costs.judged(rows, TITLES, own, asked)
 
 
@@ -334,12 +335,24 @@ _EVENTS_LEAST = 2_000  # published at each of the rates that are run as they are
 
 def with_crossings(rows: DataFrame) -> DataFrame:
     """Add `crossing`: the rate at which TERA and flooding cost the same, where that lies between a
-    row's rate and the next; by a straight line in logarithms."""
+    row's rate and the next; by a straight line in logarithms. `crossing_formula` is that of the
+    closed forms."""
     along = Window.partitionBy("seed", "rate").orderBy("rate_shown")
-    x, y = F.log10("rate_shown"), F.log10(F.col("tera") / F.col("flooding"))
-    next_x, next_y = F.lead(x).over(along), F.lead(y).over(along)
-    meets = x + y / (y - next_y) * (next_x - x)
-    return rows.withColumn("crossing", F.when((y > 0) & (next_y <= 0), F.pow(F.lit(10.0), meets)))
+    x = F.log10("rate_shown")
+    next_x = F.lead(x).over(along)
+
+    def meeting(tera: str, flooding: str) -> Column:
+        y = F.log10(F.col(tera) / F.col(flooding))
+        next_y = F.lead(y).over(along)
+        meets = x + y / (y - next_y) * (next_x - x)
+        return F.when((y > 0) & (next_y <= 0), F.pow(F.lit(10.0), meets))
+
+    return rows.withColumns(
+        {
+            "crossing": meeting("tera", "flooding"),
+            "crossing_formula": meeting("tera_formula", "flooding_formula"),
+        }
+    )
 
 
 def measure_c(rows: DataFrame, size: Size) -> DataFrame:
@@ -359,12 +372,17 @@ def measure_c(rows: DataFrame, size: Size) -> DataFrame:
     sample = published[0]["subscriptions"] / published[0]["topics"] * _EVENTS_LEAST
     rate = F.when(put_together, F.col("rate_shown"))
     own = {
-        "low": F.min_by(F.col("tera") / upkeep, rate),
-        "high": F.max_by(F.col("tera") / events, rate),
+        "low": F.min_by(F.col("tera") / F.col("flooding"), rate),
+        "high": F.max_by(F.col("tera") / F.col("flooding"), rate),
         "additive": F.greatest(*gaps),
         "crossing": F.max("crossing"),
+        "crossing_off": F.abs(F.max("crossing") / F.max("crossing_formula") - 1),
+        "low_upkeep": F.min_by(F.col("tera") / upkeep, rate),
+        "high_events": F.max_by(F.col("tera") / events, rate),
     }
-    asked = at_most(1.01, "low", "high") | at_most(3 / math.sqrt(sample), "additive")
+    asked = at_least(1.0, "low") | at_most(1.0, "high") | at_most(0.05, "crossing_off")
+    asked |= at_most(1.01, "low_upkeep", "high_events")
+    asked |= at_most(3 / math.sqrt(sample), "additive")
     return costs.judged(rows.transform(with_crossings), TITLES, own, asked)
 
 
@@ -389,17 +407,26 @@ def figure_c(rows: DataFrame) -> Figure:
 
 
 def measure_d(rows: DataFrame, size: Size) -> DataFrame:
+    """From 10⁷ peers on tables are drawn by the closed form's own assumption, so only points at
+    which all is simulated are held against it."""
     gap = F.abs(F.col("tera") / F.col("tera_formula") - 1)
-    dominant = F.col("tera_exchange_general") / F.col("tera") >= 0.5
+    whole = F.col("simulated") == "all"
+    exchanges = 2 * F.col("peers") / (F.col("rate") * F.col("subscriptions"))
+
+    def fewest(share: Column) -> Column:
+        return F.min(F.when(whole & (share >= 0.5), F.col("peers")))
+
+    dominant = fewest(F.col("tera_exchange_general") / F.col("tera"))
     own = {
-        "agrees": F.max(costs.when_simulated(gap)),
-        "dominant": F.min(F.when(dominant, F.col("peers"))),
+        "agrees": F.max(F.when(whole, gap)),
+        "off": F.abs(dominant / fewest(exchanges / F.col("tera_formula")) - 1),
+        "dominant": dominant,
     }
     most = rows.where(costs.is_simulated()).groupBy().agg(F.max("peers").alias("reach"))
     reach = most.withColumn("seed", F.lit(1))
     wanted = 1e8 if size == "full" else 1e6
     return together(
-        costs.judged(rows, TITLES, own, at_most(0.01, "agrees")),
+        costs.judged(rows, TITLES, own, at_most(0.01, "agrees") | at_most(0.0, "off")),
         reach.transform(numbers({"reach": TITLES["reach"]}, at_least(wanted, "reach"))),
     )
 
@@ -428,6 +455,55 @@ def figure_d(rows: DataFrame) -> Figure:
     return drawing
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def is_simulated(params: Params) -> bool:
+    """Not the points by formula, nor those of millions of peers."""
+    return bool(params["simulated"] == "all" and params["peers"] <= 10**6)
+
+
+CUT = Defect(
+    "views of two entries",
+    {"weft.lab.experiments.tera_6:WorldSettings": given(view_size=2, shuffle_length=2)},
+    where=is_simulated,
+)
+
+
+def costlier(times: float) -> Instead:
+    """What events cause is counted so many times."""
+
+    def instead(for_events: Callable[..., int]) -> Callable[..., float]:
+        return lambda counts: times * for_events(counts)
+
+    return instead
+
+
+def free(for_events: Callable[..., int]) -> Callable[..., int]:
+    """Walks of lookups are not counted."""
+    return lambda counts: for_events(counts) - counts.lookup
+
+
+def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
+    """Upkeep that depends on events."""
+
+    def instead(events: Events, topics: Numbers, publishers: Numbers) -> None:
+        publish(events, topics, publishers)
+        events.world.counts.exchange_topic += 40 * len(topics)
+
+    return instead
+
+
+def silent(run: Callable[..., int]) -> Callable[..., int]:
+    """Views are exchanged, and no message is counted."""
+
+    def instead(*args: object) -> int:
+        run(*args)
+        return 0
+
+    return instead
+
+
 ENTRIES = [
     Entry.of(
         __name__,
@@ -442,9 +518,24 @@ ENTRIES = [
         tolerances=costs.TOLERANCES
         | reasons(
             TITLES,
-            above="Each subscriber sends an event to all its neighbours.",
-            little="20 for the flood, 2 for the exchange of views of each subscription at one "
-            "event per topic and cycle, 0.03 for the general overlay and advertisements: 22.03.",
+            above=ground.paper(
+                "2026-11-15",
+                "A little more than the view size: each subscriber sends an event to all its "
+                "neighbours.",
+            ),
+            little=ground.derived(
+                "2026-11-15",
+                "20 for the flood, 2 for the exchange of views of each subscription at one "
+                "event per topic and cycle, 0.03 for the general overlay and advertisements: "
+                "22.03.",
+            ),
+        ),
+        defects=(
+            CUT,
+            Defect(
+                "every copy in a topic is sent twice",
+                {"weft.engine.tera.world:Counts.for_events": costlier(2.0)},
+            ),
         ),
         figure=figure_a,
     ),
@@ -461,10 +552,22 @@ ENTRIES = [
         tolerances=costs.TOLERANCES
         | reasons(
             TITLES,
-            growth="Flooding costs 2 + 20·topics per notification here: from 1 topic to 10⁴ it "
-            "grows by 0.91 of the topics' growth.",
-            flat="Flat means: less than a quarter more for ten times the topics.",
-            steep="Not flat, by the same measure.",
+            growth=ground.by_construction(
+                "2026-11-16",
+                "Flooding costs 2 + 20·topics per notification here: from 1 topic to 10⁴ it "
+                "grows by 0.91 of the topics' growth, whatever TERA does.",
+            ),
+            growing=ground.asked(
+                "2026-11-16",
+                "The paper says almost unchanged: a quarter between the cheapest and the dearest "
+                "point of all decades.",
+            ),
+            fixed=ground.asked("2026-11-16", "Not unchanged, by the same measure."),
+        ),
+        defects=(
+            CUT,
+            Defect("tables of ten entries everywhere", params={"table_size": _TABLE}),
+            Defect("lookups that cost nothing", {"weft.engine.tera.world:Counts.for_events": free}),
         ),
         figure=figure_b,
     ),
@@ -480,11 +583,37 @@ ENTRIES = [
         tolerances=costs.TOLERANCES
         | reasons(
             TITLES,
-            low="At 10⁻⁵ events per topic and cycle the rest is below a thousandth.",
-            high="At 10⁵ upkeep is below a thousandth.",
-            additive="Costs add up, as events change neither overlays nor tables. Publishing in "
-            "random topics of mean size s, E events meet subscribers with a relative error of "
-            "1/√(sE); three of them.",
+            low=ground.paper(
+                "2026-11-16", "Where events are rare, TERA's overhead is not compensated."
+            ),
+            high=ground.paper("2026-11-16", "Where they are frequent, it is."),
+            crossing_off=ground.derived(
+                "2026-11-16",
+                "Both costs keep within a hundredth of their forms (tera-6d), and near the "
+                "crossing their ratio changes by about as much as the rate: a few hundredths.",
+            ),
+            low_upkeep=ground.by_construction(
+                "2026-11-16", "A sum over its dominant part: the rest is below a thousandth."
+            ),
+            high_events=ground.by_construction("2026-11-16", "The same at 10⁵."),
+            additive=ground.derived(
+                "2026-11-15",
+                "Costs add up, as events change neither overlays nor tables. Publishing in "
+                "random topics of mean size s, E events meet subscribers with a relative error of "
+                "1/√(sE); three of them.",
+            ),
+        ),
+        defects=(
+            CUT,
+            Defect(
+                "nothing is confined: events go to all peers",
+                {"weft.engine.tera.world:Counts.for_events": costlier(200.0)},
+            ),
+            Defect("upkeep is free", {"weft.engine.tera.world:Counts.maintenance": left_out}),
+            Defect(
+                "every event makes its topic exchange views",
+                {"weft.engine.tera.events:Events.publish": exchanging},
+            ),
         ),
         figure=figure_c,
     ),
@@ -500,9 +629,28 @@ ENTRIES = [
         tolerances=costs.TOLERANCES
         | reasons(
             TITLES,
-            agrees="The form takes topics to be equally large; sizes of 100 ± 10 change the cost "
-            "by less than a hundredth.",
-            reach="10⁸ peers in the general overlay within this machine's memory (10⁶ quick).",
+            agrees=ground.derived(
+                "2026-11-15",
+                "The form takes topics to be equally large; sizes of 100 ± 10 change the cost "
+                "by less than a hundredth.",
+            ),
+            off=ground.paper(
+                "2026-11-16",
+                "There is a point after which the general overlay's exchanges are dominant: the "
+                "decade at which the form has them at half of the cost.",
+            ),
+            reach=ground.by_construction(
+                "2026-11-16",
+                "10⁸ peers in the general overlay within this machine's memory (10⁶ quick): the "
+                "points are chosen so.",
+            ),
+        ),
+        defects=(
+            CUT,
+            Defect(
+                "exchanges of the general overlay are not counted",
+                {"weft.engine.tera.cyclon:Overlay.run": silent},
+            ),
         ),
         figure=figure_d,
     ),

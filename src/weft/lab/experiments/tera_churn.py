@@ -14,6 +14,9 @@ TERA names this as future work. Peers crash and newcomers join, subscriptions en
 - `stale_views`: the share of entries in the views of the general overlay that name the gone.
 
 Plain TERA loses a walk at a peer that is gone, and a table keeps an entry until it is replaced.
+Lookups that measure leave tables and views as they were: those of a mended world drop what they
+find stale, so that measuring more would look like a better network.
+
 With `mended`, the transport's failures are used: a walk that cannot go on drops that neighbour
 and takes another, a table drops an entry once a lookup it answered found nobody there; and a
 newcomer starts with a copy of the table of the peer it enters by.
@@ -21,15 +24,21 @@ newcomer starts with a copy of the table of the peer it enters by.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from weft.engine.core.arrays import Array
+from weft.engine.core.arrays import Array, Numbers
 from weft.engine.core.draws import random_peers
+from weft.engine.core.layout import Rows
 from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
+from weft.lab import ground
+from weft.lab.defect import Defect, Function, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, texts, truths, wholes
@@ -88,7 +97,8 @@ def _measure(world: ChurnWorld, params: Params, number: int) -> dict[str, float]
     draws = random_peers(params["lookups"], len(there), world.seed, "tera-churn.who", number)
     origins = there[draws]
     topics = random_peers(params["lookups"], world.topics, world.seed, "tera-churn.what", number)
-    any_point, live, retried = _look_up(world, origins, topics, number)
+    with _untouched(world):
+        any_point, live, retried = _look_up(world, origins, topics, number)
     delivery, delivery_joined = _deliver(world, number)
     return {
         "round": float(number),
@@ -103,6 +113,19 @@ def _measure(world: ChurnWorld, params: Params, number: int) -> dict[str, float]
         "joins_failed": float(world.lookups_failed),
         "messages_per_peer_cycle": world.counts.total() / world.cycle / len(there),
     }
+
+
+@contextmanager
+def _untouched(world: ChurnWorld) -> Iterator[None]:
+    """What is looked up inside changes no table and no view."""
+    tables = world.tables
+    columns: list[Array] = [tables.topics, tables.points, tables.counts, world.rows.octets]
+    before = [column.copy() for column in columns]
+    try:
+        yield
+    finally:
+        for column, kept in zip(columns, before, strict=True):
+            column[:] = kept
 
 
 def _stale_entries(world: ChurnWorld, there: Array) -> float:
@@ -239,6 +262,27 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
+# --- planted defects ------------------------------------------------------------------------------
+
+
+def one_overlay_alone(cycle: Function) -> Function:
+    """Only the general overlay exchanges views; its call names no overlay ids."""
+    return lambda *args, **named: (0, 0) if "overlays" in named else cycle(*args, **named)
+
+
+def quartered(visits: Function) -> Function:
+    return lambda *args: max(1, visits(*args) // 4)
+
+
+def narrow(made: Function) -> Function:
+    """Members pass an event on to one neighbour."""
+
+    def instead(rows: Rows, offsets: Numbers, **named: object) -> object:
+        return made(rows, offsets, fanout=np.ones(len(rows.counts()), np.int32), **named)
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     names = ("stale_entries", "lookup_live", "lookup_retried", "delivery")
     drawn = means(rows, ("churn", "rate", "mended"), *names)
@@ -270,17 +314,59 @@ ENTRY = Entry.of(
     "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
     tolerances=reasons(
         TITLES,
-        quiet_lookups="K is chosen for a success of 0.999; three standard errors of the "
-        "lookups made.",
-        quiet_delivery="A flood over a connected overlay reaches everyone.",
-        slow_lookups="An entry is stale when its access point left since it was heard, below "
-        "a tenth at this rate; four of them in a row, below one in ten thousand.",
-        slow_delivery="Missing are members that have just joined and whose lookup failed; at "
-        "this rate fewer than one in a hundred.",
-        joined="A member has twenty neighbours of which a tenth is gone; that none of those "
-        "that know it forwards is rarer than one in a hundred.",
-        mended_lookups="With a third of the entries stale, four in a row are one in a hundred.",
-        mended_delivery="Joins hardly fail any more, so fewer than one in a hundred is apart.",
-        fresher="Fresher means: fewer stale entries.",
+        quiet_lookups=ground.derived(
+            "2026-11-15",
+            "K is chosen for a success of 0.999; three standard errors of the lookups made.",
+        ),
+        quiet_delivery=ground.derived(
+            "2026-11-15", "A flood over a connected overlay reaches everyone."
+        ),
+        slow_lookups=ground.asked(
+            "2026-11-15",
+            "Lookups hardly suffer. By the form a sixth of the entries is stale at this rate; four "
+            "in a row would be one in a thousand if attempts were independent.",
+        ),
+        slow_delivery=ground.asked(
+            "2026-11-15",
+            "Missing are members that have just joined and whose lookup failed; at "
+            "this rate fewer than one in a hundred.",
+        ),
+        joined=ground.derived(
+            "2026-11-15",
+            "A member has twenty neighbours of which a tenth is gone; that none of those "
+            "that know it forwards is rarer than one in a hundred.",
+        ),
+        mended_lookups=ground.asked(
+            "2026-11-15",
+            "Of a hundred lookups one may fail. By the form two thirds of the entries are stale "
+            "where nothing is mended, so that four in a row would be one in five: it takes more "
+            "than trying again.",
+        ),
+        mended_delivery=ground.asked(
+            "2026-11-15", "Joins hardly fail any more, so fewer than one in a hundred is apart."
+        ),
+        fresher=ground.asked("2026-11-15", "Fresher means: fewer stale entries."),
+    ),
+    defects=(
+        Defect(
+            "advertisements are not sent",
+            {"weft.engine.tera.world:ChurnWorld._send_adverts": left_out},
+            where=lambda params: params["churn"] in ("none", "both") and params["rate"] <= 0.01,
+        ),
+        Defect(
+            "views of topic overlays are not exchanged",
+            {"weft.engine.tera.world:cycle_any": one_overlay_alone},
+            where=lambda params: params["churn"] in ("none", "both") and params["rate"] <= 0.01,
+        ),
+        Defect(
+            "walks of a quarter of the visits",
+            {"weft.lab.experiments.tera_churn:visits_for": quartered},
+            where=lambda params: params["churn"] == "none",
+        ),
+        Defect(
+            "members pass an event on to one neighbour",
+            {"weft.lab.experiments.tera_churn:Flood": narrow},
+            where=lambda params: params["churn"] in ("none", "both") and params["rate"] <= 0.01,
+        ),
     ),
 )

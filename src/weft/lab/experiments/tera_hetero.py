@@ -19,6 +19,8 @@ capacity of the weakest tenth against the mean. And deliveries: none should be m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -28,6 +30,8 @@ from weft.engine.core.draws import base_key, random_peers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
+from weft.lab import ground
+from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels, plain_log
 from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
@@ -128,6 +132,20 @@ def _entries_naming(world: World) -> Array:
     used = np.arange(world.tables.size) < world.tables.counts[:, None]
     named = world.memberships.members[world.tables.points[used]]
     return np.bincount(named, minlength=world.memberships.peers)
+
+
+def flattened(scaled: Callable[..., Array]) -> Callable[..., Array]:
+    """A planted defect: nothing grows with capacity."""
+    return lambda capacity, mean: np.full(len(capacity), mean)
+
+
+def with_a_quarter_of_the_fanout(made: Callable[..., Events]) -> Callable[..., Events]:
+    """A planted defect: of what is forwarded, a quarter arrives."""
+
+    def instead(world: World, forwarded: Array, fanout: Array | None) -> Events:
+        return made(world, forwarded=forwarded, fanout=None if fanout is None else fanout // 4)
+
+    return instead
 
 
 CHOICES = {
@@ -241,12 +259,35 @@ ENTRY = Entry.of(
     "strong ones, and events still arrive.",
     tolerances=reasons(
         TITLES,
-        gain="Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
-        "by √(2/(N−1)/S); more than three of them.",
-        sent="What a peer forwards is its own choice and must follow capacity; half the "
-        "way to a perfect order, as subscriptions differ too.",
-        weakest="Moved away from the weak means: less than before, per capacity.",
-        delivery="A fan-out of ten on average and at least four reaches all but a thousandth.",
+        gain=ground.derived(
+            "2026-11-15",
+            "Two rank correlations over N peers differ by chance by √(2/(N−1)), over S seeds "
+            "by √(2/(N−1)/S); more than three of them.",
+        ),
+        sent=ground.by_construction(
+            "2026-11-16", "How many neighbours a peer forwards to is set from its capacity."
+        ),
+        weakest=ground.asked(
+            "2026-11-15", "Moved away from the weak means: less than before, per capacity."
+        ),
+        delivery=ground.derived(
+            "2026-11-15",
+            "A fan-out of ten on average and at least four reaches all but a thousandth.",
+        ),
+    ),
+    defects=(
+        Defect(
+            "all peers take themselves for equally strong",
+            {"weft.lab.experiments.tera_hetero:_scaled": flattened},
+        ),
+        Defect(
+            "weak peers forward to one neighbour",
+            {"weft.lab.experiments.tera_hetero:_FANOUT_LEAST": lambda least: 1},
+        ),
+        Defect(
+            "three of four copies are lost",
+            {"weft.lab.experiments.tera_hetero:Events": with_a_quarter_of_the_fanout},
+        ),
     ),
     seconds=lambda params: float(params["cycles"] * params["subscriptions"] * 8e-7),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from weft.lab import ground
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure
 from weft.lab.measures import at_least, at_most, reasons
@@ -164,11 +165,17 @@ ENTRY = UniverseEntry.of(
     "and all that was published during a partition after it has healed.",
     tolerances=reasons(
         ASKED,
-        calm_copies="Asked of the default: at most 1.05 payload copies per delivery.",
-        calm_delivery="Without faults nothing may be missing.",
-        crash50="Asked: a network that lost half of its peers goes on as if nothing had happened.",
-        crash80="Asked, as in crash-broken.",
-        cut="Asked: a partition shorter than `recent_ms` loses nothing, with or without history.",
+        calm_copies=ground.asked("2026-11-16", "At most 1.05 payload copies per delivery."),
+        calm_delivery=ground.asked("2026-11-16", "Without faults nothing may be missing."),
+        crash50=ground.asked(
+            "2026-11-16",
+            "A network that lost half of its peers goes on as if nothing had happened.",
+        ),
+        crash80=ground.asked("2026-11-16", "As in crash-broken."),
+        cut=ground.asked(
+            "2026-11-16",
+            "A partition shorter than `recent_ms` loses nothing, with or without history.",
+        ),
     ),
     tables={"table": table_of, "runs": figures_of},
     pages=page.write,

@@ -58,6 +58,7 @@ from weft.protocol.seam import (
     DhtPut,
     FollowTopic,
     Outcome,
+    Warn,
 )
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import ROOT, above, is_below, root_in
@@ -141,6 +142,8 @@ class Ownership:
         self._found_then: dict[Cid, list[Callable[[], None]]] = {}  # when the DHT has answered
         self._claims: BoundedDict[Topic, BoundedDict[Holders, tuple[Record, Contact | None]]]
         self._claims = BoundedDict(_CLAIMED_MAX)
+        self._contested: BoundedDict[tuple[Topic, Holders], None] = BoundedDict(_CLAIMED_MAX)
+        """Others' claims on topics that this peer holds, of which its user was warned."""
         self._changes: deque[_Change] = deque()  # that wait for the one before
         self._writing = False
         self._unweighed: list[Record] = []  # of an earlier life, which lacked what lies between
@@ -219,6 +222,9 @@ class Ownership:
             cid = versions[-1].cid
             self._ctx.answer(Answer(command.token, "stored", value=cid, count=len(versions)))
 
+        if command.create:
+            for holders in self.claims(command.topic):
+                self._warn_contested(command.topic, holders)
         if len(self._changes) >= _CHANGES_MAX:
             refuse(Refused(Reason.NO_ROOM, "too many changes wait for the store"))
         else:
@@ -419,9 +425,22 @@ class Ownership:
             self._await(hung, record, source)
             return
         if record.holders != holders:
+            if self.holds(topic):
+                records.open_record(encoded, record.name, self._ctx.wall_ms)
+                self._warn_contested(topic, record.holders)
             raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
         records.open_record(encoded, record.name, self._ctx.wall_ms)
         self._weigh(record, source)
+
+    def _warn_contested(self, topic: Topic, holders: Holders) -> None:
+        """Another peer has created a topic that this peer holds, or is about to: none is the owner
+        for everybody, so their users should know."""
+        if (topic, holders) not in self._contested:
+            self._contested[topic, holders] = None
+            claim = f"{topic} is claimed by {', '.join(map(peer_text, holders))}, too"
+            self._ctx.out.append(
+                Warn(f"{claim}: each peer believes the owners that its user follows")
+            )
 
     def _concerns(self, topic: Topic) -> bool:
         known = topic in self._records or topic in self._versions.told
@@ -697,8 +716,12 @@ class Ownership:
         if owner is not None and owner != self._ctx.me.peer:
             raise Refused(Reason.NOT_OWNER, f"by its name {topic} is {peer_text(owner)}'s")
         if command.create:
+            if current is not None and self.holds(topic):
+                change = "change it (allow, revoke, restrict, add)"
+                raise Refused(Reason.NOT_OWNER, f"{topic} is this peer's already: {change}")
             if current is not None:
-                raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
+                owners = ", ".join(map(peer_text, current.owners))
+                raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already: {owners}")
             return [self._draft_first(command, owner)]
         if current is None and owner is None:
             raise Refused(Reason.UNKNOWN_TOPIC, f"no version of {topic} is known here")

@@ -35,7 +35,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again, MultiTopic
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
@@ -141,6 +141,7 @@ class Tera(Routing):
         return {
             **{kind: self._to_members(on, refusals[kind]) for kind, on in to_members.items()},
             RouteEvent: self._on_route_event,
+            RouteCheck: self._on_route_check,
             JoinReply: self._joins.on_join_reply,
             LeaveNotice: self._on_leave_notice,
             Advertisement: self._on_advertisement,
@@ -275,6 +276,19 @@ class Tera(Routing):
         why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
         result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
+
+    def _on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        """A publisher outside of the topic asks whether its runs have come here."""
+        state = self.topics.get(message.topic)
+        if state is None:
+            self._refusals.on_route_check(sender, message)
+            return
+        life = message.incarnation
+        known = {n: state.recent.vouches(sender.peer, life, n) for n in message.numbers}
+        taken = [number for number, vouched in known.items() if vouched]
+        lacking = [number for number, vouched in known.items() if vouched is False]
+        answer = RouteKnown(message.topic, life, taken, [] if state.entering else lacking)
+        self._ctx.send(sender, answer)
 
     def _waiting_for(
         self, sender: Contact, run: Run, judged: Judged
@@ -509,6 +523,7 @@ class Refusals:
             JoinRequest: self._on_join_request,
             LookupWalk: self._on_lookup_walk,
             RouteEvent: self._on_route_event,
+            RouteCheck: self.on_route_check,
             LinkList: self._on_link_list,
         }
 
@@ -537,6 +552,9 @@ class Refusals:
         run = message.run
         note_received(self._ctx, "routed_received", run)
         self._ctx.send(sender, RouteResult(message.topic, run.incarnation, run.first, False))
+
+    def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        self._ctx.send(sender, RouteKnown(message.topic, message.incarnation, [], [], False))
 
     def _on_link_list(self, sender: Contact, message: LinkList) -> None:
         for topic in message.topics:

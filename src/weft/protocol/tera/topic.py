@@ -41,7 +41,7 @@ from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
 from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Spread, Tree
-from weft.protocol.wire import HOPS_MAX
+from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
 
 
@@ -176,7 +176,8 @@ class TopicState(TopicPart):
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         if not self.entering:  # else it is not known yet what came before this subscription
-            recent.on_offer(self._ctx, self.recent, sender, message)
+            comes = self.tree.may_be_queued if self.tree is not None else _never
+            recent.on_offer(self._ctx, self.recent, sender, message, comes)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         recent.on_want(self._ctx, self.recent, sender, message)
@@ -424,3 +425,8 @@ class TopicState(TopicPart):
             "recent_events": len(self.recent),
             "recent_evicted": self.recent.evicted,
         }
+
+
+def _never(span: Span) -> bool:
+    """Without a tree, nothing says what is on its way."""
+    return False

@@ -111,6 +111,8 @@ machine a process waits for its turn for longer than events take on an idle one.
 _FEED_PATIENCE_MS = 30_000
 """guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
 got lost comes with the repair of view exchanges meanwhile."""
+_OFFERS_PATIENCE_MS = 10_000
+"""guess: the same where a member is offered them. Without lazy links, offers are its only help."""
 _WAITERS_MAX = 1_024
 """guess: publishers whose events neighbours have asked about."""
 _ASKS_MAX = 8
@@ -131,6 +133,7 @@ class _Feed:
     peer: PeerId
     first: int  # number that came over it
     last: int
+    behind: Millis | None = None  # since then other members are known to have more
 
 
 @dataclass(slots=True)
@@ -501,7 +504,7 @@ class Tree:
         """A new run came over this link."""
         feed = self._feeds.get(key)
         if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last = run.last
+            feed.last, feed.behind = run.last, None
         elif self._is_linked(source):
             self._feeds.renew(key, _Feed(source, run.first, run.last))
 
@@ -514,6 +517,20 @@ class Tree:
         for feed in self._feeds.values():
             if feed.peer == peer:
                 feed.peer, feed.first = self._parent, feed.last + 1
+
+    def may_be_queued(self, span: Span) -> bool:
+        """Whether events that another member offers are likely to come over the tree, too: then the
+        offer is not taken up, so that repair does not double a burst. A feed that brings other
+        events but not these is believed for a while only."""
+        feed = self._feeds.get((span.publisher, span.incarnation))
+        if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
+            return False
+        now = self._ctx.now
+        if feed.behind is None:
+            feed.behind = now
+        heard = self._silence.heard_at(feed.peer) or 0
+        spoke = now - heard < _SILENT_PATIENCE * self._patience_ms
+        return spoke and now - feed.behind < _OFFERS_PATIENCE_MS
 
     def _end_feeds(self, peer: PeerId) -> None:
         """No more events come over this link."""
