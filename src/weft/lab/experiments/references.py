@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.grid import draw_grid
 from weft.ids import Topic
 from weft.lab import ground
+from weft.lab.defect import Defect, again, lost, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts
@@ -161,6 +162,11 @@ def figure(rows: DataFrame) -> Figure:
 # --- entry ----------------------------------------------------------------------------------------
 
 WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
+DEFECTS = (
+    Defect("an event in five is lost", lost("Payload", one_in=5)),
+    Defect("an event in three is sent twice", sent_also("Payload", to=again, one_in=3)),
+    Defect("an event in five goes astray", sent_also("Payload", to=to_a_stranger, one_in=5)),
+)
 
 ENTRY = Entry.of(
     __name__,
