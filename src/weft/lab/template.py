@@ -72,8 +72,8 @@ TITLES = {"delivered": "share of the deliveries", "copies": "copies per delivery
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     """One number per seed and group, and what is asked of it."""
     label = F.format_string("loss %d %%: ", "loss")
-    asked = at_least(1.0, "delivered")
-    return rows.transform(numbers(TITLES, asked, by=("loss",), prefix=label))
+    bounds = at_least(1.0, "delivered")
+    return rows.transform(numbers(TITLES, bounds, by=("loss",), prefix=label))
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -84,6 +84,9 @@ def figure(rows: DataFrame) -> Figure:
         panel.set(xlabel="messages lost, %", ylabel=title)
     return drawing
 
+
+DEFECTS = (Defect("a push in five is lost for good", not_repaired("Payload", one_in=5)),)
+"""What `weft lab audit` plants, to see that the verdict can fail."""
 
 ENTRY = Entry.of(
     __name__,

@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.universe import READINGS
+from weft.errors import WeftError
 from weft.lab.experiment import Params
 from weft.lab.sources import Source
 from weft.lab.task import Task
-from weft.lab.versus.crowd import draw_users
+from weft.lab.versus.crowd import LEAST, draw_users
 from weft.pipeline import tables
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ FOLDER = ".universes"
 WHOLE_TRACE = "whole"
 LARGE = "large"
 CROWD = "crowd"
+CROWD_ROWS = 2_000_000
+"""guess: memberships that the driver looks for a crowd among, some tens of megabytes."""
 LARGE_TOPICS, LARGE_LEAST = 20, 100
 NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
 GRID_SHARE = 0.05  # measured: memberships over nodes squared, in a grid; for estimates
@@ -148,13 +151,22 @@ def _made(
         everything.unpersist()
 
 
+class NothingShared(WeftError):
+    """The users of a lake have next to no topic in common."""
+
+
 def of_a_crowd(memberships: DataFrame, peers: int) -> DataFrame:
-    """The memberships of so many users that have interests in common."""
+    """The memberships of so many users that have interests in common. Of a table that is larger
+    than CROWD_ROWS, they are looked for among a part of the users, by a hash of their numbers."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    table = memberships.select("topic", "user").toArrow()
+    parts = 1 + memberships.count() // CROWD_ROWS
+    some = memberships.where(F.pmod(F.xxhash64("user"), F.lit(parts)) == 0)
+    table = some.select("topic", "user").toArrow()
     topics, users = (table.column(name).to_numpy().astype(np.int32) for name in table.column_names)
     chosen = draw_users(topics, users, peers, seed=1)
+    if not chosen:
+        raise NothingShared(f"no topic has {LEAST} subscribers, so there is nothing to compare")
     return memberships.where(F.col("user").isin(chosen))
 
 

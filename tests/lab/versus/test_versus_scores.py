@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from weft.ids import Topic
 from weft.lab import run as lab
+from weft.lab import universes
 from weft.lab.experiments import versus
 from weft.lab.sources import Source, find
 from weft.lab.task import shape_of
@@ -78,6 +79,14 @@ def test_figures_by_run_are_those_of_the_pipeline(spark: SparkSession, tmp_path:
     assert found["ref-scribe"].in_time == 1.0
     assert found["tera-tree"].delivery == 1.0  # of the live
     assert found["tera-tree"].state_kb == 5.0
+
+
+def test_users_without_anything_in_common_are_refused_in_words(spark: SparkSession) -> None:
+    alone = spark.range(5).selectExpr(
+        "id as user", "id as topic", "cast(null as timestamp) as time"
+    )
+    with pytest.raises(universes.NothingShared, match="no topic has 3 subscribers"):
+        universes.of_a_crowd(alone, 10)
 
 
 def few(size: object, source: Source) -> list[versus.Params]:

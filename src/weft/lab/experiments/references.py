@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from weft.engine.data.grid import draw_grid
 from weft.ids import Topic
 from weft.lab import ground
-from weft.lab.defect import ARRIVE, Defect, Function
+from weft.lab.defect import Defect, again, lost, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts
@@ -28,13 +28,11 @@ from weft.lab.versus.network import WINDOW_MS, Fault, VersusRun
 from weft.lab.versus.systems import REFERENCES, SYSTEMS
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, numbers, together
-from weft.protocol.seam import Received
 from weft.references import epidemic, gossipsub, poldercast, scribe, spidercast
 from weft.references.epidemic import Flooding
 from weft.references.gossipsub import GossipSub
 from weft.references.profiles import VIEW
 from weft.references.scribe import Scribe
-from weft.sim.node import Node
 
 PEERS = {"quick": 60, "full": 300}
 EVENTS = 60
@@ -161,33 +159,14 @@ def figure(rows: DataFrame) -> Figure:
     return drawing
 
 
-# --- planted defects ------------------------------------------------------------------------------
-
-
-def one_in_five_lost(push: Function) -> Function:
-    """Of messages of every kind."""
-
-    def instead(world: object, time_ms: int, node: Node, fact: object) -> None:
-        if not isinstance(fact, Received) or (time_ms + node.index) % 5:
-            push(world, time_ms, node, fact)
-
-    return instead
-
-
-def counted_thrice(run: Function) -> Function:
-    """Copies and links three times, and a tenth of the copies as somebody else's."""
-
-    def instead(params: Params, seed: int) -> Columns:
-        found: Columns = run(params, seed)
-        copies = 3 * found["copies"]
-        return {**found, "copies": copies, "figure": 3 * found["figure"], "parasites": 0.1 * copies}
-
-    return instead
-
-
 # --- entry ----------------------------------------------------------------------------------------
 
 WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
+DEFECTS = (
+    Defect("an event in five is lost", lost("Payload", one_in=5)),
+    Defect("an event in three is sent twice", sent_also("Payload", to=again, one_in=3)),
+    Defect("an event in five goes astray", sent_also("Payload", to=to_a_stranger, one_in=5)),
+)
 
 ENTRY = Entry.of(
     __name__,
@@ -201,8 +180,4 @@ ENTRY = Entry.of(
         for name, bounds in ASKED.items()
         for title in reasons(TITLES, (f"{name}: ",), delivery=WHY, **dict.fromkeys(bounds, WHY))
     },
-    defects=(
-        Defect("one message in five is lost", {ARRIVE: one_in_five_lost}),
-        Defect("copies and links are counted three times", {f"{__name__}:run": counted_thrice}),
-    ),
 )

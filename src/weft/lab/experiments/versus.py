@@ -11,10 +11,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.lab import ground
 from weft.lab.defect import Defect, again, not_repaired, sent_also
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
 from weft.lab.figures import Figure
+from weft.lab.ground import asked
 from weft.lab.measures import at_least, at_most, reasons
 from weft.lab.overlaid import Overlaid
 from weft.lab.sources import Source
@@ -142,9 +142,9 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
         here = mine.where((F.col("fault") == fault) & F.col("level").isin(*levels))
         shown = here.select("source", "seed", F.col(what).alias(name))
         label = F.concat(F.col("source"), F.lit(": "))
-        asked = {name: BOUNDS[name]}
+        bound = {name: BOUNDS[name]}
         parts.append(
-            shown.transform(numbers({name: ASKED[name]}, asked, by=("source",), prefix=label))
+            shown.transform(numbers({name: ASKED[name]}, bound, by=("source",), prefix=label))
         )
     calm = found.where(F.col("fault") == "calm")
     label = F.concat(F.col("source"), F.lit(": "), F.col("system"), F.lit(", "))
@@ -156,15 +156,19 @@ def figure(rows: DataFrame) -> Figure:
     return page.figure(table_from(row.asDict() for row in table_of(rows).collect()))
 
 
-# --- planted defects ------------------------------------------------------------------------------
+# --- entry ----------------------------------------------------------------------------------------
 
 
-def is_default(params: Params) -> bool:
-    """Only the default is judged."""
+def _is_default(params: Params) -> bool:
     return bool(params["system"] == default_system().name)
 
 
-# --- entry ----------------------------------------------------------------------------------------
+DEFECTS = (
+    Defect("a push in ten is lost for good", not_repaired("Payload", one_in=10), where=_is_default),
+    Defect(
+        "a push in five is sent twice", sent_also("Payload", to=again, one_in=5), where=_is_default
+    ),
+)
 
 ENTRY = UniverseEntry.of(
     __name__,
@@ -174,25 +178,11 @@ ENTRY = UniverseEntry.of(
     "and all that was published during a partition after it has healed.",
     tolerances=reasons(
         ASKED,
-        calm_copies=ground.asked("2026-11-16", "At most 1.05 payload copies per delivery."),
-        calm_delivery=ground.asked("2026-11-16", "Without faults nothing may be missing."),
-        crash50=ground.asked(
-            "2026-11-16",
-            "A network that lost half of its peers goes on as if nothing had happened.",
-        ),
-        crash80=ground.asked("2026-11-16", "As in crash-broken."),
-        cut=ground.asked(
-            "2026-11-16",
-            "A partition shorter than `recent_ms` loses nothing, with or without history.",
-        ),
-    ),
-    defects=(
-        Defect("copies are sent twice", sent_also("Payload", to=again), where=is_default),
-        Defect(
-            "one copy in three is lost, and no repair",
-            not_repaired("Payload", one_in=3),
-            where=is_default,
-        ),
+        calm_copies=asked("2026-11-16", "At most 1.05 payload copies per delivery when calm."),
+        calm_delivery=asked("2026-11-16", "Without faults nothing may be missing."),
+        crash50=asked("2026-11-16", "Half of all peers gone: as if nothing had happened."),
+        crash80=asked("2026-11-16", "As in crash-broken."),
+        cut=asked("2026-11-16", "A partition shorter than `recent_ms` loses nothing."),
     ),
     tables={"table": table_of, "runs": figures_of},
     pages=page.write,

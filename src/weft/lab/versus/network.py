@@ -65,10 +65,6 @@ class Fault:
     kind: FaultKind = "calm"
     level: int = 0
 
-    @property
-    def name(self) -> str:
-        return self.kind if self.kind == "calm" else f"{self.kind}-{self.level}"
-
 
 class WindowWriter(trace.Writer):
     """A trace of a window: before it, only subscriptions are written."""

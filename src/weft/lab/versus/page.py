@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from weft.lab.figures import COLOURS, GREY, MARKERS, Axes, Figure, look, panels
+from weft.lab.figures import COLOURS, GREY, MARKERS, Axes, Figure, look, panels, styled
 from weft.lab.report import STYLE
 from weft.lab.versus import answers
 from weft.lab.versus.answers import Beaten, Recommendation, Table
@@ -31,6 +31,7 @@ SHOWN = (
     *("bytes", "load_jain", "load_peak", "links", "state_kb", "parasites"),
 )
 """Measures of the table on the page; all are in the files."""
+_MORE_STYLE = "h2 { margin-top: 2rem; } td.n:last-child { white-space: normal; }"
 
 
 def write(folder: Path) -> None:
@@ -171,7 +172,8 @@ def _by_fault(panel: Axes, table: Table) -> None:
 
 def _page(table: Table, advice: Recommendation) -> str:
     drawing = io.BytesIO()
-    figure(table).savefig(drawing, format="png", dpi=150, metadata={"Software": None})
+    with styled():
+        figure(table).savefig(drawing, format="png", dpi=150, metadata={"Software": None})
     picture = base64.b64encode(drawing.getvalue()).decode()
     sources = list(dict.fromkeys(cell["source"] for cell in table))
     seeds = max(cell["seeds"] for cell in table)
@@ -193,7 +195,7 @@ def _page(table: Table, advice: Recommendation) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>weft versus</title><style>{STYLE} h2 {{ margin-top: 2rem; }}</style></head><body>"
+        f"<title>weft versus</title><style>{STYLE}{_MORE_STYLE}</style></head><body>"
         f"{''.join(body)}</body></html>\n"
     )
 

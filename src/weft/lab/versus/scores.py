@@ -124,11 +124,8 @@ def _of_events(events: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def _quantiles(placed: DataFrame, value: str, name: str, unit: float, suffix: str) -> DataFrame:
-    """As `figures.overview` has them: the smallest value that a share of all does not exceed, of
-    latencies the upper end of its bin."""
+    """As the pipeline has them: the smallest value that a share of all does not exceed."""
     remote = placed.where("remote").where(F.col(value).isNotNull())
-    if value == "latency_ns":
-        remote = remote.withColumn(value, figures.upper_end(F.col(value)))
     counted = remote.groupBy(run_in("message").alias("run"), value).agg(_count("number"))
     of_run = Window.partitionBy("run")
     ranked = counted.select(
