@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from benchmarks.peer import machine
 
 from weft.pipeline import tables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse  # type: ignore[import-untyped]
+from scipy import sparse
 
 from weft.engine.core.arrays import Numbers, Reals
 from weft.engine.data.workload import Memberships

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 from deltalake import DeltaTable
 from pyarrow import dataset

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow.csv  # type: ignore[import-untyped]
+import pyarrow.csv
 import pytest
 from pyspark.sql import SparkSession
 

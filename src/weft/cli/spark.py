@@ -56,7 +56,7 @@ def session(
     options: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Spark on the master that a command was given, for the time of a `with` block."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from weft.pipeline.session import SessionSettings, opened, reason_of

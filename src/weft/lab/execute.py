@@ -34,7 +34,7 @@ from weft.pipeline import tables
 from weft.pipeline.session import parallelism
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch  # type: ignore[import-untyped]
+    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
 BIN_SECONDS = 2.0  # guess: a partition costs some 20 ms, which this makes small

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import zeta  # type: ignore[import-untyped]
+from scipy.special import zeta
 
 from weft.lab.figures import BLACK, look
 

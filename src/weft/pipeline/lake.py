@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from deltalake import CommitProperties
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from pyarrow import fs  # type: ignore[import-untyped]
+from pyarrow import fs
 
 from weft.errors import WeftError
 from weft.net.errors import UsageError

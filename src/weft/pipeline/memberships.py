@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F

@@ -129,7 +129,7 @@ class SessionSettings:
 @contextmanager
 def opened(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
     """A session for the time of a `with` block."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # noqa: PLC0415
 
     settings = settings or SessionSettings()
     with scratch() as folder:

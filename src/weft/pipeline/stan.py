@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch, Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F

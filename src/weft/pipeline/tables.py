@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from scipy import special  # type: ignore[import-untyped]
+from scipy import special
 
 from weft.pipeline.schemas import (
     AT_LEAST,

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr  # type: ignore[import-untyped]
+from scipy.stats import spearmanr
 
 from weft.lab.experiment import SIZES, Columns, Entry, Size
 from weft.lab.experiments import (

@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import Row, SparkSession

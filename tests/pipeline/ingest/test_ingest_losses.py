@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession

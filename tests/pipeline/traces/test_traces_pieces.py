@@ -9,7 +9,7 @@ import gzip
 import json
 from pathlib import Path
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession

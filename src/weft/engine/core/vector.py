@@ -16,7 +16,7 @@ from inspect import Parameter
 from inspect import Signature as Parameters
 from typing import Protocol, TypeAlias
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.core.typing.context import Context
 from numba.core.typing.templates import Signature

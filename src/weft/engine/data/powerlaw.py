@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special  # type: ignore[import-untyped]
+from scipy import optimize, special
 
 from weft.engine.core.arrays import Array
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse  # type: ignore[import-untyped]
-from scipy.sparse import csgraph  # type: ignore[import-untyped]
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from weft.engine.core.arrays import Ids
 from weft.engine.core.jit import compiled, u64

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import FunctionType, ModuleType
 from typing import Any
 
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
 import numpy as np
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch, parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema

@@ -28,7 +28,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pyarrow import RecordBatch, Table, compute
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession, Window

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from msgspec import Meta, Raw, Struct
 from pyarrow import RecordBatch
 from pyspark.sql import DataFrame, SparkSession, Window

@@ -450,7 +450,9 @@ class Lookup:
             self._ctx.send(teller, Stale(topic, peer))
 
     def on_stale(self, sender: Contact, message: Stale) -> None:
-        if self._stale.takes(sender.peer, self._ctx.now):
+        known = self._table.find(message.topic)
+        named = known is not None and known.peer == message.access_point
+        if named and self._stale.takes(sender.peer, self._ctx.now):
             self._table.forget_entry(message.topic, message.access_point)
 
     def on_peer_lost(self, peer: PeerId) -> None:
