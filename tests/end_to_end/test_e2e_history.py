@@ -53,7 +53,8 @@ def test_history_on_the_command_line(peers: Peers, tmp_path: Path) -> None:
     assert refused.returncode == 1 and "stop it first" in refused.stderr
     copy = ["--store", str(tmp_path / "copy.db")]
     loaded = json.loads(run("import", archive, *copy, "--json").stdout)
-    assert loaded == {"events": 2, "known": 0, "topics": 1, "waiting": 0, "refused": {}}
+    counts = {"events": 2, "known": 0, "topics": 1, "waiting": 0, "foreign": 0}
+    assert loaded == {**counts, "refused": {}}
     assert run("history", "/sports", *copy).stdout == "one\ntwo\n"
     assert "/sports" in run("history", *copy).stdout
     shown = run("topic", "show", "/sports", *a)
