@@ -1,17 +1,17 @@
 """tera-mem: what an access point table takes in memory (TERA 4.2.2).
 
 The table of a live peer, filled by advertisements of 400 topics with names of 256 bytes, each by
-another peer: what Python allocates for it, by `tracemalloc`. Beside it the engine's tables of the
-same size, written down as records of a topic's name and a peer's number: the paper's own count.
+another peer: the sizes of all objects that hang on it, each counted once. Beside it the engine's
+tables of the same size, written down as records of a topic's name and a peer's number: the paper's own count.
 """
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
+import sys
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -26,9 +26,10 @@ from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.protocol.config import Config, Tera
+from weft.protocol.context import Context
 from weft.protocol.peer import Peer
 from weft.protocol.seam import Received
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import AccessPoints, Advert, Advertisement
 from weft.rules.deployment import table_bytes
 from weft.sim.builder import SimNet
 from weft.sim.node import keyed
@@ -73,15 +74,29 @@ def live_bytes(entries: int, topic_bytes: int, seed: int) -> int:
     net = SimNet(seed, Config(tera=Tera(table_size=entries)))
     net.enter(then_ms=1)
     [peer] = net.peers()
-    _advertise(peer, 0, 1, topic_bytes, seed)  # whatever is made once is there now
-    tracemalloc.start()
-    try:
-        _advertise(peer, 1, entries, topic_bytes, seed)
-        gc.collect()
-        taken = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    return round(taken * entries / (entries - 1))
+    _advertise(peer, 0, entries, topic_bytes, seed)
+    return held_bytes(peer.tera.table)
+
+
+def held_bytes(table: AccessPoints) -> int:
+    """The size of everything that hangs on a table, what it shares with the peer left out. Not by
+    `tracemalloc`, which also sees what others allocate meanwhile: a seed decides every column."""
+    waiting: list[object] = [one for one in vars(table).values() if not isinstance(one, Context)]
+    seen: set[int] = set()
+    total = 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        if isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif isinstance(one, Struct):
+            waiting += [getattr(one, name) for name in one.__struct_fields__]
+    return total
 
 
 def _advertise(peer: Peer, first: int, end: int, topic_bytes: int, seed: int) -> None:
