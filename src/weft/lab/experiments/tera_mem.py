@@ -2,7 +2,8 @@
 
 The table of a live peer, filled by advertisements of 400 topics with names of 256 bytes, each by
 another peer: the sizes of all objects that hang on it, each counted once. Beside it the engine's
-tables of the same size, written down as records of a topic's name and a peer's number: the paper's own count.
+tables of the same size, written down as records of a topic's name and a peer's number: the paper's
+own count.
 """
 
 from __future__ import annotations
