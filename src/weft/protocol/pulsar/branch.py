@@ -34,7 +34,7 @@ from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
@@ -518,6 +518,11 @@ class Events:
         why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
         result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
+
+    def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        branch = self._trees.get(message.topic)
+        recent = branch.recent if branch is not None else None
+        answer_check(self._ctx, sender, message, recent, branch is None or branch.fresh)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
