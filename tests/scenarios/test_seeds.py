@@ -104,3 +104,13 @@ def test_an_event_from_outside_is_not_lost_to_one_that_lies(
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_a_root_that_lacks_events_with_a_fellow_asks_elsewhere() -> None:
+    """Two of three roots lack what the third, a hostile one, drops. They agree with each other,
+    which says nothing of the third."""
+    settings = ScenarioSettings(
+        3, 5, 4, 24, routing="pulsarcast", calm=True, hostile=20, attack="drop"
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
