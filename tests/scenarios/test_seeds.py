@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.protocol.config import Routing
+from weft.sim.faults import Attack
 from weft.sim.scenario import ScenarioSettings, run
 
 
@@ -80,5 +81,36 @@ def test_streams_keep_their_order_and_lose_nothing(
     seed: int, peers: int, topics: int, events: int, routing: Routing
 ) -> None:
     settings = ScenarioSettings(seed, peers, topics, events, routing=routing, history=True)
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize(
+    ("seed", "routing", "attack"),
+    [
+        (1, "topic-dht", "ground"),
+        (3, "topic-dht", "black-hole"),
+        (1_009, "topic-dht", "eclipse"),
+        (1, "pulsarcast", "black-hole"),
+        (1_009, "pulsarcast", "ground"),
+    ],
+)
+def test_an_event_from_outside_is_not_lost_to_one_that_lies(
+    seed: int, routing: Routing, attack: Attack
+) -> None:
+    """The first access point says that it has the event, and drops it; others are asked."""
+    settings = ScenarioSettings(
+        seed, 5, 4, 24, routing=routing, calm=True, hostile=20, attack=attack
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_a_root_that_lacks_events_with_a_fellow_asks_elsewhere() -> None:
+    """Two of three roots lack what the third, a hostile one, drops. They agree with each other,
+    which says nothing of the third."""
+    settings = ScenarioSettings(
+        3, 5, 4, 24, routing="pulsarcast", calm=True, hostile=20, attack="drop"
+    )
     result = run(settings)
     assert result.violations == [], result.settings.command()

@@ -38,6 +38,7 @@ from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.multi_topic import MultiTopic, without_payload
+from weft.protocol.recent import Recent
 from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Millis, Outcome
 from weft.protocol.wire import LIST_MAX, Counter, Message, WireReason
@@ -126,6 +127,22 @@ _REFUSED_MAX = 16
 for its publisher's sake (history), they all do."""
 _GATHER_MS = 1_000
 """guess: how long after a lookup that found nobody the next one for events that climb begins."""
+
+
+def answer_check(
+    ctx: Context, sender: Contact, message: RouteCheck, recent: Recent | None, entering: bool
+) -> None:
+    """What a peer answers to a publisher outside of the topic that asks whether its runs have come
+    here. `recent`: None if this peer is no member. A member that is `entering` cannot say yet what
+    it lacks."""
+    topic, life = message.topic, message.incarnation
+    if recent is None:
+        ctx.send(sender, RouteKnown(topic, life, [], [], False))
+        return
+    known = {number: recent.vouches(sender.peer, life, number) for number in message.numbers}
+    taken = [number for number, vouched in known.items() if vouched]
+    lacking = [number for number, vouched in known.items() if vouched is False]
+    ctx.send(sender, RouteKnown(topic, life, taken, [] if entering else lacking))
 
 
 class Limits(Protocol):
@@ -421,10 +438,8 @@ class Publishing:
     # --- access points that lie -------------------------------------------------------------------
 
     def _doubt(self, pending: _Pending, taker: Contact) -> None:
-        """One says that it has the run: ask others, and look for them. Only TERA's lookups find
-        others; those of the DHTs lead to the peers that are responsible for the topic."""
-        config = self._ctx.config
-        if not config.defence.access or config.routing != "tera":
+        """One says that it has the run: ask others, and look for them."""
+        if not self._ctx.config.defence.access:
             return
         doubted = self._doubted.get(pending.topic)
         if doubted is None:

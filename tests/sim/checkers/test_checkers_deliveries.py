@@ -61,6 +61,18 @@ def test_missed_event_is_named() -> None:
     )
 
 
+def test_a_receipt_counts_that_another_peer_gave() -> None:
+    record = _sound()
+    record.deliveries = []
+    record.stays[0].end_ms = 120  # the publisher has it no more
+    assert check_complete(record, receipts=True) == []  # and nobody else had said so
+    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, 9), RUN))]
+    assert check_complete(record) == []
+    texts = check_complete(record, receipts=True)
+    assert len(texts) == 2
+    assert all("its publisher was told at 100 ms that it is delivered" in text for text in texts)
+
+
 def test_latecomers_and_leavers_are_owed_nothing() -> None:
     late = _without_delivery_to(_sound(), 2)
     late.stays[2].joined_ms = 100

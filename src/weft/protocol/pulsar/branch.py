@@ -29,12 +29,13 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
+from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run, Statement
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
@@ -47,6 +48,8 @@ _SIBLINGS_TOLD = 8
 """guess: subscribers named to a child."""
 _INSTEAD_TOLD = 4
 """guess: peers named to the children that a leaving parent had."""
+_DIFFERING_MAX = 16
+"""guess: linked members remembered to have seen something else; a root has some fellows."""
 
 # --- messages -------------------------------------------------------------------------------------
 
@@ -178,7 +181,8 @@ class Branch(TopicPart):
         self.idle_cycles = 0  # as a rendezvous that serves no peer
         self.unsettled = False  # a rendezvous, while the roots are not those that should be
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
-        self._differs = 0  # cycles in which a linked member had seen something else
+        # By linked member: cycles in a row in which it had seen something else.
+        self._differs: BoundedDict[PeerId, int] = BoundedDict(_DIFFERING_MAX)
 
     @property
     def attached(self) -> bool:
@@ -360,10 +364,15 @@ class Branch(TopicPart):
         """Whether the roots are the closest peers, as far as this one has found."""
         self.unsettled = not settled
 
-    def count_differing(self, differs: bool) -> int:
-        """How many comparisons in a row found that a linked member had seen something else."""
-        self._differs = self._differs + 1 if differs else 0
-        return self._differs
+    def count_differing(self, other: PeerId, differs: bool) -> int:
+        """How many comparisons in a row found that this linked member had seen something else.
+        Another one that agrees says nothing about that: it may lack the same events."""
+        count = self._differs.pop(other, 0)
+        if differs:
+            count += 1
+            self._differs[other] = count
+            return count
+        return 0
 
     # --- what members tell each other -------------------------------------------------------------
 
@@ -519,6 +528,11 @@ class Events:
         result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
 
+    def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        branch = self._trees.get(message.topic)
+        recent = branch.recent if branch is not None else None
+        answer_check(self._ctx, sender, message, recent, branch is None or branch.fresh)
+
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
         if branch is not None and not branch.fresh:
@@ -558,7 +572,7 @@ class Events:
         what the other lacks (one that came later has passed it over): then any member is asked."""
         settle_ms = self._ctx.config.dissemination.settle_ms
         differs = self.compare(branch, other, fingerprint, settle_ms)
-        if branch.count_differing(differs) < _DIFFERS_MAX:
+        if branch.count_differing(other.peer, differs) < _DIFFERS_MAX:
             return
         known = {one.peer: one for one in (*branch.path, *branch.roots)}
         known |= branch.subscribers()

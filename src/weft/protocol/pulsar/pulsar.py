@@ -25,7 +25,7 @@ from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList, Liveness
-from weft.protocol.publication import RouteEvent
+from weft.protocol.publication import RouteCheck, RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
@@ -78,6 +78,7 @@ class Pulsar(Routing):
             RendezvousSync: self.on_sync,
             Payload: self.on_payload,
             RouteEvent: self._events.on_route_event,
+            RouteCheck: self._events.on_route_check,
             Offer: self._attachment.on_offer,
             Want: self._events.on_want,
             Repair: self._events.on_repair,

@@ -35,7 +35,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import Again, MultiTopic
-from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import SCHEMES, Scheme, Timer
@@ -289,12 +289,7 @@ class Tera(Routing):
         if state is None:
             self._refusals.on_route_check(sender, message)
             return
-        life = message.incarnation
-        known = {n: state.recent.vouches(sender.peer, life, n) for n in message.numbers}
-        taken = [number for number, vouched in known.items() if vouched]
-        lacking = [number for number, vouched in known.items() if vouched is False]
-        answer = RouteKnown(message.topic, life, taken, [] if state.entering else lacking)
-        self._ctx.send(sender, answer)
+        answer_check(self._ctx, sender, message, state.recent, state.entering)
 
     def _waiting_for(
         self, sender: Contact, run: Run, judged: Judged
@@ -571,7 +566,7 @@ class Refusals:
         self._ctx.send(sender, RouteResult(message.topic, run.incarnation, run.first, False))
 
     def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
-        self._ctx.send(sender, RouteKnown(message.topic, message.incarnation, [], [], False))
+        answer_check(self._ctx, sender, message, None, False)
 
     def _on_link_list(self, sender: Contact, message: LinkList) -> None:
         for topic in message.topics:

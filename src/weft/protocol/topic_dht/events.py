@@ -56,7 +56,7 @@ from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due
 from weft.protocol.seam import Outcome
@@ -332,6 +332,12 @@ class Events(Layer):
         why = "" if taken else self._delivery.refusal(message.topic, span_of(run))
         result = RouteResult(message.topic, run.incarnation, run.first, taken, why)
         self._ctx.send(sender, result)
+
+    def on_route_check(self, sender: Contact, message: RouteCheck) -> None:
+        member = self.members.get(message.topic)
+        takes_part = member is not None and member.subscribed
+        recent = member.recent if member is not None and takes_part else None
+        answer_check(self._ctx, sender, message, recent, member is None or member.entering)
 
     def on_seen_request(self, sender: Contact, message: SeenRequest) -> None:
         member = self.members.get(message.topic)

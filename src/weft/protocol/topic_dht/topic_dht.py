@@ -22,7 +22,7 @@ from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
-from weft.protocol.publication import RouteEvent
+from weft.protocol.publication import RouteCheck, RouteEvent
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Handlers, Routing, Timers
 from weft.protocol.seam import Scheme, Timer
@@ -173,6 +173,7 @@ class TopicRouting(Routing):
             Cast: events.on_cast,
             Payload: events.on_payload,
             RouteEvent: events.on_route_event,
+            RouteCheck: events.on_route_check,
             Beat: events.on_beat,
             Offer: events.on_offer,
             Want: events.on_want,

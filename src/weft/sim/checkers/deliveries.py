@@ -41,7 +41,8 @@ def check_complete(record: Record, receipts: bool = False) -> list[str]:
     event whose every holder went down or left is lost, and no protocol could do better.
 
     With `receipts`, as where peers lie, an event is owed as well if its publisher lives and was
-    told that it is delivered, whichever peer had said so.
+    told by another peer that it is delivered, whichever had said so. A member that publishes is
+    told by itself, at once: what it holds is owed for as long as it stays, as above.
     """
     deliveries = record.deliveries_by_event()
     lasting = _lasting_stays(record)
@@ -113,14 +114,16 @@ def _acceptances(
 
 
 def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:
-    """Events whose publisher lives on and was told that they are delivered."""
+    """Events whose publisher lives on and was told by another peer that they are delivered."""
     running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
     for publication in record.publications.values():
         if (publication.peer, publication.life) not in running:
             continue
         for at_ms, answer in publication.answers:
             event = publication.event(answer)
-            if answer.outcome == "delivered" and event is not None:
+            if answer.outcome != "delivered" or event is None or answer.contact is None:
+                continue
+            if answer.contact.peer != event.publisher:
                 because = f"its publisher was told at {at_ms} ms that it is delivered"
                 yield event_key(publication.topic, event), _Known(publication.at_ms, because)
 
