@@ -21,10 +21,10 @@ Without --to, a file that ends in .pb becomes protobuf, and any other weft's own
 the same in 0.15 and 0.16. The file is written beside its name and renamed when it is whole.
 """
 EXAMPLES = """
-weft trace convert go.pb lines.jsonl                   what PBTracer wrote, as lines of weft
-weft trace convert out/demo/trace/peer-0.jsonl a.pb.gz   for tools that read GossipSub's traces
-weft trace convert old.json new.json --to json-0.16    from go-libp2p-pubsub 0.15 to 0.16
-weft trace convert go.pb go.json --to json-0.15        from protobuf to JSON
+weft trace convert go.pb lines.jsonl                      what PBTracer wrote, as lines of weft
+weft trace convert out/demo/trace/peer-000.jsonl a.pb.gz  for tools that read GossipSub's traces
+weft trace convert old.json new.json --to json-0.16       from go-libp2p-pubsub 0.15 to 0.16
+weft trace convert go.pb go.json --to json-0.15           from protobuf to JSON
 """
 FORMS = ("weft", "json-0.15", "json-0.16", "pb")
 """Those of `weft.pipeline.traces.forms`, which --help does not load."""
@@ -41,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Progress
     from weft.pipeline.traces.forms import Form, convert, is_protobuf
-    from weft.pipeline.traces.libp2p import BadRecord
 
     source, target = args.source, args.target
     _check(source, target)
@@ -58,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         done = convert(source, target, form, show)
-    except BadRecord as error:
-        raise Problem(printable(str(error))) from error
+    except OSError as error:  # of writing, such as a full disk; of reading is a bad record
+        raise Problem(f"{target}: {error.strerror or error}") from error
     finally:
         progress.clear()
     for name, count in done.left_out.most_common(_LEFT_OUT_SHOWN):
