@@ -206,6 +206,7 @@ def test_missing_venv_module_says_which_package(
         (["cluster", "up", "--workers", "2"], ("core", "engine", "pipeline")),
         (["demo", "--out", "there"], ("core", "pipeline", "lab")),
         (["trace", "measure", "there", "--follow"], ("core", "pipeline", "lab")),
+        (["trace", "convert", "go.pb", "lines.jsonl"], ("core",)),
         (["test", "tests/cli", "-x"], bootstrap.EVERYTHING),
         (["--help"], ()),
         (["help", "lab"], ()),

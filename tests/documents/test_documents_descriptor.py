@@ -159,6 +159,32 @@ def test_too_large() -> None:
     assert refused.value.reason == Reason.TOO_LARGE
 
 
+def test_the_largest_payload_fills_a_block_and_one_byte_more_is_too_large() -> None:
+    """Beside as much as an event can have: then the block has not a byte to spare."""
+    name, origin = Topic("/" + "t" * 255), "/" + "o" * 255
+    extra: dict[str, dagcbor.Scalar] = {"number": dagcbor.INTEGER_MAX, "origin": origin}
+    extra |= {f"header.{number:02}": "v" * 120 for number in range(24)}
+    most = descriptor.payload_bytes_max(name, extra)
+
+    def sealed(size: int) -> descriptor.SealedEvent:
+        return descriptor.seal_event(
+            BEN.sign,
+            publisher=BEN.peer,
+            topic=name,
+            payload=bytes(size),
+            created_ms=dagcbor.INTEGER_MAX,
+            parents={cid_of(b"%d" % n): shape.HEIGHT_MAX - 1 for n in range(shape.PARENTS_MAX)},
+            link=cid_of(b"a topic"),
+            metadata=extra,
+        )
+
+    assert len(sealed(most).block) == descriptor.BLOCK_BYTES_MAX
+    with pytest.raises(Refused) as refused:
+        sealed(most + 1)
+    assert refused.value.reason == Reason.TOO_LARGE
+    assert most > descriptor.AMPLE_BYTES  # and fits though nothing of this is counted
+
+
 def test_bad_signature() -> None:
     other = bytearray(EVENT.block)
     other[-1] ^= 1

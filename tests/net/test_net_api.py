@@ -304,6 +304,9 @@ async def test_bad_arguments_are_named() -> None:
             peer.subscribe("football")
         with pytest.raises(weft.UsageError, match="too large"):
             await peer.publish("/x", bytes((1 << 20) + 1))
+        mark = wrap({"any": "header"}, b"")[:16]  # a payload that begins so needs an envelope
+        with pytest.raises(weft.UsageError, match="too large"):
+            await peer.publish("/x", mark.ljust(1 << 20))
         with pytest.raises(weft.UsageError, match="empty or unusable"):
             await peer.publish("/x//y", b"")
     with pytest.raises(weft.UsageError, match="names no peer"):
@@ -552,5 +555,5 @@ async def test_headers_that_cannot_be_sent_are_refused() -> None:
         ):
             with pytest.raises(weft.UsageError, match=match):
                 await peer.publish("/x", b"", headers=headers)  # type: ignore[call-overload]
-        with pytest.raises(weft.UsageError, match="payload and headers of"):
+        with pytest.raises(weft.UsageError, match="at most 1048553 with these headers"):
             await peer.publish("/x", bytes(1 << 20), headers={"a": "b"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import keeping, until
+from net_kit import PATIENCE_S, keeping, until
 from weft.ids import cid_of, cid_text, parse_cid
 from weft.net import runtime
 from weft.net import subscription as replay
@@ -128,6 +129,29 @@ async def test_asking_an_owner_for_a_sub_topic(tmp_path: Path) -> None:
             await other.owned.ask_subtopic("/a", "b")
         with pytest.raises(HistoryError, match="add the sub-topic"):
             await owner.owned.ask_subtopic("/a", "c")
+
+
+@pytest.mark.parametrize("headers", [None, {"kind": "large", "note": "n" * 2_000}])
+async def test_the_largest_payload_is_said_and_comes(
+    tmp_path: Path, headers: dict[str, str] | None
+) -> None:
+    """What fits in a block decides, and one byte more is an error at once."""
+    async with pair(tmp_path) as (a, b), asyncio.timeout(PATIENCE_S):
+        for topic in (T, [T, "/more"]):
+            with pytest.raises(UsageError, match="too large") as caught:
+                await a.publish(topic, bytes(1 << 20), headers=headers)
+        found = re.search(r"at most (\d+)", str(caught.value))
+        assert found is not None
+        most = int(found[1])
+        assert (1 << 20) - 4_000 < most < 1 << 20
+        with pytest.raises(UsageError, match=f"at most {most}"):
+            await a.publish(T, bytes(most + 1), headers=headers)
+        sub = await b.subscribe(T)
+        assert (await a.publish(T, bytes(most), headers=headers)).outcome == "sent"
+        note = await anext(sub)
+        assert (len(note.payload), note.number) == (most, 1)
+        assert note.headers == (headers or {})
+        assert a.counters["history_store_failed"] == 0
 
 
 async def test_old_events_are_pruned(tmp_path: Path) -> None:

@@ -74,6 +74,20 @@ async def test_failing_handlers_of_timers_and_commands_are_counted(
             await until(lambda: a.machine.nonces == [1])
 
 
+async def test_a_publish_that_cannot_be_handled_is_answered() -> None:
+    def fail(fact: seam.Input) -> list[seam.Effect]:
+        if isinstance(fact, seam.Publish | seam.PublishTogether):
+            raise RuntimeError("a bug in publishing")
+        return []
+
+    async with node() as a, asyncio.timeout(PATIENCE_S):
+        a.machine.react = fail
+        one = await a.runtime.publish(TOPIC, b"")
+        both = await a.runtime.publish_together({TOPIC: [TOPIC], Topic("/y"): [Topic("/y")]}, b"")
+        for receipt in (one, *both):
+            assert receipt.outcome == "failed" and "could not be handled" in receipt.reason
+
+
 async def test_an_effect_that_nobody_knows_is_an_error_and_no_end() -> None:
     async with node() as a:
         a.do("nonsense")  # type: ignore[arg-type]

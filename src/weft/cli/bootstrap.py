@@ -41,6 +41,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lab",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
+    ("trace", "convert"): ("core",),
     ("versus",): ("core", "engine", "pipeline", "lab"),
     ("web",): ("core", "web"),
     ("test",): EVERYTHING,

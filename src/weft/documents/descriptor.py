@@ -33,10 +33,14 @@ from weft.documents.dagcbor import Scalar
 from weft.documents.refusal import Reason, Refused
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY, RESERVED
 from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
-from weft.ids import PEER_ID_BYTES, Cid, PeerId, Topic, cid_of
+from weft.ids import CID_BYTES, PEER_ID_BYTES, Cid, PeerId, Topic, cid_of
 
 BLOCK_BYTES_MAX = 1 << 20
 """guess: 1 MiB, what one message can carry, and within what IPFS exchanges."""
+
+AMPLE_BYTES = BLOCK_BYTES_MAX - (8 << 10)
+"""A payload with its headers that is no larger fits in any event: what stands beside it is bounded
+(`shape`), and has less than 6 KiB in all."""
 
 _SIGNED_EVENT = b"weft event:"
 _SIGNED_TOPIC = b"weft topic:"
@@ -115,6 +119,27 @@ def seal_event(
     draft = _read_event(document, Cid(b""), b"")
     cid, block = _seal(sign, _SIGNED_EVENT, 6, _event_body(draft))
     return replace(draft, cid=cid, block=block)
+
+
+def payload_bytes_max(topic: Topic, metadata: Mapping[str, Scalar]) -> int:
+    """How large the payload of an event in a topic may be, beside this metadata, so that its block
+    is not too large: with as many parents, a link and numbers as long as there can be. So the bound
+    does not change with what others publish meanwhile."""
+    beside = SealedEvent(
+        cid=Cid(b""),
+        block=b"",
+        topic=topic,
+        link=Cid(bytes(CID_BYTES)),
+        publisher=PeerId(bytes(PEER_ID_BYTES)),
+        parents=(Cid(bytes(CID_BYTES)),) * shape.PARENTS_MAX,
+        height=shape.HEIGHT_MAX,
+        created_ms=dagcbor.INTEGER_MAX,
+        metadata=dict(metadata),
+        payload=b"",
+    )
+    longer_head = len(dagcbor.head(2, BLOCK_BYTES_MAX)) - len(dagcbor.head(2, 0))
+    body = len(dagcbor.head(5, 7)) + len(_event_body(beside)) + longer_head
+    return BLOCK_BYTES_MAX - body - len(_SIGNATURE) - SIGNATURE_BYTES
 
 
 def seal_topic(

@@ -21,7 +21,7 @@ from typing import Literal, ParamSpec, TypeAlias, overload
 from weft import __version__
 from weft.documents.headers import problem as header_problem
 from weft.documents.headers import wrap
-from weft.documents.run import PARTS_MAX, PAYLOAD_BYTES_MAX
+from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
     Contact,
@@ -370,10 +370,6 @@ class Peer:
     def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
         """What travels of an event."""
         data = _payload(payload, self._encode)
-        if len(data) > PAYLOAD_BYTES_MAX:
-            raise UsageError(
-                f"a payload of {len(data)} bytes is too large (at most {PAYLOAD_BYTES_MAX})"
-            )
         if not headers:
             return wrap({}, data)
         if not isinstance(headers, Mapping):
@@ -381,13 +377,15 @@ class Peer:
         wrong = header_problem(headers)
         if wrong:
             raise UsageError(wrong)
-        wrapped = wrap(headers, data)
-        if len(wrapped) > PAYLOAD_BYTES_MAX:
-            raise UsageError(
-                f"payload and headers of {len(wrapped)} bytes are too large (at most "
-                f"{PAYLOAD_BYTES_MAX})"
-            )
-        return wrapped
+        return wrap(headers, data)
+
+    def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
+        """An event must fit in each of its topics, given with the levels that it climbs to."""
+        for name, levels in named.items():
+            for level in levels:
+                wrong = self._machine.too_large(level, data, None if level == name else name)
+                if wrong:
+                    raise UsageError(wrong)
 
     @overload
     async def _publish(self, topic: str, data: bytes) -> Receipt: ...
@@ -400,6 +398,7 @@ class Peer:
             name = self._known_topic(topic)
             levels = self._machine.levels(name)
             if len(levels) == 1:
+                self._check_size({name: levels}, data)
                 return await self._runtime.publish(name, data, self._expected(name))
             return (await self._publish_together({name: levels}, data))[0]
         if not isinstance(topic, list | tuple):
@@ -489,6 +488,7 @@ class Peer:
         if not 1 <= len(topics) <= PARTS_MAX:
             more = f", not in {len(topics)} (with those above)" if len(topics) > len(named) else ""
             raise UsageError(f"an event can be published in 1 to {PARTS_MAX} topics at once{more}")
+        self._check_size(named, data)
         return await self._runtime.publish_together(named, data)
 
     def collect_links(self) -> None:

@@ -25,7 +25,7 @@ Confirm: TypeAlias = Literal["accepted"] | Strength
 CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
 _ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
-_UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
+UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
 
 
 class Sent:
@@ -61,7 +61,7 @@ class Sent:
     def answer(self) -> Answer:
         if self._answer is None:
             self.send()
-        return self._answer or _UNANSWERED
+        return self._answer or UNANSWERED
 
     @property
     def late(self) -> asyncio.Future[Answer] | None:

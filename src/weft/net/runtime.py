@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from weft.documents.descriptor import SealedEvent, open_event
 from weft.documents.refusal import Refused
 from weft.documents.run import RUN_MAX
@@ -42,7 +44,7 @@ from weft.net.life import Life
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
-from weft.net.receipt import Became, Receipt, Sent
+from weft.net.receipt import UNANSWERED, Became, Receipt, Sent
 from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
@@ -143,7 +145,16 @@ class Runtime:
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
+            self._answer_publishes(fact)
             return 0
+
+    def _answer_publishes(self, fact: seam.Input) -> None:
+        """A publish that could not be handled is answered all the same: its caller waits."""
+        if isinstance(fact, seam.Publish):
+            self._answers.on_answer(replace(UNANSWERED, token=fact.token))
+        elif isinstance(fact, seam.PublishTogether):
+            for token in fact.tokens:
+                self._answers.on_answer(replace(UNANSWERED, token=token))
 
     def received(self, connection: Connection, message: Message, size: int) -> None:
         contact = connection.contact

@@ -33,7 +33,7 @@ twice in a life of this peer, as far as `recent.py` remembers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -42,10 +42,11 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import known_event, number_of
-from weft.documents.headers import in_metadata, wrap
+from weft.documents.headers import in_metadata, unwrap, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
     NOTHING_BEFORE,
+    PAYLOAD_BYTES_MAX,
     Event,
     Part,
     Proven,
@@ -133,6 +134,8 @@ class Delivery:
 
     stored = False
     """Whether an own event is stored, and delivered here, before it is routed."""
+    ample_bytes = PAYLOAD_BYTES_MAX
+    """Of a payload with its headers: no event of this size is too large."""
 
     def __init__(self, ctx: Context, route: Route, sign: Signer | None) -> None:
         """A peer without a key (`sign` None) publishes nothing."""
@@ -156,6 +159,24 @@ class Delivery:
         hierarchy."""
         return hierarchy.above(topic, self._ctx.config.hierarchies)
 
+    def too_large(self, topic: Topic, wrapped: bytes, origin: Topic | None = None) -> str:
+        """Why an event is larger than any may be in a topic; empty if it is not. `origin`: the
+        sub-topic that it climbs from."""
+        if len(wrapped) <= self.ample_bytes:
+            return ""
+        headers, payload = unwrap(wrapped)
+        most = self._payload_bytes_max(topic, headers, len(wrapped) - len(payload), origin)
+        if len(payload) <= most:
+            return ""
+        beside = " with these headers" if headers else ""
+        return f"a payload of {len(payload)} bytes is too large (at most {most}{beside})"
+
+    def _payload_bytes_max(
+        self, topic: Topic, headers: Mapping[str, str], envelope_bytes: int, origin: Topic | None
+    ) -> int:
+        """Without a store, headers travel in an envelope around the payload."""
+        return PAYLOAD_BYTES_MAX - envelope_bytes
+
     # --- own events -------------------------------------------------------------------------------
 
     def publish(
@@ -168,7 +189,7 @@ class Delivery:
             reason = "a peer without a key cannot publish"
             ctx.out.append(Answer(fact.token, "refused", reason=reason))
             return
-        if self.refuses(fact, origin):
+        if self._is_too_large(fact, origin) or self.refuses(fact, origin):
             return
         first = self._next_number(topic)
         count = len(fact.payloads)
@@ -195,6 +216,17 @@ class Delivery:
         if len(topics) < 2:
             return ()
         return tuple(Part(topic, self._next_number(topic)) for topic in topics)
+
+    def _is_too_large(self, fact: Publish, origin: Topic | None) -> bool:
+        """Whether an event is; then the command is answered."""
+        if max(map(len, fact.payloads), default=0) <= self.ample_bytes:  # nearly always
+            return False
+        for payload in fact.payloads:
+            reason = self.too_large(fact.topic, payload, origin)
+            if reason:
+                self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
+                return True
+        return False
 
     def _next_number(self, topic: Topic) -> int:
         return self._published.get(topic, 0) + 1

@@ -289,6 +289,11 @@ class Peer:
         hierarchy. The driver of this peer publishes in all of them (`PublishTogether`)."""
         return self._delivery.levels(topic)
 
+    def too_large(self, topic: Topic, wrapped: bytes, origin: Topic | None = None) -> str:
+        """Why an event, as it travels with its headers, is larger than any may be in a topic; empty
+        if it is not. `origin`: the sub-topic that it climbs from."""
+        return self._delivery.too_large(topic, wrapped, origin)
+
     def handle(self, fact: Input, now: Millis) -> list[Effect]:
         """Take one fact in; returns what the driver shall do."""
         ctx = self._ctx

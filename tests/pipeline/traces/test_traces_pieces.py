@@ -20,6 +20,7 @@ from trace_kit import S, batch, frame, record, rows
 from weft.pipeline import tables
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.traces import pieces
+from weft.pipeline.traces.forms import Form, convert
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.pieces import (
     BAD_LINE,
@@ -52,6 +53,39 @@ def files(tmp_path: Path) -> Source:
     (folder / "b.jsonl.gz").write_bytes(gzip.compress(packed.encode()))
     (folder / "c.jsonl").write_text("")
     return find([folder])
+
+
+GOSSIP = (
+    '{"type":9,"peerID":"AEE=","timestamp":1,"join":{"topic":"a"}}',
+    '{"type":4,"peerID":"AEE=","timestamp":2,"onNewOutboundStream":{"peerID":"AEI="}}',
+    '{"type":6,"peerID":"AEE=","timestamp":3,"recvRPC":{"receivedFrom":"AEI=","meta":{"messages":'
+    '[{"messageID":"AG0=","topic":"a"}]}}}',
+)
+
+
+@pytest.mark.parametrize("name", ["go.pb", "go.pb.gz"])
+def test_protobuf_says_what_the_lines_say(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "BATCH_RECORDS", 2)
+    lines, packed = tmp_path / "go.jsonl", tmp_path / name
+    lines.write_text("\n".join(GOSSIP))
+    convert(lines, packed, Form.PROTOBUF, lambda records, done: None)
+
+    def read(path: Path) -> list[dict[str, object]]:
+        [(part, _)] = pieces.parts_of(find([path]))
+        found = list(pieces.blocks(part))
+        assert not any(bad for _, bad, _ in found)
+        return [row for batch, _, _ in found for row in batch.to_pylist()]
+
+    assert read(packed) == read(lines) and len(read(packed)) == len(GOSSIP)
+
+
+def test_damaged_protobuf_is_named_with_its_record(tmp_path: Path) -> None:
+    (tmp_path / "go.pb").write_bytes(b"\x02\x08\x09")
+    [(part, _)] = pieces.parts_of(find([tmp_path / "go.pb"]))
+    with pytest.raises(pieces.Unreadable, match=r"go\.pb: record 1, byte 1: JOIN without join"):
+        list(pieces.blocks(part))
 
 
 @pytest.mark.parametrize("size", [7, 100, 1 << 20])

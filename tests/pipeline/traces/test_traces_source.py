@@ -118,6 +118,15 @@ def test_records_of_gossipsub_have_numbers_for_types_and_maybe_several_topics() 
     ]
 
 
+def test_what_a_newer_gossipsub_calls_connections_means_the_same() -> None:
+    """As of 0.16; the types are numbers there, and names where other tools wrote them."""
+    older = rows(gossip(4, "addPeer", peerID="Qg=="), gossip(5, "removePeer", peerID="Qg=="))
+    up, down = "onNewOutboundStream", "onClosedOutboundStream"
+    assert older == rows(gossip(4, up, peerID="Qg=="), gossip(5, down, peerID="Qg=="))
+    named = gossip(4, up, peerID="Qg==").replace("4", '"ON_NEW_OUTBOUND_STREAM"', 1)
+    assert rows(named) == older[:1]
+
+
 AGES = {
     # What three generations of go-libp2p-pubsub write of the same: Go's JSON of the structs that
     # are generated from pb/trace.proto, so what is not set is left out.

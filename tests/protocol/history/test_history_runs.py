@@ -44,6 +44,19 @@ def test_events_published_together_are_stored_together_and_name_each_other() -> 
     assert town.answers() == ["delivered"] * 3
 
 
+def test_an_event_too_large_for_a_block_is_refused_and_the_next_one_goes_on() -> None:
+    """Also where no driver has looked at its size. No number is spent on it."""
+    town = together()
+    town.world.publish(town.nodes[0], T, bytes(1 << 20))
+    town.world.publish(town.nodes[0], T, b"small")
+    town.run(20_000)
+    first, _ = town.world.record.publications.values()
+    assert town.answers() == ["refused", "delivered"]
+    assert "too large (at most 104" in first.answers[-1][1].reason
+    [stored] = town.stored(2)
+    assert (stored.payload, stored.metadata[NUMBER]) == (b"small", 1)
+
+
 def test_a_run_with_one_block_that_is_none_goes_no_further() -> None:
     town = together()
     contact, sign = keyed(1, STRANGER)

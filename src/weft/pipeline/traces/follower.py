@@ -65,7 +65,7 @@ from weft.pipeline.traces.pieces import (
     RECEIPT_PIECE,
     TRAFFIC_PART,
 )
-from weft.pipeline.traces.source import SUFFIXES, NoTrace
+from weft.pipeline.traces.source import LINE_SUFFIXES, NoTrace
 
 NAME = "weft-growing-files"
 LAYOUT = 2
@@ -80,7 +80,7 @@ _OF_EVENTS = ("events", "deliveries")
 Offset = dict[str, int]
 
 FOLDER = ".follow"
-FOLLOWED = tuple(each for each in SUFFIXES if not each.endswith(".gz"))
+FOLLOWED = tuple(each for each in LINE_SUFFIXES if not each.endswith(".gz"))
 DELAY_S = 120.0  # guess: a peer's trace reaches the disk within seconds, an event its last peer too
 _LINES = columns(file=TEXT, lines=WHOLE)
 _BEFORE_ALL = -1

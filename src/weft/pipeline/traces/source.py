@@ -1,6 +1,7 @@
 """Where a trace is, and what its lines say in one shape.
 
-A trace is files of JSON lines, Parquet in the same shape, or a lake. weft and go-libp2p-pubsub's
+A trace is files of JSON lines or of protobuf, whose records become lines of Go's JSON first,
+Parquet in the same shape, or a lake. weft and go-libp2p-pubsub's
 JSON tracer differ little. weft writes the type of a record as its name, ids as text and one topic;
 go-libp2p-pubsub writes the type as its number, ids as base64 (kept as they are) and, in older
 versions, a list of topics. Its RPCs have no kind and no size: what they hold names their kind here.
@@ -31,6 +32,8 @@ from weft.pipeline.lake import Lake, is_lake
 from weft.pipeline.location import Location
 from weft.pipeline.schemas import REJECT, TEXT, TRACE, columns, joined, selected
 from weft.pipeline.tables import SUFFIX
+from weft.pipeline.traces.forms import PROTOBUF_SUFFIXES
+from weft.pipeline.traces.libp2p import NEWER_NAMES, NEWER_TYPES
 from weft.protocol import delivery
 from weft.protocol.recent import IHave
 from weft.protocol.wire import Payload
@@ -41,9 +44,10 @@ TRACE_LINE = joined(TRACE, columns(file=TEXT, text=TEXT, problem=TEXT))
 
 FOLDER = "trace"
 """The trace of a lake or of a demonstration, within its folder."""
-SUFFIXES = tuple(
+LINE_SUFFIXES = tuple(
     f"{suffix}{packed}" for suffix in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz")
 )
+SUFFIXES = (*LINE_SUFFIXES, *PROTOBUF_SUFFIXES)
 PARSED = TRACE_LINE
 TEXT_SHOWN = 200
 _ROWS_BITS = 33  # Spark's row numbers: the part, and in so many bits the row
@@ -100,9 +104,7 @@ def find(
     files = [file for each in given for file in _found(Location.of(each), version, as_of)]
     parquet = [file for file in files if file.name.endswith(SUFFIX)]
     if parquet and len(parquet) < len(files):
-        raise NoTrace(
-            f"{parquet[0]} is Parquet and other files are JSON lines; measure one or the other"
-        )
+        raise NoTrace(f"{parquet[0]} is Parquet and other files are not; measure one or the other")
     return Source(tuple(files), bool(parquet))
 
 
@@ -132,7 +134,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The files of a trace in a folder: its JSON lines, or else its Parquet, also below it."""
+    """The files of a trace in a folder: lines and protobuf, or else Parquet, also below it."""
     lines = [each for each in _visible(folder.glob("*")) if each.name.endswith(SUFFIXES)]
     return sorted(lines or _visible(folder.rglob(f"*{SUFFIX}")))
 
@@ -197,12 +199,14 @@ _Record = msgspec.defstruct(
         ("type", str | int),
         ("peerID", str),
         ("timestamp", _Time),
-        *((name, _Fields | None, None) for name in FIELDS.values()),
+        *((name, _Fields | None, None) for name in (*FIELDS.values(), *NEWER_NAMES.values())),
     ],
     gc=False,
 )
 _decode: Callable[[str], Any] = msgspec.json.Decoder(_Record).decode
-_KIND: dict[str | int, str] = {name: name for name in KINDS} | dict(enumerate(KINDS))
+_KIND: dict[str | int, str] = {
+    name: NEWER_TYPES.get(name, name) for name in (*KINDS, *NEWER_TYPES)
+} | dict(enumerate(KINDS))
 _ABOUT_EVENTS = {
     delivery.PUBLISH_MESSAGE,
     delivery.DELIVER_MESSAGE,
@@ -273,6 +277,8 @@ def _record(text: str) -> _Row:
     if kind is None:
         raise BadLine(NO_TYPE)
     fields: _Fields | None = getattr(record, FIELDS[kind])
+    if fields is None and kind in NEWER_NAMES:
+        fields = getattr(record, NEWER_NAMES[kind])
     if fields is None:
         raise BadLine(NO_FIELDS)
     if kind in _RPCS:

@@ -25,14 +25,23 @@ lacking is got), `server` (what other peers are answered).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, known_event, seal_event
+from weft.documents.dagcbor import INTEGER_MAX, Scalar
+from weft.documents.descriptor import (
+    AMPLE_BYTES,
+    INCARNATION,
+    NUMBER,
+    SealedEvent,
+    known_event,
+    payload_bytes_max,
+    seal_event,
+)
 from weft.documents.headers import as_metadata, unwrap
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
@@ -156,6 +165,7 @@ class History(Delivery):
     """Delivery where events stay."""
 
     stored = True
+    ample_bytes = AMPLE_BYTES
 
     def __init__(
         self,
@@ -408,6 +418,12 @@ class History(Delivery):
         """Each topic describes the event by itself, so there is nothing to share."""
         return ()
 
+    def _payload_bytes_max(
+        self, topic: Topic, headers: Mapping[str, str], envelope_bytes: int, origin: Topic | None
+    ) -> int:
+        """What fits in a block, where headers stand among the metadata."""
+        return payload_bytes_max(topic, _metadata(INTEGER_MAX, INTEGER_MAX, headers, origin))
+
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether this peer may not publish there, as far as it knows; then that is answered.
         `origin` is the sub-topic that the event climbs from, if it does."""
@@ -442,11 +458,9 @@ class History(Delivery):
         """Seal events, each with the one before it as its parent, and have them stored together;
         they are routed as one run once they are durable. `origin`: see `refuses`."""
         topic, ctx = fact.topic, self._ctx
-        climbed: dict[str, str | int | bool] = {} if origin is None else {ORIGIN: origin}
         events = []
         for number, wrapped in enumerate(fact.payloads, first):
             headers, payload = unwrap(wrapped)
-            own = {INCARNATION: ctx.incarnation, NUMBER: number}
             sealed = seal_event(
                 self._sign,
                 publisher=ctx.me.peer,
@@ -455,7 +469,7 @@ class History(Delivery):
                 created_ms=fact.published_ms,
                 parents=self.streams.parents(topic),
                 link=self.versions.link(topic),
-                metadata={**own, **climbed, **as_metadata(headers)},
+                metadata=_metadata(ctx.incarnation, number, headers, origin),
             )
             self.streams.append(sealed)
             events.append(sealed)
@@ -716,6 +730,14 @@ def handlers(ctx: Context, history: History | None) -> Handlers:
 
     kinds = (BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
     return {**dict.fromkeys((*kinds, SubTopicRequest), refuse), Heads: on_heads}
+
+
+def _metadata(
+    incarnation: int, number: int, headers: Mapping[str, str], origin: Topic | None
+) -> dict[str, Scalar]:
+    """What stands beside the payload of an own event, apart from what every document has."""
+    climbed = {} if origin is None else {ORIGIN: origin}
+    return {INCARNATION: incarnation, NUMBER: number, **climbed, **as_metadata(headers)}
 
 
 def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any], None]]:
