@@ -20,12 +20,13 @@ from weft.lab.figures import COLOURS, GREY, MARKERS, Axes, Figure, look, panels,
 from weft.lab.report import STYLE
 from weft.lab.versus import answers
 from weft.lab.versus.answers import Beaten, Recommendation, Table
+from weft.lab.versus.crowd import ENOUGH, TRACE
 from weft.lab.versus.scores import MEASURES, TABLE
 from weft.lab.versus.systems import SYSTEMS, default_system
 from weft.pipeline import tables
 
 CSV, JSON, PAGE, SETTINGS = "versus.csv", "versus.json", "page.html", "recommended.toml"
-FOLDER = "table.parquet"
+FOLDER, RUNS = "table.parquet", "runs.parquet"
 SHOWN = (
     *("delivery", "latency_p50_ms", "latency_p99_ms", "hops_p99", "copies", "control", "upkeep"),
     *("bytes", "load_jain", "load_peak", "links", "state_kb", "parasites"),
@@ -37,6 +38,7 @@ _MORE_STYLE = "h2 { margin-top: 2rem; } td.n:last-child { white-space: normal; }
 def write(folder: Path) -> None:
     """Write all of it into the folder where the table is."""
     table = answers.table_from(tables.read_small(folder / FOLDER))
+    driven_by = {row["source"]: row["driven_by"] for row in tables.read_small(folder / RUNS)}
     advice = answers.recommended(table)
     _put(folder / CSV, _csv(table))
     said = {
@@ -44,13 +46,14 @@ def write(folder: Path) -> None:
         "recommended": advice.system,
         "default": default_system().name,
         "steps": advice.steps,
+        "publications_driven_by": driven_by,
         "measures": dict(MEASURES),
         "systems": {name: each.title for name, each in SYSTEMS.items()},
         "rows": list(table),
     }
     _put(folder / JSON, json.dumps(said, indent=1) + "\n")
     _put(folder / SETTINGS, answers.config_text(advice.system))
-    _put(folder / PAGE, _page(table, advice))
+    _put(folder / PAGE, _page(table, advice, driven_by))
 
 
 def summary(folder: Path) -> str:
@@ -170,7 +173,7 @@ def _by_fault(panel: Axes, table: Table) -> None:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def _page(table: Table, advice: Recommendation) -> str:
+def _page(table: Table, advice: Recommendation, driven_by: Mapping[str, str]) -> str:
     drawing = io.BytesIO()
     with styled():
         figure(table).savefig(drawing, format="png", dpi=150, metadata={"Software": None})
@@ -181,6 +184,7 @@ def _page(table: Table, advice: Recommendation) -> str:
         "<h1>Which system, at what cost</h1>",
         f"<p class='soft'>On {escape(', '.join(sources))}; up to {seeds} seeds; intervals are 95 % "
         "over seeds. weft's systems and six references on the same subscriptions.</p>",
+        f"<p class='soft'>{escape(_publications(driven_by))}</p>",
         "<h2>Where references are better than weft's default</h2>",
         _beaten(answers.beaten(table)),
         "<h2>Recommended</h2>",
@@ -198,6 +202,24 @@ def _page(table: Table, advice: Recommendation) -> str:
         f"<title>weft versus</title><style>{STYLE}{_MORE_STYLE}</style></head><body>"
         f"{''.join(body)}</body></html>\n"
     )
+
+
+def _publications(driven_by: Mapping[str, str]) -> str:
+    """What the publications of each source came from, in words."""
+    own = [name for name, what in driven_by.items() if what == TRACE]
+    others = [name for name in driven_by if name not in own]
+    parts = []
+    if own:
+        parts.append(
+            f"On {', '.join(own)} publications are the trace's own events: its users publish where "
+            "they did, in that order and with those bursts, scaled to the window."
+        )
+    if others:
+        parts.append(
+            f"On {', '.join(others)} publications go by rate, from memberships at random: the "
+            f"source has no events with times, or less than {ENOUGH:.0%} of those that a run takes."
+        )
+    return " ".join(parts)
 
 
 def _beaten(found: Sequence[Beaten]) -> str:
