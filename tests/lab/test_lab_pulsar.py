@@ -16,6 +16,7 @@ from weft.documents.run import Event
 from weft.ids import Topic
 from weft.lab import pulsar
 from weft.lab import run as lab
+from weft.lab.defect import planted
 from weft.lab.experiments import (
     pulsar_deliver,
     pulsar_flood,
@@ -67,7 +68,7 @@ def test_the_worst_gap_counts(spark: SparkSession) -> None:
     def row(how: str, loss: float, messages: float, repair_ms: float) -> dict[str, Any]:
         allowed = {"messages_allowed": 20.0, "ms_allowed": 1_000.0}
         costs = {"messages": messages, "repair_ms": repair_ms}
-        return {"how": how, "loss": loss, "missing": 1, **costs, **allowed}
+        return {"how": how, "loss": loss, "missing": 1, "holders": 0, **costs, **allowed}
 
     rows = frame(
         spark,
@@ -77,10 +78,13 @@ def test_the_worst_gap_counts(spark: SparkSession) -> None:
             row("machines", 0.0, 5.0, 900.0),
             row("machines", 0.1, 30.0, 9_000.0),
             row("network", 0.0, float("nan"), 99_000.0),
+            row("dht", 0.0, float("nan"), 700.0),
+            row("dht", 0.0, float("nan"), 1_100.0),
         ],
     )
     found = only(rows.transform(pulsar_gap.costs))
     assert found.missing == 4
+    assert (found.dht_missing, found.dht_time, found.dht_holders) == (2, 1.1, 0)
     assert (found.messages, found.messages_loss, found.time) == (0.5, 1.5, 0.9)
 
 
@@ -260,6 +264,17 @@ def test_short_gaps_are_walked_and_long_ones_read(missing: int, messages: int) -
     assert found["missing"] == 0
     assert found["messages"] == messages
     assert 0 < found["repair_ms"] <= found["ms_allowed"]
+
+
+def test_a_gap_that_no_member_can_fill_is_filled_by_way_of_the_dht() -> None:
+    params = {"how": "dht", "routing": "pulsarcast", "peers": 30, "gap": 3}
+    found = pulsar_gap.run(params, 1)
+    assert (found["holders"], found["missing"]) == (0, 0)
+    assert pulsar_gap.LOOK_MS < found["repair_ms"] <= found["ms_allowed"]
+    [blind] = [each for each in pulsar_gap.ENTRY.defects if pulsar_gap.FIND in each.instead]
+    with planted(blind):
+        without = pulsar_gap.run(params, 1)
+    assert without["missing"] >= 7 * 4  # seven members lack the gap, and what came after it
 
 
 def test_a_latecomer_reads_everything() -> None:

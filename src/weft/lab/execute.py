@@ -172,7 +172,8 @@ def run(task: Task, out: Path) -> None:
     try:
         with planted(task.defect):
             if task.over:
-                overlays = InTask(universes.arrays_of(task.params, task.seed, out))
+                arrays = universes.arrays_of(task.params, task.seed, out)
+                overlays = InTask(arrays, universes.happened_in(task.params, out))
                 found = _overlaid(task)(_given(task), task.seed, overlays)
             else:
                 simulation: Simulation = getattr(*_named(task))
@@ -254,7 +255,8 @@ def _spread(spark: SparkSession, task: Task, out: Path) -> Columns:
     """The columns of a point whose overlays are spread over all tasks."""
     frame = universes.frame_of(spark, task.params, task.seed, _source_of(task), out).cache()
     try:
-        return rows_of(task, _overlaid(task)(_given(task), task.seed, Spread(frame)))
+        overlays = Spread(frame, universes.happened_in(task.params, out))
+        return rows_of(task, _overlaid(task)(_given(task), task.seed, overlays))
     finally:
         frame.unpersist()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from weft.lab.universes import Arrays
+    from weft.lab.versus.crowd import Happened
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -43,12 +44,17 @@ class Overlaid(Protocol):
     def memberships(self) -> Arrays:
         """The memberships themselves: topics and users, side by side."""
 
+    def happened(self) -> Happened | None:
+        """What these users did in their topics and when, where the source tells and the universe
+        is one of whole peers; it drives publications."""
+
 
 class InTask:
     """Overlays over arrays. What was computed last is kept: it is often asked for twice."""
 
-    def __init__(self, arrays: Arrays) -> None:
+    def __init__(self, arrays: Arrays, happened: Happened | None = None) -> None:
         self._topics, self._users = arrays
+        self._happened = happened
         self._overlays = engine.overlays_of(*arrays)
         self._last: tuple[tuple[Config, int, tuple[int, ...]], Outcome] | None = None
 
@@ -78,6 +84,9 @@ class InTask:
     def memberships(self) -> Arrays:
         return self._topics, self._users
 
+    def happened(self) -> Happened | None:
+        return self._happened
+
     def _held(self) -> Memberships:
         order = np.lexsort((self._users, self._topics))
         sizes = np.bincount(self._topics)
@@ -89,8 +98,9 @@ class Spread:
     """Overlays over a table, by Spark jobs of the driver; only what each user or overlay comes to
     is brought to it."""
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, happened: Happened | None = None) -> None:
         self._frame = frame
+        self._happened = happened
 
     def topics(self) -> int:
         return self._frame.select("topic").distinct().count()
@@ -123,6 +133,9 @@ class Spread:
     def memberships(self) -> Arrays:
         table = _columns(self._frame.select("topic", "user").orderBy("topic", "user"))
         return table["topic"].astype(np.int32), table["user"].astype(np.int32)
+
+    def happened(self) -> Happened | None:
+        return self._happened
 
 
 def _columns(frame: DataFrame) -> Columns:

@@ -6,7 +6,7 @@
     DIR/ID/figure.png, .svg
     DIR/ID/NAME.parquet/      further tables that an entry makes of its rows
     DIR/.lakes/NAME/          the traces that jobs ran on
-    DIR/.universes/NAME.parquet/  memberships drawn from them
+    DIR/.universes/NAME.parquet/  memberships drawn from them, and events of crowds
 
 The entries are those of every module of `weft/lab/experiments`. Each is judged as soon as its last
 task is done, while others still run.

@@ -31,6 +31,9 @@ TRACES = {
     "gowalla": "gowalla/subs.csv.gz",
 }
 """The traces that claims are checked on: name → file in the folder of data."""
+EVENTS = {"wikipedia_edits": "wikipedia_edits/events.csv.gz"}
+"""Files with the same memberships and, beyond them, all that users did and when: read in the place
+of those above where they are there."""
 
 DATA_BESIDE = Path(__file__).resolve().parents[4] / "shared" / "data"
 LAKES = ".lakes"
@@ -105,9 +108,11 @@ def find(out: Path, trace: Path | None = None, data: Path | None = None) -> Sour
     folder = data or Path(os.environ.get("WEFT_DATA") or DATA_BESIDE)
     found, skipped = [Source(GRID)], {}
     for name, place in TRACES.items():
-        file = folder / place
+        file, kept = folder / place, name
+        if name in EVENTS and (folder / EVENTS[name]).is_file():
+            file, kept = folder / EVENTS[name], f"{name}-events"
         if file.is_file():
-            found.append(Source(name, out.resolve() / LAKES / name, file))
+            found.append(Source(name, out.resolve() / LAKES / kept, file))
         else:
             skipped[name] = "its file is not here"
     return Sources(found, skipped)

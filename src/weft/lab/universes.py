@@ -1,14 +1,16 @@
 """The memberships that points of experiments run on, each made once and kept beside the results.
 
-    DIR/.universes/NAME.parquet/   users and their topics; NAME says of which lake and how drawn
+    DIR/.universes/NAME.parquet/          users and their topics; NAME: of which lake, how drawn
+    DIR/.universes/NAME-events.parquet/   of a crowd: what these users did there, and when
 
 A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 topics of it with at
 least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
 many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
 subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
 arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out. A *crowd*
-is so many users (`seeds`) found by common interests, with all their topics: what a simulation of
-whole peers can hold (`versus/crowd.py`).
+is so many users (`seeds`) found by common interests, with all their topics and, where the lake has
+events with times, all that they did in them: what a simulation of whole peers can hold
+(`versus/crowd.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from weft.errors import WeftError
 from weft.lab.experiment import Params
 from weft.lab.sources import Source
 from weft.lab.task import Task
-from weft.lab.versus.crowd import LEAST, draw_users
+from weft.lab.versus.crowd import LEAST, Happened, draw_users
 from weft.pipeline import tables
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ LARGE = "large"
 CROWD = "crowd"
 CROWD_ROWS = 2_000_000
 """guess: memberships that the driver looks for a crowd among, some tens of megabytes."""
+CROWD_EVENTS = 500_000
+"""guess: events of a crowd that are kept, the first ones; a run plays some hundred of them."""
 LARGE_TOPICS, LARGE_LEAST = 20, 100
 NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
 GRID_SHARE = 0.05  # measured: memberships over nodes squared, in a grid; for estimates
@@ -56,8 +60,16 @@ def grid_of(nodes: int) -> Grid:
 
 def folder_of(params: Params, out: Path) -> Path:
     """Where the memberships of a point on a trace are."""
-    name = f"{params['source']}-{params['lake']}-{params['universe']}-{params['seeds']}"
-    return out / FOLDER / f"{name}{tables.SUFFIX}"
+    return out / FOLDER / f"{_name_of(params)}{tables.SUFFIX}"
+
+
+def events_folder_of(params: Params, out: Path) -> Path:
+    """Where the events of a crowd are."""
+    return out / FOLDER / f"{_name_of(params)}-events{tables.SUFFIX}"
+
+
+def _name_of(params: Params) -> str:
+    return f"{params['source']}-{params['lake']}-{params['universe']}-{params['seeds']}"
 
 
 def rows_of(params: Params, out: Path) -> int:
@@ -74,6 +86,15 @@ def arrays_of(params: Params, seed: int, out: Path) -> Arrays:
         return drawn.topic_of.astype(np.int32), drawn.members.astype(np.int32)
     topics, users = tables.read_arrays(folder_of(params, out), ("topic", "user"))
     return topics.astype(np.int32), users.astype(np.int32)
+
+
+def happened_in(params: Params, out: Path) -> Happened | None:
+    """What the users of a crowd did; nothing in other universes. Runs in workers."""
+    if params["nodes"] or params["universe"] != CROWD:
+        return None
+    names = ("topic", "user", "at_ms")
+    topics, users, at_ms = tables.read_arrays(events_folder_of(params, out), names)
+    return topics.astype(np.int32), users.astype(np.int32), at_ms
 
 
 def frame_of(
@@ -97,7 +118,12 @@ def missing(tasks: Iterable[Task], out: Path) -> list[Task]:
         for task in tasks
         if task.over and not task.params["nodes"]
     }
-    return [task for folder, task in wanted.items() if not folder.is_dir()]
+    return [task for folder, task in wanted.items() if not _is_made(task.params, folder, out)]
+
+
+def _is_made(params: Params, folder: Path, out: Path) -> bool:
+    whole = params["universe"] != CROWD or events_folder_of(params, out).is_dir()
+    return whole and folder.is_dir()
 
 
 def make(
@@ -105,6 +131,8 @@ def make(
 ) -> None:
     """Make what these tasks need and is not there; `watch` is told how many are done, and what
     comes next."""
+    from weft.pipeline.schemas import MEMBERSHIP  # noqa: PLC0415  (Spark is imported when used)
+
     wanted = missing(tasks, out)
     done = 0
     for source in dict.fromkeys(task.source for task in wanted):
@@ -117,6 +145,10 @@ def make(
             folder = folder_of(params, out)
             folder.parent.mkdir(parents=True, exist_ok=True)
             tables.write(frame, folder)
+            if params["universe"] == CROWD:
+                members = tables.read(spark, folder, MEMBERSHIP)
+                events = source.opened().table(spark, "events").transform(of_members, members)
+                tables.write(events, events_folder_of(params, out))
             done += 1
 
 
@@ -168,6 +200,18 @@ def of_a_crowd(memberships: DataFrame, peers: int) -> DataFrame:
     if not chosen:
         raise NothingShared(f"no topic has {LEAST} subscribers, so there is nothing to compare")
     return memberships.where(F.col("user").isin(chosen))
+
+
+def of_members(events: DataFrame, memberships: DataFrame) -> DataFrame:
+    """Of HAPPENED what has a time and was done by these users in these topics of theirs: `topic`,
+    `user` and `at_ms`, the first CROWD_EVENTS in the order of time."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    held = F.broadcast(memberships.select("user", "topic"))
+    theirs = events.where("time is not null").join(held, ["user", "topic"], "left_semi")
+    at_ms = F.floor(F.unix_micros("time") / 1000).alias("at_ms")
+    timed = theirs.select("topic", "user", at_ms)
+    return timed.orderBy("at_ms", "user", "topic").limit(CROWD_EVENTS)
 
 
 def of_large_topics(memberships: DataFrame) -> DataFrame:

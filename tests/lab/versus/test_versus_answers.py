@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from weft.lab.versus import answers
+from weft.lab.versus import answers, page
 from weft.lab.versus.answers import Cell
 from weft.lab.versus.systems import OURS, SYSTEMS, default_system
 from weft.net.config import Config
@@ -93,3 +94,17 @@ def test_every_system_of_ours_is_a_config_file_that_a_peer_reads(name: str, tmp_
         meant.stan,
     )
     assert read.topic_dht == meant.topic_dht
+
+
+def test_labels_stand_apart_in_the_order_of_their_points() -> None:
+    wanted = {f"n{number}": height for number, height in enumerate((0.99, 0.98, 0.98, 0.5, 0.01))}
+    found = page.spread(wanted, apart=0.05)
+    heights = list(found.values())
+    assert list(found) == ["n0", "n1", "n2", "n3", "n4"]
+    gaps = [above - below for above, below in pairwise(heights)]
+    assert min(gaps) >= 0.05 - 1e-9
+    assert (found["n0"], found["n3"], found["n4"]) == (0.99, 0.5, 0.01)
+    low = page.spread(dict.fromkeys("abc", 0.0), apart=0.05)
+    assert list(low.values()) == pytest.approx([0.1, 0.05, 0.0])
+    many = page.spread({str(number): 0.5 for number in range(101)}, apart=0.05)
+    assert [max(many.values()), min(many.values())] == pytest.approx([1.0, 0.0])

@@ -17,14 +17,15 @@ from weft.lab import run as lab
 from weft.lab import universes
 from weft.lab.experiments import versus
 from weft.lab.sources import Source, find
-from weft.lab.task import shape_of
+from weft.lab.task import shape_of, table_of
 from weft.lab.versus import page
 from weft.lab.versus.crowd import Publications, Universe
 from weft.lab.versus.network import WINDOW_MS, Fault, VersusRun
-from weft.lab.versus.pieces import ROWS, added_up
+from weft.lab.versus.pieces import ROWS, added_up, piece_of
 from weft.lab.versus.scores import MEASURES, figures_of
 from weft.lab.versus.systems import SYSTEMS
 from weft.net.config import Config
+from weft.pipeline import tables
 from weft.pipeline.ingest.job import ingest
 from weft.pipeline.traces.measure import measure
 from weft.pipeline.traces.source import find as find_trace
@@ -64,7 +65,8 @@ def test_figures_by_run_are_those_of_the_pipeline(spark: SparkSession, tmp_path:
     for seed, (system, fault) in enumerate(runs.items()):
         path = tmp_path / f"{system}.jsonl"
         from_ns = trace_of(system, fault, path)
-        about = ("p", seed, "grid", system, fault.kind, fault.level, 10, 2, from_ns, 5_000.0)
+        run = ("p", seed, "grid", system, fault.kind, fault.level)
+        about = (*run, 10, 2, "rate", from_ns, 5_000.0)
         columns = added_up(path)
         listed += [
             (*about, *row) for row in zip(*(c.to_pylist() for c in columns.values()), strict=True)
@@ -91,7 +93,7 @@ def test_users_without_anything_in_common_are_refused_in_words(spark: SparkSessi
 
 def few(size: object, source: Source) -> list[versus.Params]:
     """Two systems, calm and under one fault."""
-    place = {"most": 12, "events": 6, "universe": "crowd", "seeds": 12, "nodes": 0}
+    place = {"most": 20, "events": 6, "universe": "crowd", "seeds": 20, "nodes": 0}
     return [
         {**place, "system": system, "fault": fault, "level": level}
         for system in ("tera-tree", "ref-poldercast")
@@ -102,9 +104,10 @@ def few(size: object, source: Source) -> list[versus.Params]:
 def test_an_unseen_csv_becomes_a_recommended_config(spark: SparkSession, tmp_path: Path) -> None:
     rows = io.StringIO()
     writer = csv.writer(rows)
-    writer.writerow(["user", "topic"])
+    writer.writerow(["user", "topic", "timestamp"])
     for user in range(20):
-        writer.writerows((f"user{user}", f"/news/{(user + step) % 5}") for step in range(2))
+        writer.writerows((f"user{user}", f"/news/{(user + step) % 5}", "") for step in range(2))
+    writer.writerows(("user3", "/news/3", 1_000 * at) for at in range(8))  # the one that acts
     (tmp_path / "mine.csv").write_text(rows.getvalue())
     ingest(spark, [tmp_path / "mine.csv"], tmp_path / "lake")
     out = tmp_path / "out"
@@ -123,3 +126,10 @@ def test_an_unseen_csv_becomes_a_recommended_config(spark: SparkSession, tmp_pat
     text = (folder / page.PAGE).read_text()
     assert text.index("Where references are better") < text.index("Recommended")
     assert "recommended: tera-tree" in page.summary(folder)
+    assert said["publications_driven_by"] == {"lake": "trace"}
+    assert "On lake publications are the trace&#x27;s own events" in text
+    runs = table_of(out, entry.id)
+    parts = tables.read_parts(spark, runs, tables.finished(runs), shape_of(ROWS))
+    publishes = piece_of(parts.where("fault = 'calm'"), "publishes")
+    publishers = publishes.groupBy("publisher").count().collect()
+    assert [row["count"] for row in publishers] == [6, 6]  # one user, in both systems

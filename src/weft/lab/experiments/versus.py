@@ -2,8 +2,9 @@
 
 What is compared stands in `versus/systems.py`, a run in `versus/network.py`, the measures in
 `versus/scores.py`. Every source has a universe of its own: the grid, and of each trace a crowd with
-common interests. Faults are played on the grid for the references, the default and one of each
-other routing; in the full size on the grid and one trace, for all systems.
+common interests; what is published there is what its users did, where the trace tells. Faults are
+played on the grid for the references, the default and one of each other routing; in the full size
+on the grid and one trace, for all systems.
 """
 
 from __future__ import annotations

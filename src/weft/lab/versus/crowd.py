@@ -5,21 +5,27 @@ common interests, as StaN's universes grow (Section 3.1): from a seed topic to i
 to one of its topics, until there are enough peers. Of the topics that these share, those with the
 most subscribers are kept, so many for each ten peers; every peer keeps at least one.
 
-Publications go by rate: every event is published by a membership drawn at random, so that a topic
-has events in proportion to its subscribers. Publishers are subscribers, as they are in the traces;
-four of the six references ask for that.
+Where a source tells what its users did and when, publications are that: events of the universe's
+users in its topics that follow on one another, from a place that the seed stands for, with all gaps
+between them stretched or shrunk alike (`sim/recorded.py`). So rates, bursts and who publishes where
+are the trace's. Elsewhere publications go by rate: every event is published by a membership drawn
+at random, so that a topic has events in proportion to its subscribers. Publishers are subscribers
+either way; four of the six references ask for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.ids import Topic
 from weft.sim.dice import Dice
+from weft.sim.recorded import Recorded
+from weft.sim.workload import Shape
 
 TOPICS_PER_TEN = 4
 """guess: topics for each ten peers, so that some are large and many small."""
@@ -27,8 +33,17 @@ LEAST = 3
 """guess: subscribers that a topic needs to be kept; fewer have nothing to spread."""
 PAYLOAD_BYTES = 200
 """guess: as in the benchmarks."""
+ENOUGH = 0.5
+"""guess: with a smaller share of the events that a run is to have, a trace does not drive it: the
+figures of so few would not stand beside those of the other sources."""
+TRACE: Final = "trace"
+RATE: Final = "rate"
+"""What publications are driven by."""
 
 Numbers = npt.NDArray[np.int32]
+Times = npt.NDArray[np.int64]
+Happened = tuple[Numbers, Numbers, Times]
+"""What users did: topics, users and times (ms from any moment), side by side."""
 Record = tuple[int, int, Topic, bytes]
 """When (ms after the window begins), which peer, in which topic, what."""
 
@@ -38,6 +53,7 @@ class Universe:
     """Peers 0, 1, … and their topics."""
 
     interests: tuple[tuple[Topic, ...], ...]
+    users: tuple[int, ...] = ()  # by peer, in the numbers of the source; none if it is made up
     by_topic: dict[Topic, list[int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +93,12 @@ def draw_universe(topics: Numbers, users: Numbers, peers: int, seed: int) -> Uni
     kept = _kept(chosen, of_user, max(2, peers * TOPICS_PER_TEN // 10))
     if not kept:
         raise ValueError(f"no topic has {LEAST} subscribers among {len(chosen)} users")
-    number = {user: place for place, user in enumerate(kept)}
-    interests = [tuple(Topic(f"/t{topic}") for topic in kept[user]) for user in number]
-    return Universe(tuple(interests))
+    interests = tuple(tuple(_named(topic) for topic in topics) for topics in kept.values())
+    return Universe(interests, tuple(kept))
+
+
+def _named(topic: int) -> Topic:
+    return Topic(f"/t{topic}")
 
 
 def _by_user(topics: Numbers, users: Numbers) -> dict[int, Numbers]:
@@ -135,21 +154,61 @@ def _kept(
 
 
 class Publications:
-    """The events of a run."""
+    """The events of a run: at most so many from what `happened`, where that is enough, else so
+    many by rate."""
 
-    def __init__(self, universe: Universe, seed: int, events: int, window_ms: int) -> None:
+    def __init__(
+        self,
+        universe: Universe,
+        seed: int,
+        events: int,
+        window_ms: int,
+        happened: Happened | None = None,
+    ) -> None:
         self._memberships = universe.memberships()
+        self._seed = seed
         self._dice = Dice(seed)
         self._number = events
         self._window_ms = window_ms
+        recorded = _recorded(universe, happened) if happened is not None else None
+        enough = recorded is not None and len(recorded.events) >= max(1, ENOUGH * events)
+        self._recorded = recorded if enough else None
+
+    @property
+    def driven_by(self) -> str:
+        """The trace, or a rate."""
+        return RATE if self._recorded is None else TRACE
 
     def warm(self, number: int) -> tuple[int, Topic]:
-        """One of the events before the window."""
+        """One of the events before the window; they are by rate everywhere."""
         return self._dice.pick("versus.warm", self._memberships, number)
 
     def events(self) -> Iterator[Record]:
-        """By rate: evenly over the window, from memberships at random."""
+        """All of the window, in the order of time."""
+        return self._by_rate() if self._recorded is None else self._of_trace(self._recorded)
+
+    def _of_trace(self, recorded: Recorded) -> Iterator[Record]:
+        shape = Shape(payload_bytes=PAYLOAD_BYTES)
+        played = recorded.workload(self._seed, self._number, self._window_ms, shape)
+        for each in played.publications:
+            yield each.at_ms, each.peer, each.topic, each.payload
+
+    def _by_rate(self) -> Iterator[Record]:
+        """Evenly over the window, from memberships at random."""
         for number in range(self._number):
             publisher, topic = self._dice.pick("versus.publish", self._memberships, number)
             payload = (b"event %d " % number).ljust(PAYLOAD_BYTES, b".")
             yield number * self._window_ms // self._number, publisher, topic, payload
+
+
+def _recorded(universe: Universe, happened: Happened) -> Recorded:
+    """What the peers of a universe did in its topics, in the order of time."""
+    peers = {user: peer for peer, user in enumerate(universe.users)}
+    topics = tuple(universe.by_topic)
+    places = {topic: place for place, topic in enumerate(topics)}
+    found = [
+        (at_ms, peers[user], places[name])
+        for topic, user, at_ms in zip(*(each.tolist() for each in happened), strict=True)
+        if user in peers and (name := _named(topic)) in places
+    ]
+    return Recorded("trace", topics, universe.interests, tuple(sorted(found)))

@@ -15,17 +15,19 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from weft.lab.figures import COLOURS, GREY, MARKERS, Axes, Figure, look, panels, styled
 from weft.lab.report import STYLE
 from weft.lab.versus import answers
 from weft.lab.versus.answers import Beaten, Recommendation, Table
+from weft.lab.versus.crowd import ENOUGH, TRACE
 from weft.lab.versus.scores import MEASURES, TABLE
 from weft.lab.versus.systems import SYSTEMS, default_system
 from weft.pipeline import tables
 
 CSV, JSON, PAGE, SETTINGS = "versus.csv", "versus.json", "page.html", "recommended.toml"
-FOLDER = "table.parquet"
+FOLDER, RUNS = "table.parquet", "runs.parquet"
 SHOWN = (
     *("delivery", "latency_p50_ms", "latency_p99_ms", "hops_p99", "copies", "control", "upkeep"),
     *("bytes", "load_jain", "load_peak", "links", "state_kb", "parasites"),
@@ -37,6 +39,7 @@ _MORE_STYLE = "h2 { margin-top: 2rem; } td.n:last-child { white-space: normal; }
 def write(folder: Path) -> None:
     """Write all of it into the folder where the table is."""
     table = answers.table_from(tables.read_small(folder / FOLDER))
+    driven_by = {row["source"]: row["driven_by"] for row in tables.read_small(folder / RUNS)}
     advice = answers.recommended(table)
     _put(folder / CSV, _csv(table))
     said = {
@@ -44,13 +47,14 @@ def write(folder: Path) -> None:
         "recommended": advice.system,
         "default": default_system().name,
         "steps": advice.steps,
+        "publications_driven_by": driven_by,
         "measures": dict(MEASURES),
         "systems": {name: each.title for name, each in SYSTEMS.items()},
         "rows": list(table),
     }
     _put(folder / JSON, json.dumps(said, indent=1) + "\n")
     _put(folder / SETTINGS, answers.config_text(advice.system))
-    _put(folder / PAGE, _page(table, advice))
+    _put(folder / PAGE, _page(table, advice, driven_by))
 
 
 def summary(folder: Path) -> str:
@@ -89,8 +93,8 @@ def figure(table: Table) -> Figure:
     calm, faulted = answers.calm_summary(table), answers.faulted_delivery(table)
     drawing, axes = panels(columns=2, rows=2)
     lost = {name: (calm[name]["bytes"], 1 - faulted[name]) for name in calm if name in faulted}
+    _logarithmic(axes[0], "x")
     _scatter(axes[0], {at: (x, 100 * (1 - y)) for at, (x, y) in lost.items()}, lost)
-    axes[0].set_xscale("log")
     axes[0].set_title("cost against delivery under faults")
     axes[0].set_xlabel("bytes per delivery, calm")
     axes[0].set_ylabel("delivered, mean over faults, %")
@@ -99,20 +103,31 @@ def figure(table: Table) -> Figure:
         for name, one in calm.items()
         if "latency_p99_ms" in one
     }
+    _logarithmic(axes[1], "y")
     _scatter(axes[1], slow, slow)
-    axes[1].set_yscale("log")
     axes[1].set_title("latency against load, calm")
     axes[1].set_xlabel("largest over mean load of a peer")
     axes[1].set_ylabel("latency p99, ms")
     copied = {name: (one["copies"], one["bytes"]) for name, one in calm.items()}
+    _logarithmic(axes[2], "x", "y")
     _scatter(axes[2], copied, copied)
-    axes[2].set_xscale("log")
-    axes[2].set_yscale("log")
     axes[2].set_title("copies against all bytes, calm")
     axes[2].set_xlabel("copies per delivery")
     axes[2].set_ylabel("bytes per delivery")
     _by_fault(axes[3], table)
     return drawing
+
+
+def _logarithmic(panel: Axes, *names: Literal["x", "y"]) -> None:
+    """Logarithmic axes with ticks at 1, 2 and 5 as plain numbers, which need little room."""
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
+
+    for name in names:
+        panel.set(**{f"{name}scale": "log"})
+        axis = panel.xaxis if name == "x" else panel.yaxis
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:,g}")
 
 
 def _look(name: str) -> tuple[str, str]:
@@ -126,21 +141,42 @@ def _scatter(
     points: Mapping[str, tuple[float, float]],
     judged: Mapping[str, tuple[float, float]],
 ) -> None:
-    """Every system by its name; those of the frontier (both numbers of `judged` low) joined."""
+    """Every system by its name, which stands beside the panel, since many lie close together; those
+    of the frontier (both numbers of `judged` low) joined. The scales are set before."""
     edge = answers.frontier(judged)
     panel.plot(*zip(*(points[name] for name in edge), strict=True), color=GREY, lw=1, zorder=1)
     for name, (x, y) in points.items():
         colour, marker = _look(name)
         panel.plot([x], [y], color=colour, marker=marker, ls="")
-        heavy = "bold" if name == default_system().name else "normal"
+    panel.autoscale_view()
+    inside = panel.transScale + panel.transLimits  # from numbers to shares of the panel
+    heights = spread({name: float(inside.transform(at)[1]) for name, at in points.items()})
+    for name, height in heights.items():
+        colour, _ = _look(name)
+        line = {"arrowstyle": "-", "color": colour, "lw": 0.5, "alpha": 0.45, "shrinkB": 3}
         panel.annotate(
-            *(name, (x, y)),
-            xytext=(3, 3),
-            textcoords="offset points",
-            fontsize=6.5,
+            *(name, points[name]),
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=7,
             color=colour,
-            fontweight=heavy,
+            fontweight="bold" if name == default_system().name else "normal",
+            arrowprops={**line, "relpos": (0.0, 0.5), "shrinkA": 0},
         )
+
+
+def spread(wanted: Mapping[str, float], apart: float = 0.055) -> dict[str, float]:
+    """Heights of labels in a panel, from 0 to 1: as near to those wanted as it takes to stand
+    `apart`, the highest first; closer only if there are too many."""
+    names = sorted(wanted, key=lambda name: (-wanted[name], name))
+    apart = min(apart, 1 / max(1, len(names) - 1))
+    found: dict[str, float] = {}
+    above = 1.0 + apart
+    for place, name in enumerate(names):
+        room = apart * (len(names) - 1 - place)  # for those below
+        above = found[name] = max(room, min(wanted[name], above - apart))
+    return found
 
 
 def _by_fault(panel: Axes, table: Table) -> None:
@@ -164,13 +200,13 @@ def _by_fault(panel: Axes, table: Table) -> None:
     panel.set_title("delivery under each fault")
     panel.set_ylabel("delivered, %")
     if found:
-        panel.legend(fontsize=6, ncols=2)
+        panel.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-def _page(table: Table, advice: Recommendation) -> str:
+def _page(table: Table, advice: Recommendation, driven_by: Mapping[str, str]) -> str:
     drawing = io.BytesIO()
     with styled():
         figure(table).savefig(drawing, format="png", dpi=150, metadata={"Software": None})
@@ -181,6 +217,7 @@ def _page(table: Table, advice: Recommendation) -> str:
         "<h1>Which system, at what cost</h1>",
         f"<p class='soft'>On {escape(', '.join(sources))}; up to {seeds} seeds; intervals are 95 % "
         "over seeds. weft's systems and six references on the same subscriptions.</p>",
+        f"<p class='soft'>{escape(_publications(driven_by))}</p>",
         "<h2>Where references are better than weft's default</h2>",
         _beaten(answers.beaten(table)),
         "<h2>Recommended</h2>",
@@ -198,6 +235,24 @@ def _page(table: Table, advice: Recommendation) -> str:
         f"<title>weft versus</title><style>{STYLE}{_MORE_STYLE}</style></head><body>"
         f"{''.join(body)}</body></html>\n"
     )
+
+
+def _publications(driven_by: Mapping[str, str]) -> str:
+    """What the publications of each source came from, in words."""
+    own = [name for name, what in driven_by.items() if what == TRACE]
+    others = [name for name in driven_by if name not in own]
+    parts = []
+    if own:
+        parts.append(
+            f"On {', '.join(own)} publications are the trace's own events: its users publish where "
+            "they did, in that order and with those bursts, scaled to the window."
+        )
+    if others:
+        parts.append(
+            f"On {', '.join(others)} publications go by rate, from memberships at random: the "
+            f"source has no events with times, or less than {ENOUGH:.0%} of those that a run takes."
+        )
+    return " ".join(parts)
 
 
 def _beaten(found: Sequence[Beaten]) -> str:

@@ -31,8 +31,9 @@ from weft.pipeline.schemas import NUMBER, SMALL, TEXT, TRUTH, WHOLE, columns, jo
 from weft.pipeline.traces import pieces
 from weft.protocol.seam import Machine
 
-# What every row says of its run; `state_bytes` is the mean memory of a peer's machine at the end,
-# the one figure that no trace has.
+# What every row says of its run; `driven_by` is what its publications came from (`crowd.TRACE` or
+# RATE), `state_bytes` the mean memory of a peer's machine at the end, the one figure that no trace
+# has.
 RUN = columns(
     source=TEXT,
     system=TEXT,
@@ -40,6 +41,7 @@ RUN = columns(
     level=SMALL,
     peers=SMALL,
     topics=SMALL,
+    driven_by=TEXT,
     from_ns=WHOLE,
     state_bytes=NUMBER,
 )
@@ -76,7 +78,7 @@ def played(params: Params, seed: int, over: Overlaid) -> Columns:
     """Play the run of a point and add its trace up."""
     topics, users = over.memberships()
     universe = draw_universe(topics, users, params["most"], seed)
-    events = Publications(universe, seed, params["events"], WINDOW_MS)
+    events = Publications(universe, seed, params["events"], WINDOW_MS, over.happened())
     fault = Fault(params["fault"], params["level"])
     with TemporaryDirectory(prefix="weft-versus-") as folder:
         path = Path(folder) / "trace.jsonl"
@@ -89,6 +91,7 @@ def played(params: Params, seed: int, over: Overlaid) -> Columns:
         **found,
         "peers": universe.peers,
         "topics": len(universe.by_topic),
+        "driven_by": events.driven_by,
         "from_ns": run.from_ms * 1_000_000,
         "state_bytes": state_bytes(live),
     }
