@@ -273,11 +273,10 @@ def _leaves_of_one(net: Net, members: Sequence[int]) -> tuple[int, int, int]:
 def allowed_by_dht(gap: int, members: int) -> float:
     """The most time from the return of the one peer that has the events, by the settings: until it
     looks through its store and has told the DHT; until members, which ask again after a pause, have
-    asked each other in vain and then the DHT; and a round trip per height or page. Both lookups may
-    wait out a question to one of the peers that crashed."""
+    asked each other in vain and then the DHT; and a round trip per height or page. No peer that is
+    asked is down: where lookups wait for peers that crashed, the bound falls short."""
     trips = LOOKUP_TRIPS + members + LOOKUP_TRIPS + _turns(gap, gap + 1)
-    waits_ms = LOOK_MS + History().retry_ms + 2 * Config().dht.timeout_ms
-    return float(waits_ms + trips * 2 * ONE_WAY_MS)
+    return float(LOOK_MS + History().retry_ms + trips * 2 * ONE_WAY_MS)
 
 
 # --- measures -------------------------------------------------------------------------------------
@@ -438,8 +437,8 @@ ENTRY = Entry.of(
         dht_time=ground.derived(
             "2026-11-16",
             "The minute in which a peer that came back looks through its store; the pause of five "
-            "seconds between two rounds of asking; one such round; two lookups, each of which may "
-            "wait four seconds for a peer that is gone; a round trip per height or page.",
+            "seconds between two rounds of asking; one such round; two lookups; a round trip per "
+            "height or page.",
         ),
         dht_holders=ground.by_construction(
             "2026-11-16", "So the run is made: it tells that no other way was open."
