@@ -74,7 +74,7 @@ async def test_a_tree_carries_events_and_outlives_a_killed_member() -> None:
         await until(lambda: not strangers(), "the dead to be noticed")
         await until(lambda: all(is_placed(peer) for peer in inside), "places in the tree again")
         receipt = await outside.publish(T, b"after")
-        assert receipt.outcome == "sent"
+        assert receipt.outcome in ("sent", "taken")  # it may be a rendezvous
         assert [await next_payload(one) for one in subscriptions] == [b"after"] * 7
 
 
