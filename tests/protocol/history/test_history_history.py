@@ -295,6 +295,16 @@ def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> 
     assert town.peer(0).members(T) and stay.joined_ms is not None
 
 
+def test_where_no_member_keeps_a_past_there_is_none_to_wait_for() -> None:
+    """A reader that asks them for pages is told so at once: consumers waited 30 s for nothing."""
+    town = Town(1)
+    plain_members(town, 3)
+    town.subscribe(0, since="beginning")
+    town.run(5_000)
+    history = town.peer(0).history
+    assert history is not None and history.has_past(T)
+
+
 def test_it_begins_where_the_only_member_with_a_store_stands() -> None:
     town = Town(2)
     town.subscribe(1)

@@ -549,10 +549,12 @@ class History(Delivery):
         found.seek_beginning()
 
     def _on_keeps_none(self, sender: Contact, found: Reader) -> None:
-        """A member that was asked where to begin keeps no history: ask the next one at once."""
-        if found.stream.begun:
-            return
+        """A member that was asked where to begin, or for a page, keeps no history: ask the next one
+        at once."""
         found.note_keeps_none(sender)
+        if found.stream.begun:
+            found.on_peer_lost(sender.peer)  # as a source of pages
+            return
         members = found.to_begin_with()
         if members:
             self._send_heads(members[0], found, answer=True)
@@ -573,6 +575,7 @@ class History(Delivery):
         if not message.kept:
             self._on_keeps_none(sender, found)
             return
+        found.note_keeps(sender.peer)
         found.on_member(sender)
         asks = False
         if found.stream.begun:
@@ -707,7 +710,7 @@ class History(Delivery):
 
 def handlers(ctx: Context, history: History | None) -> Handlers:
     """What handles which message; without history all are counted and refused, and a subscriber
-    that waits for a word to begin with is told so."""
+    that waits for a word to begin with, or for a page, is told so."""
     if history is not None:
         return {
             Heads: history.on_heads,
@@ -726,10 +729,21 @@ def handlers(ctx: Context, history: History | None) -> Handlers:
     def on_heads(sender: Contact, message: Heads) -> None:
         refuse(sender, message)
         if message.answer:
-            ctx.send(sender, Heads(message.topic, [], answer=False, kept=False))
+            ctx.send(sender, keeps_none(message.topic))
 
-    kinds = (BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews, SubTopicReply)
-    return {**dict.fromkeys((*kinds, SubTopicRequest), refuse), Heads: on_heads}
+    def on_page_request(sender: Contact, message: PageRequest) -> None:
+        refuse(sender, message)
+        ctx.send(sender, keeps_none(message.topic))
+
+    def keeps_none(topic: Topic) -> Heads:
+        return Heads(topic, [], answer=False, kept=False)
+
+    kinds = (BlocksRequest, BlocksReply, PageReply, TopicNews, SubTopicReply, SubTopicRequest)
+    return {
+        **dict.fromkeys(kinds, refuse),
+        Heads: on_heads,
+        PageRequest: on_page_request,
+    }
 
 
 def _metadata(

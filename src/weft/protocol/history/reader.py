@@ -287,10 +287,14 @@ class Reader:
 
     @property
     def has_past(self) -> bool:
-        """Whether the past that was asked for has been read, as far as there is a member to ask."""
-        if not self.stream.begun or self.reading or self._state is State.FAILED:
+        """Whether the past that was asked for has been read, as far as there is a member to ask
+        that keeps one."""
+        if not self.stream.begun or self.reading:
             return False
-        return self._wanted is None or not self._members(self._topic)
+        if self.nobody_keeps:
+            return True
+        failed = self._state is State.FAILED
+        return not failed and (self._wanted is None or not self._members(self._topic))
 
     def brings(self, height: int) -> bool:
         """Whether an event so high comes in a page sooner than it can be handed out."""
@@ -318,9 +322,14 @@ class Reader:
         return self._asked_to_begin > _ASKED_TO_BEGIN_MAX
 
     def note_keeps_none(self, member: Contact) -> None:
-        """A member keeps no history, so it cannot tell where to begin."""
-        if any(one.peer == member.peer for one in self._members(self._topic)):
-            self._keep_none[member.peer] = None
+        """A member keeps no history, so it can neither tell where to begin nor be read from."""
+        members = {one.peer for one in self._members(self._topic)}
+        known = [one for one in (*self._keep_none, member.peer) if one in members]
+        self._keep_none = dict.fromkeys(known)
+
+    def note_keeps(self, peer: PeerId) -> None:
+        """A member keeps history, now at least."""
+        self._keep_none.pop(peer, None)
 
     def to_begin_with(self) -> list[Contact]:
         """Members that may tell where to begin."""
