@@ -266,7 +266,7 @@ def _print_result(result: Result, spent_s: float) -> None:
     )
     print(
         f"  cost      {counts['payload_copies_per_delivery']} payload copies and "
-        f"{counts['control_per_delivery']} control messages per delivery"
+        f"{counts['control_per_delivery']} other messages per delivery, upkeep included"
     )
     if not result.violations:
         print("  all holds")

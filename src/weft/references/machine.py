@@ -72,7 +72,8 @@ class Reference:
         """The user has unsubscribed."""
 
     def spread(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
-        """An event is new here; `source` is None for an own one."""
+        """An event is new here; `source` is None for an own one. Every reference says how it
+        spreads: there is no usual way."""
         raise NotImplementedError
 
     def again(self, topic: Topic, run: Run, hops: int, source: PeerId) -> None:

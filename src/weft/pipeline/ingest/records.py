@@ -122,7 +122,8 @@ def found(
     said = None if time is None else _said(time)
     when = None if said is None else microseconds(said, unit)
     named = None if topic is None else F.trim(topic)
-    return _judged(F.trim(user), named, said, when, text, problem)
+    known = F.trim(user), named, said, when, text, problem
+    return _struct(*known[:2], when, _against(*known), text)
 
 
 def with_found(
@@ -161,18 +162,6 @@ def with_found(
 
 def _said(time: Column) -> Column:
     return F.nullif(F.trim(time), F.lit(""))
-
-
-def _judged(
-    user: Column,
-    topic: Column | None,
-    said: Column | None,
-    when: Column | None,
-    text: Column,
-    problem: Column | None,
-) -> Column:
-    why = _against(user, topic, said, when, text, problem)
-    return _struct(user, topic, when, why, text)
 
 
 def _against(
