@@ -42,14 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    root = checkout()
     import_module("mkdocs")  # if it is missing, that is said by its name
 
     out = args.out.resolve()
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", out]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=checkout(), env=quiet, check=False)
+    done = subprocess.run(command, cwd=root, env=quiet, check=False)
     if done.returncode == 0:
-        if lost := complete(out, checkout()):
+        if lost := complete(out, root):
             raise Problem("links that lead nowhere: " + ", ".join(lost))
         print(out / "index.html")
     return done.returncode
