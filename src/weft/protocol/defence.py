@@ -156,13 +156,14 @@ class Quota(Generic[K]):
         self._span_ms = span_ms
         self._counts: BoundedDict[K, tuple[int, int]] = BoundedDict(_COUNTED_MAX)
 
-    def takes(self, key: K, now: Millis) -> bool:
-        """Whether this once more is within bounds; if so, it counts."""
+    def takes(self, key: K, now: Millis, shares: int = 1) -> bool:
+        """Whether this once more is within bounds; if so, it counts. `shares`: a key that stands
+        for several may do so many times as much."""
         span = now // self._span_ms
         began, count = self._counts.get(key, (span, 0))
         if began != span:
             began, count = span, 0
-        if count >= self._most:
+        if count >= self._most * shares:
             return False
         self._counts.renew(key, (began, count + 1))
         return True
