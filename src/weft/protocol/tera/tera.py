@@ -422,8 +422,8 @@ class Tera(Routing):
 
     def _on_missing_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
-        if state is not None and state.tree is not None:
-            state.tree.on_missing_timer()
+        if state is not None:
+            state.on_missing_timer()
 
     # --- looking at it ----------------------------------------------------------------------------
 

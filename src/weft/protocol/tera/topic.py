@@ -100,7 +100,7 @@ class TopicState(TopicPart):
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
             over = self.stan if ctx.config.stan.enabled else self.view
-            self._scheme = Spread(ctx, multi_topic, topic, over, fanout)
+            self._scheme = Spread(ctx, multi_topic, topic, recent, over, fanout)
 
     @property
     def alone(self) -> bool:
@@ -140,6 +140,8 @@ class TopicState(TopicPart):
         if taken is Taken.NEW:
             self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
+            if source is not None and isinstance(self._scheme, Spread):
+                self._scheme.note_gap(run, source)
         return taken
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
@@ -229,6 +231,10 @@ class TopicState(TopicPart):
         self._silence.hear(sender.peer)
         if self.tree is not None:
             self.tree.on_passed(sender, message)
+
+    def on_missing_timer(self) -> None:
+        """Events that should have come by now may be asked for."""
+        self._scheme.on_missing_timer()
 
     # --- links ----------------------------------------------------------------------------------
 
