@@ -36,7 +36,7 @@ from weft.protocol.context import (
     PeerBack,
     PeerGone,
 )
-from weft.protocol.defence import Quota
+from weft.protocol.defence import Informants, Quota
 from weft.protocol.delivery import Delivery
 from weft.protocol.flood import Flood
 from weft.protocol.history import history
@@ -126,7 +126,8 @@ class Peer:
         self.me = me
         self.cycle = 0
         self.running = False
-        self.general = Cyclon(ctx, GENERAL)
+        self._informants = Informants(ctx)
+        self.general = Cyclon(ctx, GENERAL, self._informants)
         self._entry = Entry(ctx, self.general)
         self.liveness = Liveness(ctx)
         self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
@@ -186,8 +187,8 @@ class Peer:
             ShuffleReply: self._on_shuffle_reply,
             JoinRequest: self._on_join_request,
             JoinReply: self._on_join_reply,
-            JoinWalk: self._paced(lambda sender, message: general.on_join_walk(message)),
-            JoinGift: lambda sender, message: general.on_join_gift(message),
+            JoinWalk: self._paced(general.on_join_walk),
+            JoinGift: general.on_join_gift,
             LeaveNotice: lambda sender, message: self._ctx.tell(PeerGone(sender.peer)),
         }
 
@@ -343,6 +344,9 @@ class Peer:
         self.liveness.heard_from(sender.peer, message.feeds)
         if sender.peer == self.me.peer:
             return
+        if self._informants.doubted:
+            self._informants.spoke(sender)
+            self.general.admit()
         if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
             was_isolated = self.isolated
             self._in_general[kind](sender, message)
@@ -369,7 +373,7 @@ class Peer:
         self.routing.welcome(sender)
 
     def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
-        self.general.on_join_reply(message)
+        self.general.on_join_reply(sender, message)
         self.general.add(sender)
         self.general.fill_up(sender, NO_NEWS)
 
@@ -435,6 +439,7 @@ class Peer:
     # --- losing peers ---------------------------------------------------------------------------
 
     def _on_peer_gone(self, signal: PeerGone) -> None:
+        self._informants.left(signal.peer)
         self._lose(signal.peer)
         if self.dht is not None:
             self.dht.forget(signal.peer)
@@ -478,6 +483,7 @@ class Peer:
         was_isolated, needed_any = self.isolated, self._entry.needs_any
         self._ctx.on_lost(peer)
         self.liveness.lose(peer)
+        self._informants.lost(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)
