@@ -27,6 +27,7 @@ from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
     Arrived,
     Context,
+    FarBehind,
     Late,
     LinkDown,
     LinkUp,
@@ -256,6 +257,7 @@ class Peer:
             NeighboursFound: lambda signal: self._on_neighbours(),
             MemberMet: lambda signal: self._delivery.link_up(signal.topic, signal.contact),
             Arrived: self._delivery.on_arrived,
+            FarBehind: self.routing.on_far_behind,
             **self.routing.signals(),
         }
 
