@@ -194,7 +194,7 @@ class Soak:
         now = time.monotonic()
         expected, late = self._judge(now)
         processes = [worker.process.pid for worker in self._swarm.workers]
-        stores = sum(path.stat().st_size for path in self._homes.glob("*/store.db*"))
+        stores = sum(map(_size, self._homes.glob("*/store.db*")))
         sample: Sample = {
             "seconds": round(time.monotonic() - begun, 1),
             "up": len(self._up),
@@ -255,6 +255,13 @@ def _resident_kb(process: int) -> int:
         status = Path(f"/proc/{process}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
     except (OSError, IndexError):
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a log beside a store that was closed meanwhile
         return 0
 
 
