@@ -20,7 +20,7 @@ from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.defence import Silence
+from weft.protocol.defence import Informants, Silence
 from weft.protocol.delivery import Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
@@ -78,13 +78,14 @@ class TopicState(TopicPart):
         overlay: OverlayId,
         scheme: Scheme,
         recent: Recent,
+        informants: Informants,
     ) -> None:
         super().__init__(topic, recent)
         self._ctx = ctx
         self._delivery = delivery
         self.overlay = overlay
         self.scheme = scheme
-        self.view = Cyclon(ctx, topic)
+        self.view = Cyclon(ctx, topic, informants)
         self.links = Links(ctx, topic, self._carries)
         self._silence = Silence(ctx)
         self.stan = Stan(ctx, topic, self.view, acquaintances)
@@ -365,7 +366,7 @@ class TopicState(TopicPart):
         """Entered the overlay; a fresh subscriber does not want what was published before."""
         if fresh:
             self._delivery.skip_to(self.recent, message.seen)
-        self.view.on_join_reply(message)
+        self.view.on_join_reply(sender, message)
         self.view.welcome(sender)
         self.meet(message.news)
         if self._ctx.config.stan.enabled and self._ctx.config.stan.period_ms:
