@@ -436,7 +436,7 @@ class Lookup:
     def _may_pass_on(self, sender: Contact, steps: int) -> bool:
         """Whether a walk with so many steps to go is within its sender's share: it costs that peer
         one message, and others as many as it has steps."""
-        within = self._passed_on.takes(sender.peer, self._ctx.now, steps)
+        within = self._passed_on.takes(sender.peer, self._ctx.now, cost=steps)
         return within or not self._ctx.config.defence.rates
 
     # --- answers ------------------------------------------------------------------------------

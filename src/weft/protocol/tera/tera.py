@@ -77,8 +77,8 @@ _FEW_TOPICS = 64
 TopicHandler: TypeAlias = Callable[[TopicState, Contact, Any], None]
 
 _TO_MEMBERS: dict[type, TopicHandler] = {
-    JoinWalk: lambda state, sender, message: state.view.on_join_walk(message),
-    JoinGift: lambda state, sender, message: state.view.on_join_gift(message),
+    JoinWalk: lambda state, sender, message: state.view.on_join_walk(sender, message),
+    JoinGift: lambda state, sender, message: state.view.on_join_gift(sender, message),
     Hint: TopicState.on_hint,
     SampleWalk: lambda state, sender, message: state.size.on_walk(message),
     SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
@@ -429,8 +429,8 @@ class Tera(Routing):
 
     def _on_missing_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
-        if state is not None and state.tree is not None:
-            state.tree.on_missing_timer()
+        if state is not None:
+            state.on_missing_timer()
 
     # --- looking at it ----------------------------------------------------------------------------
 

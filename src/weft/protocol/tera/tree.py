@@ -45,7 +45,9 @@ of numbers and are gathered for a short while.
 Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
 4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
 neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one (`Spread`);
-what they miss, the repair of `recent.py` brings.
+what they miss, the repair of `recent.py` brings. Where a later event of the same publisher came,
+its sender is asked for those before it: the repair of view exchanges takes up to a cycle, and
+events wait for earlier ones not as long (`delivery.py`).
 
 The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
 """
@@ -769,20 +771,24 @@ class View(Protocol):
 class Spread:
     """Flood (`fanout` None) or gossip over one topic's view."""
 
-    __slots__ = ("_ctx", "_fanout", "_multi_topic", "_topic", "_view")
+    __slots__ = ("_ctx", "_fanout", "_gaps", "_multi_topic", "_recent", "_topic", "_view")
 
     def __init__(
         self,
         ctx: Context,
         multi_topic: MultiTopic,
         topic: Topic,
+        recent: Recent,
         view: View,
         fanout: int | None,
     ) -> None:
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
+        self._recent = recent
         self._view = view
+        # Which numbers of each publisher may be missing, and the sender of the event after them.
+        self._gaps: BoundedDict[LifeKey, tuple[Span, Contact]] = BoundedDict(_AWAITED_MAX)
         self._fanout = fanout
 
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
@@ -797,3 +803,21 @@ class Spread:
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Pass on a run that a repair brought."""
         self.push(run, 0, repairer)
+
+    def note_gap(self, run: Run, source: Contact) -> None:
+        """Events before a run that came from `source` may be missing: they are asked for, unless
+        they come until they would be late on any way."""
+        before = Span(run.publisher, run.incarnation, 1, run.first - 1)
+        if before.last and self._recent.lacking([before]):
+            if not self._gaps:
+                self._ctx.set_timer(
+                    self._ctx.config.dissemination.graft_timeout_ms, MISSING, self._topic
+                )
+            self._gaps.renew((PeerId(run.publisher), run.incarnation), (before, source))
+
+    def on_missing_timer(self) -> None:
+        for before, source in self._gaps.values():
+            wanted = self._recent.lacking([before])
+            if wanted:
+                self._ctx.send(source, Want(self._topic, wanted))
+        self._gaps.clear()
