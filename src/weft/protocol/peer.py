@@ -85,7 +85,6 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
-from weft.protocol.tera.access_points import LookupWalk
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
@@ -103,7 +102,7 @@ _FEW_TOPICS = 16
 """guess: topics whose members are looked at when peers die in numbers."""
 _LOOKED_AT_MAX = 64
 """guess: peers looked at then."""
-_WALKS: tuple[type, ...] = (LookupWalk, JoinWalk)
+_WALKS: tuple[type, ...] = (JoinWalk,)
 _WALKS_MAX, _WALKS_MS = 64, 1_000
 """guess: walks of one kind that a full view's neighbour may send or pass on to another in so long;
 where 400 peers enter at once by one, that one sends some 40 to each neighbour."""

@@ -255,7 +255,7 @@ class Tera(Routing):
                 state.on_advert(sender, OverlayId(advert.overlay))
 
     def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
-        self._lookup.on_walk(message, message.topic in self.topics)
+        self._lookup.on_walk(sender, message, message.topic in self.topics)
 
     # --- events -----------------------------------------------------------------------------------
 
