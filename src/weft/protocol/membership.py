@@ -56,7 +56,7 @@ general overlay never splits for longer than views remember.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -348,11 +348,13 @@ class Cyclon:
             return min(entries, cyclon.shuffle_length)
         return min(entries, (max(0, _ON_THEIR_WORD - self._taken) + 1) // 2)
 
-    def neighbour(self) -> Contact | None:
-        """One random neighbour, for a step of a walk."""
-        if not self.peers:
-            return next(iter(self.contacts()), None)
-        return self._contacts[self._ctx.pick(_WALK, self.peers)]
+    def neighbour(self, but: Collection[PeerId] = ()) -> Contact | None:
+        """One random neighbour, for a step of a walk that shall not go back to some."""
+        left = [peer for peer in self.peers if peer not in but] if but else self.peers
+        if left:
+            return self._contacts[self._ctx.pick(_WALK, left)]
+        known = self.contacts() if not self.peers else ()
+        return next((contact for contact in known if contact.peer not in but), None)
 
     def add(self, contact: Contact, age: int = 0) -> bool:
         """Take a peer in where there is room; says whether the view changed."""

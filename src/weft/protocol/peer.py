@@ -27,6 +27,7 @@ from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
     Arrived,
     Context,
+    FarBehind,
     Late,
     LinkDown,
     LinkUp,
@@ -84,7 +85,6 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
-from weft.protocol.tera.access_points import LookupWalk
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
@@ -102,10 +102,10 @@ _FEW_TOPICS = 16
 """guess: topics whose members are looked at when peers die in numbers."""
 _LOOKED_AT_MAX = 64
 """guess: peers looked at then."""
-_WALKS: tuple[type, ...] = (LookupWalk, JoinWalk)
+_WALKS: tuple[type, ...] = (JoinWalk,)
 _WALKS_MAX, _WALKS_MS = 64, 1_000
-"""guess: walks of one kind that one peer may send or pass on to another in so long; where 400 peers
-enter at once by one, that one sends some 40 to each neighbour."""
+"""guess: walks of one kind that a full view's neighbour may send or pass on to another in so long;
+where 400 peers enter at once by one, that one sends some 40 to each neighbour."""
 
 
 class Peer:
@@ -212,11 +212,15 @@ class Peer:
         }
 
     def _paced(self, handler: Handler) -> Handler:
-        """A walk costs its sender one message and others many, so each peer has its share."""
+        """A walk costs its sender one message and others many, so each peer has its share. Among
+        few peers all walks go over few links: what neighbours may send together stays the same."""
         quota: Quota[PeerId] = Quota(_WALKS_MAX, _WALKS_MS)
 
         def handle(sender: Contact, message: Message) -> None:
-            within = quota.takes(sender.peer, self._ctx.now)
+            shares = 1
+            if sender.peer in self.general.peers:
+                shares = max(1, self.config.cyclon.view_size // len(self.general.peers))
+            within = quota.takes(sender.peer, self._ctx.now, shares)
             if within or not self._ctx.config.defence.rates:
                 handler(sender, message)
             else:
@@ -252,6 +256,7 @@ class Peer:
             NeighboursFound: lambda signal: self._on_neighbours(),
             MemberMet: lambda signal: self._delivery.link_up(signal.topic, signal.contact),
             Arrived: self._delivery.on_arrived,
+            FarBehind: self.routing.on_far_behind,
             **self.routing.signals(),
         }
 
