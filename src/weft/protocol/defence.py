@@ -7,7 +7,8 @@ a time, to show what it is for.
 score counts first deliveries and broken promises). In a push tree only one link brings an event
 first, so that alone would punish the rest: here a neighbour counts that pushes, repeats or
 announces. One over a lazy link that says nothing of many events which came by others, and any that
-said nothing of events which had to be repaired, is a black hole, or as good as one.
+said nothing of events which had to be repaired, is a black hole, or as good as one. So is one that
+announces events and does not send them when it is asked (P7 there: broken promises).
 
 `Sampler` is a uniform sample of the peers that spoke for themselves (Brahms: Bortnikov, Gurevich,
 Keidar, Kliot, Shraer 2009, Section 4.2). Each place keeps the peer whose id has the smallest hash
@@ -70,17 +71,21 @@ SILENT_LATE = 4
 """guess: … or any link that said nothing of so many that had to be repaired …"""
 SILENT_MS = 5_000
 """guess: … for so long is silent; announcements take some 100 ms, and slow peers seconds."""
+BROKEN_PROMISES = 8
+"""guess: as many events that a link announced, and did not send when asked, more than those that it
+sent: an honest link breaks a promise where a message is lost, and keeps most."""
 
 
 class Silence:
     """What the neighbours of one topic have said of its events."""
 
-    __slots__ = ("_ctx", "_events", "_heard", "_late")
+    __slots__ = ("_broken", "_ctx", "_events", "_heard", "_late")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._events = 0  # that came
         self._late = 0  # of these, those that no link had brought
+        self._broken: dict[PeerId, int] = {}  # by neighbour: promises broken, less those kept
         # By neighbour: how many of both there were when it last said something, and when.
         self._heard: dict[PeerId, tuple[int, int, Millis]] = {}
 
@@ -107,6 +112,20 @@ class Silence:
 
     def forget(self, peer: PeerId) -> None:
         self._heard.pop(peer, None)
+        self._broken.pop(peer, None)
+
+    def break_promise(self, peer: PeerId) -> None:
+        """A neighbour announced something, was asked for it, and did not send it in time."""
+        if peer in self._heard:
+            self._broken[peer] = self._broken.get(peer, 0) + 1
+
+    def keep_promise(self, peer: PeerId) -> None:
+        if peer in self._broken:
+            self._broken[peer] = max(0, self._broken[peer] - 1)
+
+    def liars(self) -> list[PeerId]:
+        """The neighbours that announce what they do not have."""
+        return [peer for peer, broken in self._broken.items() if broken >= BROKEN_PROMISES]
 
     def silent(self, announcing: Iterable[PeerId], fed: Iterable[PeerId]) -> list[PeerId]:
         """The neighbours that say nothing: of those that should be `announcing` each event, and of
