@@ -42,7 +42,7 @@ from weft.pipeline.schemas import (
     columns,
     selected,
 )
-from weft.pipeline.session import packed, parallelism
+from weft.pipeline.session import packed, parallelism, shared
 from weft.rules.stan import view_size, visits
 
 # Which bin a topic is computed in.
@@ -103,7 +103,7 @@ def computed(
     """What `compute` makes of the overlays, some topics at a time, in the tasks of their bins."""
     spark = memberships.sparkSession
     bins, count = bins_of(spark, memberships, config, rounds)
-    interests = spark.sparkContext.broadcast(_interests(memberships)) if config.lean else None
+    interests = shared(spark, _interests(memberships)) if config.lean else None
     if count == 1:
         parted = memberships.select("topic", "user").repartition(1)
     else:
@@ -243,14 +243,15 @@ def omniscient(memberships: DataFrame) -> DataFrame:
     """The physical view size of each user if all knew everything (`FEWEST`); for small universes,
     since each user is compared with all others that it shares a topic with, again and again."""
     spark = memberships.sparkSession
-    known = spark.sparkContext.broadcast(held(memberships))
-    users = known.value.peers
+    everything = held(memberships)
+    users, sent = everything.peers, shared(spark, everything)
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        known = sent.value
         for batch in batches:
             some = batch.column(0).to_numpy()
-            some = some[np.diff(known.value.of_peer_offsets)[some] > 0]
-            counts = fewest(known.value, some)
+            some = some[np.diff(known.of_peer_offsets)[some] > 0]
+            counts = fewest(known, some)
             yield pyarrow.RecordBatch.from_arrays(
                 [pyarrow.array(some), pyarrow.array(counts)], names=FEWEST.names
             )
