@@ -17,6 +17,7 @@ def sample(place: int, **changed: float | None) -> Sample:
         "up": 6,
         "published": 25 * place,
         "expected": 100,
+        "late": 0,
         "missing": 0,
         "megabytes": 150.0,
         "oldest_megabytes": 50.0,
@@ -48,6 +49,7 @@ def test_a_run_that_stays_as_it_is(tmp_path: Path) -> None:
             "oldest_megabytes went",
         ),
         ([sample(place, missing=place // 11) for place in range(12)], "1 of 1200 promised"),
+        ([sample(place, late=1) for place in range(12)], "12 of 1200 promised deliveries took"),
         ([], "too short"),
     ],
 )

@@ -11,6 +11,8 @@ Delivery counts what is promised: from the moment that the publisher's receipt i
 up from well before it was published until it is judged. So must an event whose publisher is killed
 right after the receipt: it comes out of the store once that peer is back. Peers that come and go
 in between are not counted, nor events whose publisher died, or left, before there was a receipt.
+What comes within half a minute is in time, later it is late, and what has not come after ten
+minutes is missing; a run goes on for that long to learn it.
 """
 
 from __future__ import annotations
@@ -37,8 +39,13 @@ KILL_S = 120.0
 """guess: between two kills of a process with all its peers."""
 AWAY_S = 5.0
 SETTLED_S = 30.0
-"""guess: a peer counts once it has been up for so long, and an event is judged so long after it was
-published."""
+"""guess: a peer counts once it has been up for so long, and an event is in time for so long after
+its receipt."""
+LOST_S = 600.0
+"""guess: an event that has not come then will not come."""
+LATE_MAX = 0.001
+"""guess: of all promised deliveries; on a machine that leaves peers without a processor for many
+seconds more are late."""
 GROWTH_MAX = 1.5
 """guess: how much more memory the second half may take than the first, at most."""
 
@@ -57,7 +64,8 @@ class Sample(TypedDict):
     up: int
     published: int
     expected: int  # deliveries that were promised, of the events judged since the last sample
-    missing: int  # of these
+    late: int  # of these, not within half a minute
+    missing: int  # of all that were late, given up since the last sample
     megabytes: float  # resident, all processes
     oldest_megabytes: float  # of these, the process that is never killed
     handles: int  # open files and sockets, all processes
@@ -85,6 +93,7 @@ class Soak:
         self._swarm = Swarm(peers, processes, seed=1, config=config, homes=self._homes)
         self._up: dict[int, float] = {}  # since when
         self._promised: dict[int, float] = {}  # events with a receipt, and when it was given
+        self._late: dict[int, tuple[float, set[int]]] = {}  # since when, and which peers lack it
         self._reached: BoundedDict[int, set[int]] = BoundedDict(_REACHED_MAX)
         self._publishing: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -116,6 +125,9 @@ class Soak:
                 for task in (*work, *self._publishing):
                     task.cancel()
                 await asyncio.gather(*work, *self._publishing, return_exceptions=True)
+            while self._late:
+                await asyncio.sleep(EVERY_S)
+                await self._sample(begun)
 
     async def _settle(self, back: Sequence[int]) -> None:
         await self._swarm.subscribe(dict.fromkeys(back, self._topics), record=True)
@@ -179,15 +191,17 @@ class Soak:
                 continue  # killed; its peers do not count for these events
             for peer, _, number, _, _ in found["received"]:
                 self._reached.setdefault(number, set()).add(peer)
-        expected, missing = self._judge(time.monotonic())
+        now = time.monotonic()
+        expected, late = self._judge(now)
         processes = [worker.process.pid for worker in self._swarm.workers]
-        stores = sum(path.stat().st_size for path in self._homes.glob("*/store.db*"))
+        stores = sum(map(_size, self._homes.glob("*/store.db*")))
         sample: Sample = {
             "seconds": round(time.monotonic() - begun, 1),
             "up": len(self._up),
             "published": self._number,
             "expected": expected,
-            "missing": missing,
+            "late": late,
+            "missing": self._give_up(now),
             "megabytes": round(sum(map(_resident_kb, processes)) / 1024, 1),
             "oldest_megabytes": round(_resident_kb(processes[_OLDEST]) / 1024, 1),
             "handles": sum(map(_handles, processes)),
@@ -198,21 +212,36 @@ class Soak:
             file.write(json.dumps(sample) + "\n")
 
     def _judge(self, now: float) -> tuple[int, int]:
-        """Deliveries promised and missing, of events that are old enough; these are forgotten."""
-        expected = missing = 0
+        """Deliveries promised and late, of events that are old enough."""
+        expected = late = 0
         for number, when in list(self._promised.items()):
             if now - when < SETTLED_S:
                 continue
             del self._promised[number]
-            got = self._reached.pop(number, set())
-            there = [peer for peer, since in self._up.items() if since < when - SETTLED_S]
-            lacking = [peer for peer in there if peer not in got]
+            there = {peer for peer, since in self._up.items() if since < when - SETTLED_S}
+            lacking = there - self._reached.get(number, set())
             expected += len(there)
-            missing += len(lacking)
+            late += len(lacking)
             if lacking:
+                self._late[number] = (when, lacking)
+        return expected, late
+
+    def _give_up(self, now: float) -> int:
+        """Late deliveries that are not waited for any more. A peer that went meanwhile reads what
+        it lacks when it is back, and is not counted."""
+        missing = 0
+        for number, (when, lacking) in list(self._late.items()):
+            there = {peer for peer in lacking if self._up.get(peer, now) < when}
+            left = there - self._reached.get(number, set())
+            if left and now - when < LOST_S:
+                self._late[number] = (when, left)
+                continue
+            del self._late[number]
+            missing += len(left)
+            if left:
                 with (self._out / "missing.jsonl").open("a") as file:
-                    file.write(json.dumps({"event": number, "peers": lacking}) + "\n")
-        return expected, missing
+                    file.write(json.dumps({"event": number, "peers": sorted(left)}) + "\n")
+        return missing
 
 
 async def _repeat(every_s: float, do: Callable[[], Awaitable[None]]) -> None:
@@ -226,6 +255,13 @@ def _resident_kb(process: int) -> int:
         status = Path(f"/proc/{process}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
     except (OSError, IndexError):
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a log beside a store that was closed meanwhile
         return 0
 
 
@@ -252,8 +288,11 @@ def verdict(out: Path) -> list[str]:
     expected = sum(one["expected"] for one in found)
     missing = sum(one["missing"] for one in found)
     problems = []
+    late = sum(one["late"] for one in found)
     if missing:
         problems.append(f"{missing} of {expected} promised deliveries are missing")
+    if late > LATE_MAX * expected:
+        problems.append(f"{late} of {expected} promised deliveries took more than {SETTLED_S:g} s")
     half = len(found) // 2
     for name in ("megabytes", "oldest_megabytes", "handles"):
         first, second = (
@@ -282,9 +321,9 @@ def draw(out: Path) -> Path:
         ("open files and sockets", [one["handles"] for one in found]),
         ("stores on disk, MB", [one["store_megabytes"] for one in found]),
         (
-            "promised deliveries seen, %",
+            f"promised deliveries within {SETTLED_S:g} s, %",
             [
-                100 * (1 - one["missing"] / one["expected"]) if one["expected"] else float("nan")
+                100 * (1 - one["late"] / one["expected"]) if one["expected"] else float("nan")
                 for one in found
             ],
         ),
