@@ -21,6 +21,7 @@ GOALS = (
     Goal("receipted_lost", "kills", "receipted events lost", most=0),
     Goal("corrupted", "kills", "kills after which the store was damaged", most=0),
     Goal("consumer_kills", "consumers", "kill -9 of a consumer, its publisher, or both", least=200),
+    Goal("consumer_receipted", "consumers", "events receipted between the kills", least=1_000),
     Goal("consumer_lost", "consumers", "receipted events that the consumer lost", most=0),
     Goal("consumer_repeated", "consumers", "events that it handled twice", most=0),
     Goal("reader_runs", "readers", "simulated runs in which a reader is killed", least=2_000),
