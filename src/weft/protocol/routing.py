@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 
 from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
+from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
+from weft.protocol.membership import Advert
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
 
@@ -129,6 +130,9 @@ class Routing(ABC):
 
     def on_link_down(self, signal: LinkDown) -> None: ...
 
+    def on_far_behind(self, signal: FarBehind) -> None:
+        """With history: this peer has no use for new events of a topic yet, or has again."""
+
     @abstractmethod
     def run_cycle(self, cycle: int, due: Due) -> None:
         """A cycle begins; `due` is to be told of each topic whose turn it is."""
@@ -140,6 +144,12 @@ class Routing(ABC):
         return []
 
     def on_sample(self, sample: list[int]) -> None: ...
+
+    def adverts_for(self, contact: Contact) -> list[Advert]:
+        """What to tell a peer of the own topics, along with a view exchange."""
+        return []
+
+    def on_adverts(self, sender: Contact, adverts: list[Advert]) -> None: ...
 
     def welcome(self, newcomer: Contact) -> None:
         """A newcomer enters the network by way of this peer."""
