@@ -111,8 +111,8 @@ def test_what_is_not_there_is_told_in_a_line(
     with pytest.raises(standby.StandbyError, match="does not describe"):
         standby.found()
     with (
-        pytest.raises(SessionError, match="no Spark Connect server answers there"),
-        opened(SessionSettings("sc://localhost:1")),
+        pytest.raises(SessionError, match=r"^sc://localhost:1: no Spark Connect server answers"),
+        opened(SessionSettings("sc://localhost:1/;token=secret")),
     ):
         pass
 

@@ -14,8 +14,9 @@ room for the job is an error after a while, not a job that waits for ever.
 
 A master `sc://HOST:PORT` is a Spark Connect server: a Spark that is there already, such as the one
 of `weft spark up` (`standby`), in which each command has a session of its own. It has no
-`sparkContext` on this side, so nothing but this module asks whether there is one. Its settings are
-its own but for those of SQL, and its Python must have this package: nothing is shipped.
+`sparkContext` on this side, so jobs come here for what would need one (`shared`, `parallelism`,
+`cancel`). Its settings are its own but for those of SQL, and its Python must have this package:
+nothing is shipped.
 
 A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
 task is started a second time because it is slow: the long ones are simulations, which take as long
@@ -319,8 +320,7 @@ def shared(spark: SparkSession, value: Any) -> Sent:
     name = f"weft-{hashlib.sha256(content).hexdigest()}"
     with scratch() as folder:
         (folder / name).write_bytes(content)
-        with suppress(FileExistsError):
-            spark.addArtifacts(str(folder / name), file=True)
+        spark.addArtifacts(str(folder / name), file=True)
     return Sent(name)
 
 
@@ -471,7 +471,8 @@ def _look_for_master(master: str) -> None:
         else:
             return
     kind = "Spark Connect server" if master.startswith(CONNECT) else "Spark master"
-    raise SessionError(f"{master}: no {kind} answers there ({why})")
+    named = master.partition("/;")[0]  # without a token
+    raise SessionError(f"{named}: no {kind} answers there ({why})")
 
 
 def _with_archive(options: dict[str, str]) -> dict[str, str]:

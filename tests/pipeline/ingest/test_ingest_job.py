@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from samples import JOINED, content, weft_trace
 from spark_fixture import SharedSpark
 from weft.pipeline import tables
+from weft.pipeline.ingest import job
 from weft.pipeline.ingest.job import STEPS, Summary, ingest
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.lake import Lake, NotALake
@@ -174,7 +175,13 @@ def test_an_interruption_leaves_the_lake_as_it_was(
     assert content(lake) == before
 
 
-def test_new_files_add_and_numbers_stay(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_new_files_add_and_numbers_stay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    """Whatever is done for few rows and for many."""
+    for limit in ("FEW_PAIRS", "ONE_TASK", "NAMES_SENT") if many else ():
+        monkeypatch.setattr(job, limit, 0)
     one, two, lake = tmp_path / "one.csv", tmp_path / "two.tsv.gz", tmp_path / "lake"
     one.write_text(FIRST)
     two.write_bytes(gzip.compress(SECOND.encode()))
