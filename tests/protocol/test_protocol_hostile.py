@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from protocol_kit import (
+    Group,
     Rig,
     T,
     answers,
@@ -154,7 +155,7 @@ def test_one_advertisement_forces_one_exchange() -> None:
 def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
     rig = Rig(1)
     rig.meet(2)
-    [(_, walk)] = sent(rig.hear(2, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
+    [(_, walk)] = sent(rig.hear(3, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
     assert walk.steps < rig.peer.config.tera.lookup_visits_max
 
 
@@ -166,7 +167,7 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
 
     def walk(sender: int, number: int) -> bool:
         if kind == "lookup":
-            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 100)
+            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 64)
         else:
             message = JoinWalk(GENERAL, contact(9), 4)
         return any(
@@ -177,6 +178,17 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
     assert walk(67, 1)
     rig.wait(1_000)
     assert walk(66, 1_000)
+
+
+def test_among_few_peers_no_honest_walk_is_refused() -> None:
+    """All walks of two peers go over one link. (A lookup whose walk was refused took 5 s.)"""
+    group = Group(2)
+    group.run(3_000)
+    for token in range(20):
+        group.do(1, seam.Publish(token, Topic(f"/nobody/{token}"), (b"",), 1))
+    group.run(1_000)
+    assert answers(group.effects[1]) == [(token, "no_subscriber") for token in range(20)]
+    assert group.peers[2].counters["walks_refused"] == 0
 
 
 def test_a_pong_nobody_asked_for_brings_no_list() -> None:

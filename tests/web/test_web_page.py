@@ -37,6 +37,12 @@ async def test_the_page_shows_publishes_and_loads_nothing_from_elsewhere() -> No
             assert (await anext(far)).payload == b"by keyboard"
             await tab.until("document.querySelectorAll('#events li').length == 2")
             await tab.until("document.getElementById('receipt').textContent == 'sent'")
+            # A payload that is long does not bury the others; what cannot be seen is marked.
+            await publish(web, "/a/%3Cb%3Ebold", b"a\x00b" + b"x" * 5_000)
+            await tab.until("document.querySelectorAll('#events li').length == 3")
+            shown = await tab.ask("document.querySelector('#events li').firstChild.data")
+            assert shown.startswith("a\ufffdbxx") and shown.endswith("x … (5,003 characters)")
+            assert len(shown) < 1_100
             # A peer's panel, and the other tabs by arrow keys.
             await tab.until("document.querySelectorAll('#peer option').length >= 2")
             await tab.ask(
