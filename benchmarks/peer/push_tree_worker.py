@@ -50,7 +50,7 @@ async def measure(load: Load, links: int | None) -> dict[str, Any]:
         await swarm.settle(min(config.protocol.links.wanted, load.peers - 1))
         for _ in range(load.warmup_rounds):
             await publish_round(swarm, load, payload)
-        before, copies = swarm.received(), swarm.counter("payloads_received")
+        before, copies = swarm.received(), swarm.copies()
         wall, cpu = time.perf_counter(), cpu_seconds()
         lost = 0
         for _ in range(load.rounds):
@@ -64,8 +64,7 @@ async def measure(load: Load, links: int | None) -> dict[str, Any]:
             "cpu_s": cpu,
             "wall_s": wall,
             "links_per_peer": swarm.links_mean(),
-            "payload_copies_per_delivery": (swarm.counter("payloads_received") - copies)
-            / delivered,
+            "payload_copies_per_delivery": (swarm.copies() - copies) / delivered,
             "load": dataclasses.asdict(load),
         }
 

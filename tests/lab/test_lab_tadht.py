@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.peer.swarm import COPY_COUNTERS
 from pyspark.sql import SparkSession
 
 from frames import frame, only
+from weft.ids import Topic
 from weft.lab import run as lab
 from weft.lab.experiment import Entry
 from weft.lab.experiments import (
@@ -24,7 +26,10 @@ from weft.lab.experiments import (
     tadht_uniform,
 )
 from weft.lab.run import all_entries
-from weft.lab.tadht import lose_roots
+from weft.lab.tadht import Net, lose_roots
+from weft.protocol.config import TopicDht
+from weft.protocol.peer import Peer
+from weft.sim.network import Conditions
 
 ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "uniform"]
 
@@ -32,6 +37,25 @@ ROWS = ["fail", "fair", "hier", "messages", "parasite", "rounds", "space", "unif
 def test_every_row_of_the_paper_has_an_entry() -> None:
     known = [name for name in all_entries() if name.startswith("tadht-")]
     assert known == [f"tadht-{name}" for name in ROWS]
+
+
+def test_copies_are_counted_alike_everywhere() -> None:
+    """In the world, as traces list them, by the lab's observer, and by the peers' own counters,
+    which benchmarks read: what was received, also where messages are lost."""
+    net = Net(3, 6, TopicDht(scheme="full-treecast"), Conditions(loss_percent=20))
+    topic = Topic("/t")
+    for number in range(6):
+        net.subscribe(number, [topic])
+        net.run(300)
+    net.run(20_000)
+    for number in range(6):
+        net.publish(number, topic)
+    net.run(20_000)
+    counted = net.world.copies
+    assert net.copies.all == counted > 6 * 4
+    peers = [node.machine for node in net.nodes if isinstance(node.machine, Peer)]
+    assert len(peers) == 6
+    assert sum(peer.counters[name] for peer in peers for name in COPY_COUNTERS) == counted
 
 
 # --- over arrays ----------------------------------------------------------------------------------

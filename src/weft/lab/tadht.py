@@ -1,8 +1,8 @@
 """Peers that route by the topic-aware DHT, in virtual time, and what is sent among them.
 
 Peers come up one after the other, each by one that is there already. Subscriptions are drawn as for
-the engine. An event's *copies* are all messages that carry it from one peer to
-another, from `Cast` and `Payload` to repairs; parasites are counted where they are received.
+the engine. An event's *copies* are counted as everywhere (`messages.copies_in`): in all messages
+that peers received, from `Cast` and `Payload` to repairs; parasites are counted there, too.
 """
 
 from __future__ import annotations
@@ -48,24 +48,27 @@ class Spread:
 
 
 class Copies(Observer):
-    """Counts copies of events, and notes the roots that events are handed to."""
+    """Copies of each event, as they are received, and the roots that events are handed to."""
 
     def __init__(self) -> None:
         self.of: Counter[EventKey] = Counter()
         self.roots_of: dict[EventKey, list[PeerId]] = defaultdict(list)
-        self.all = 0
+
+    @property
+    def all(self) -> int:
+        return self.of.total()
 
     def sent(
         self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
     ) -> None:
-        if not isinstance(message, m.PAYLOAD_KINDS):
-            return
-        for event in (one for run in m.runs_in(message) for one in run.events()):
-            self.all += 1
-            which = event_key(message.topic, event)
-            self.of[which] += 1
-            if isinstance(message, Cast) and message.charge == ROOT_CHARGE and message.tree:
-                self.roots_of[which].append(to.peer)
+        if isinstance(message, Cast) and message.charge == ROOT_CHARGE and message.tree:
+            for event in message.run.events():
+                self.roots_of[event_key(message.topic, event)].append(to.peer)
+
+    def handled(self, now_ms: int, receiver: Node, sender: Contact, message: Message) -> None:
+        if isinstance(message, m.PAYLOAD_KINDS):
+            for event in (one for run in m.runs_in(message) for one in run.events()):
+                self.of[event_key(message.topic, event)] += 1
 
 
 class Net(RoleNet):

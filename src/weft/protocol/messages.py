@@ -86,3 +86,14 @@ def runs_in(message: Message) -> Sequence[Run]:
     if isinstance(message, RouteEvent):
         return () if message.again else (message.run,)
     return (message.run,) if isinstance(message, Payload | Cast) else ()
+
+
+def copies_in(message: Message) -> int:
+    """How many copies of events a message brings to its receiver.
+
+    Copies per delivery are these, added up over the messages that peers received, over deliveries
+    at peers other than the publisher: in the simulator, in traces (a RecvRPC record lists each
+    copy, `weft.trace.rpc_meta`, and the pipeline counts them) and in all that read either. A
+    message that is lost on its way brings none.
+    """
+    return sum(len(run.payloads) for run in runs_in(message))

@@ -344,9 +344,7 @@ class World:
         if receiver is None or receiver.machine is None:
             self._drop(node, to.peer, message, told=receiver is None or not receiver.silent)
             return
-        events = 0
-        if self.network.event_us and isinstance(message, m.PAYLOAD_KINDS):
-            events = sum(len(run.payloads) for run in m.runs_in(message))
+        events = m.copies_in(message) if self.network.event_us else 0
         arrivals = self.network.arrivals(node.index, receiver.index, self.now_ms, events)
         if not arrivals:
             cut = self.network.is_cut(node.index, receiver.index)
@@ -360,7 +358,7 @@ class World:
         self.handled += 1
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
-            self.copies += sum(len(run.payloads) for run in m.runs_in(message))
+            self.copies += m.copies_in(message)
             routed = isinstance(message, RouteEvent)  # a stale access point refuses these
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index

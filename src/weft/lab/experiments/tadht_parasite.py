@@ -145,7 +145,7 @@ TITLES = {
     "missed": "live subscribers that an event never reached",
     "stale": "churn: copies to peers that had unsubscribed, per thousand copies",
     "stale_lookups": "churn: requests to peers that had unsubscribed, per thousand requests",
-    "copies_all": "copies of events sent",
+    "copies_all": "copies of events received",
     "lookups": "requests inside topics",
 }
 
@@ -209,7 +209,7 @@ def figure(rows: DataFrame) -> Figure:
         panel.barh(list(tadht.ORDER), some["copies_all"].fillna(0), color=colours)
         panel.invert_yaxis()
         panel.set_title(f"{condition}: {some['copies_parasite'].sum():g} parasites")
-        panel.set_xlabel("copies of events sent")
+        panel.set_xlabel("copies of events received")
     return drawing
 
 
