@@ -7,8 +7,9 @@ a later turn).
 What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
-asked of the machine. The hot path makes no task and no future per event: a member's publish returns
-at once, and only a full run gives the loop its turn.
+asked of the machine. What is checked of a publish, and waited for, is so when its run begins; the
+events that join it cost neither a task nor a future. A publisher that fills runs gives the loop its
+turn after some of them, which then leave in one write.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
 loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
@@ -64,6 +65,8 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
+TURN_RUNS = 4  # measured: full runs before the loop has its turn (docs/benchmarks.md)
+TURN_BYTES = 64 << 10  # or so much of their payloads: as the pool writes at once
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
 _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
@@ -105,7 +108,9 @@ class Runtime:
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
-        self._gathered: dict[Topic, _Gathered] = {}
+        self._gathered: dict[str, _Gathered] = {}  # by topic
+        self._turn_comes = False  # the loop's next turn sends what was gathered
+        self._turn_runs = self._turn_bytes = 0  # sent since the latest one
         self._window = Window()
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
@@ -346,25 +351,40 @@ class Runtime:
         gathered = self._gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
-        place = gathered.add(payload)
-        if place + 1 >= RUN_MAX:
+        receipt = gathered.add(payload)
+        if gathered.count >= RUN_MAX:
             gathered.send()
-            await asyncio.sleep(0)
-        if gathered.expected is not None:
-            return Receipt(topic, gathered, place)
-        final = await gathered.wait()
-        await self._wait_for_room()
-        return Receipt(topic, gathered, place, final)
+            if self._turn_runs >= TURN_RUNS or self._turn_bytes >= TURN_BYTES:
+                await asyncio.sleep(0)
+        if gathered.expected is None:
+            await gathered.wait()
+            await self._wait_for_room()
+        return receipt
+
+    def join(self, topic: str, payload: bytes) -> Receipt | None:
+        """Publish an event in the run that is being gathered in its topic, if there is nothing to
+        check or to wait for that was not when the run began; None: it is to be published."""
+        gathered = self._gathered.get(topic)
+        if gathered is None or not gathered.has_room(payload):
+            return None
+        return gathered.add(payload)
 
     def _begin_gathering(self, topic: Topic, expected: Became | None) -> _Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
-        if not self._gathered:
-            self._loop.call_soon(self._send_gathered)
+        if not self._turn_comes:
+            self._turn_comes = True
+            self._loop.call_soon(self._begin_turn)
         gathered = self._gathered[topic] = _Gathered(self, topic, expected)
         return gathered
+
+    def _begin_turn(self) -> None:
+        """The loop's next turn after something was gathered."""
+        self._turn_comes = False
+        self._turn_runs = self._turn_bytes = 0
+        self._send_gathered()
 
     def _send_gathered(self) -> None:
         """Send what was gathered so far, in all topics."""
@@ -382,13 +402,16 @@ class Runtime:
         of them need not be the outcome. Returns to how many peers the run was sent, and for how
         many there was no room."""
         self._gathered.pop(topic, None)
+        size = sum(map(len, payloads))
+        self._turn_runs += 1
+        self._turn_bytes += size
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
         sent, dropped = self._sent, self.counters.events_dropped - dropped
         self._hold_up_publishers()
         if goes_on:
-            then = self._through_window(topic, sum(map(len, payloads)), then)
+            then = self._through_window(topic, size, then)
         if answer is not None:
             then(answer)
         if answer is None or answer.outcome == "queued":
@@ -633,11 +656,25 @@ class _Gathered(Sent):
             self.send()
         return self._late
 
-    def add(self, payload: bytes) -> int:
-        """One more event; returns its place in the run."""
-        self._payloads.append(payload)
+    @property
+    def count(self) -> int:
+        return len(self._payloads)
+
+    def has_room(self, payload: bytes) -> bool:
+        """Whether one more event can join, whose caller need not wait: for an answer, or for the
+        loop's turn after a full run."""
+        return (
+            self.expected is not None
+            and len(self._payloads) + 1 < RUN_MAX
+            and self.size + len(payload) <= GATHERED_BYTES_MAX
+        )
+
+    def add(self, payload: bytes) -> Receipt:
+        """One more event."""
+        payloads = self._payloads
+        payloads.append(payload)
         self.size += len(payload)
-        return len(self._payloads) - 1
+        return Receipt(self.topic, self, len(payloads) - 1)
 
     def send(self) -> None:
         runtime, self._runtime = self._runtime, None
@@ -661,13 +698,12 @@ class _Gathered(Sent):
         if self._answered is not None:
             _give(self._answered, None)
 
-    async def wait(self) -> asyncio.Future[seam.Answer] | None:
-        """Until there is an answer; returns where one that follows it will come, if one does."""
+    async def wait(self) -> None:
+        """Until there is an answer."""
         if self._answer is None:
             if self._answered is None:
                 self._answered = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._answered)
-        return self._late
 
 
 class _Answers:
