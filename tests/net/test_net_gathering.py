@@ -13,7 +13,7 @@ from net_kit import node, until
 from swarm_kit import together
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
-from weft.net.runtime import GATHERED_BYTES_MAX, TURN_RUNS
+from weft.net.runtime import GATHERED_BYTES_MAX
 from weft.protocol import config as protocol
 from weft.protocol import seam
 
@@ -43,19 +43,6 @@ async def test_events_of_one_turn_are_one_run_and_come_in_order() -> None:
         assert {one.outcome for one in receipts} == {"sent"}
         assert b.counters["payloads_received"] == count
         assert b.counters["runs_received"] == 3
-
-
-async def test_full_runs_leave_in_one_write() -> None:
-    """A write for each run cost a publisher that fills runs more than all else about them."""
-    async with swarm(2) as (a, b):
-        await a.subscribe(X)
-        await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
-        before = a.counters["net_writes"]
-        for _ in range(TURN_RUNS * RUN_MAX):
-            await a.publish(X, b"")
-        assert a.counters["net_writes"] == before + 1
-        await until(lambda: b.counters.get("runs_received") == TURN_RUNS, "all runs")
 
 
 async def test_a_lone_event_goes_out_alone() -> None:

@@ -8,8 +8,7 @@ What is published in one topic within one turn of the loop is gathered (`_Gather
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
 asked of the machine. What is checked of a publish, and waited for, is so when its run begins; the
-events that join it cost neither a task nor a future. A publisher that fills runs gives the loop its
-turn after some of them, which then leave in one write.
+events that join it cost neither a task nor a future, and only a full run gives the loop its turn.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
 loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
@@ -65,8 +64,6 @@ log = logging.getLogger("weft.net")
 T = TypeVar("T")
 
 GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
-TURN_RUNS = 4  # measured: full runs before the loop has its turn (docs/benchmarks.md)
-TURN_BYTES = 64 << 10  # or so much of their payloads: as the pool writes at once
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
 _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
@@ -109,8 +106,6 @@ class Runtime:
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._gathered: dict[str, _Gathered] = {}  # by topic
-        self._turn_comes = False  # the loop's next turn sends what was gathered
-        self._turn_runs = self._turn_bytes = 0  # sent since the latest one
         self._window = Window()
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
@@ -354,8 +349,7 @@ class Runtime:
         receipt = gathered.add(payload)
         if gathered.count >= RUN_MAX:
             gathered.send()
-            if self._turn_runs >= TURN_RUNS or self._turn_bytes >= TURN_BYTES:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
         if gathered.expected is None:
             await gathered.wait()
             await self._wait_for_room()
@@ -374,17 +368,10 @@ class Runtime:
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
-        if not self._turn_comes:
-            self._turn_comes = True
-            self._loop.call_soon(self._begin_turn)
+        if not self._gathered:
+            self._loop.call_soon(self._send_gathered)
         gathered = self._gathered[topic] = _Gathered(self, topic, expected)
         return gathered
-
-    def _begin_turn(self) -> None:
-        """The loop's next turn after something was gathered."""
-        self._turn_comes = False
-        self._turn_runs = self._turn_bytes = 0
-        self._send_gathered()
 
     def _send_gathered(self) -> None:
         """Send what was gathered so far, in all topics."""
@@ -402,16 +389,13 @@ class Runtime:
         of them need not be the outcome. Returns to how many peers the run was sent, and for how
         many there was no room."""
         self._gathered.pop(topic, None)
-        size = sum(map(len, payloads))
-        self._turn_runs += 1
-        self._turn_bytes += size
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
         sent, dropped = self._sent, self.counters.events_dropped - dropped
         self._hold_up_publishers()
         if goes_on:
-            then = self._through_window(topic, size, then)
+            then = self._through_window(topic, sum(map(len, payloads)), then)
         if answer is not None:
             then(answer)
         if answer is None or answer.outcome == "queued":
