@@ -7,7 +7,8 @@ a later turn).
 What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
-asked of the machine. What is checked of a publish, and waited for, is so when its run begins; the
+asked of the machine. With `network.linger_ms` a run waits so long for more, if no caller waits for
+what becomes of it. What is checked of a publish, and waited for, is so when its run begins; the
 events that join it cost neither a task nor a future, and only a full run gives the loop its turn.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
@@ -106,6 +107,7 @@ class Runtime:
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._gathered: dict[str, _Gathered] = {}  # by topic
+        self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
         self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
@@ -133,6 +135,11 @@ class Runtime:
         as there is no caller that could."""
         self._send_gathered()
         self._step(fact)
+        self._obstacles.clear()
+
+    def on_timer(self, timer: seam.Timer) -> None:
+        """As `feed`, but what lingers goes on waiting."""
+        self._step(seam.TimerFired(timer))
         self._obstacles.clear()
 
     def _step(self, fact: seam.Input) -> int:
@@ -368,9 +375,12 @@ class Runtime:
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
-        if not self._gathered:
-            self._loop.call_soon(self._send_gathered)
-        gathered = self._gathered[topic] = _Gathered(self, topic, expected)
+        gathered = _Gathered(self, topic, expected)
+        if self._linger_s and expected is not None:
+            self._loop.call_later(self._linger_s, gathered.send)
+        else:
+            self._loop.call_soon(gathered.send)
+        self._gathered[topic] = gathered
         return gathered
 
     def _send_gathered(self) -> None:
@@ -776,7 +786,7 @@ class _Gate:
 
     def fire(self, timer: seam.Timer) -> None:
         if self._runtime is not None:
-            self._runtime.feed(seam.TimerFired(timer))
+            self._runtime.on_timer(timer)
 
     def tick(self, _: None) -> None:
         if self._runtime is not None:
