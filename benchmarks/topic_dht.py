@@ -118,7 +118,7 @@ def crash_over_arrays(roles: Roles, seed: int) -> dict[str, Any]:
     for mended in (False, True):
         events = Events(roles, "full-treecast", seed, mended=mended)
         outcomes = [
-            events.publish(topic, events.random_member(topic), _ROOTS, crash_roots=True)
+            events.publish(topic, events.random_member(topic), _ROOTS, crashed="roots")
             for topic in range(held.topics)
         ]
         lost[mended] = sum(outcome.missed > 0 for outcome in outcomes)

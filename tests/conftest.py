@@ -37,6 +37,7 @@ _PROCESSES = _TESTS / "end_to_end"
 FAST = "not slow"
 SLOW = (
     "cli/test_cli_bootstrap.py",
+    "cli/test_cli_data_views.py::test_mistakes_are_told_before_spark_is_started",
     "differential",
     "end_to_end",
     "engine",
@@ -44,25 +45,49 @@ SLOW = (
     "net/test_net_codec.py::test_damaged_messages_raise_nothing_but_a_frame_fault",
     "net/test_net_runtime.py::test_a_closed_peer_is_not_kept_alive_by_its_timers",
     "pipeline",
+    "protocol/history/test_history_history.py"
+    "::test_long_branches_are_joined_though_hardly_anything_can_wait",
+    "protocol/history/test_history_history.py::test_long_branches_that_grew_apart_are_joined",
+    "protocol/history/test_history_history.py"
+    "::test_slow_and_uneven_ways_lose_nothing_among_a_hundred",
+    "protocol/history/test_history_order.py",
+    "protocol/history/test_history_reader.py"
+    "::test_a_reader_that_is_far_behind_leaves_what_comes_to_the_pages",
+    "protocol/history/test_history_reader.py"
+    "::test_whatever_is_lost_with_little_room_everything_comes_in_the_end",
+    "protocol/history/test_history_reader.py"
+    "::test_whose_head_nobody_has_does_not_read_everything_again",
     "protocol/pulsar/test_pulsar_fuzz.py",
     "protocol/pulsar/test_pulsar_woods.py",
     "protocol/tera/test_tera_adverts.py::test_a_cycle_of_a_peer_with_very_many_topics_costs_little",
+    "protocol/tera/test_tera_adverts.py::test_and_a_message_to_it_touches_one_topic",
+    "protocol/tera/test_tera_join.py::test_overlay_ids_differ_between_peers_and_topics",
+    "protocol/tera/test_tera_size.py",
+    "protocol/tera/test_tera_stan.py",
     "protocol/test_protocol_fuzz.py",
     "protocol/topic_dht/test_topic_dht_fuzz.py",
     "protocol/topic_dht/test_topic_dht_model.py",
     "protocol/topic_dht/test_topic_dht_samples.py",
     "protocol/topic_dht/test_topic_dht_schemes.py",
-    "rules/test_rules_hierarchy.py::test_several_topics_climb_together_and_each_level_names_one_of_them",
+    "rules/test_rules_hierarchy.py"
+    "::test_several_topics_climb_together_and_each_level_names_one_of_them",
     "scenarios",
+    "sim/checkers/test_checkers_trees.py::test_a_calm_network_keeps_its_roots",
+    "sim/test_sim_campaign.py",
     "sim/test_sim_command.py",
     "sim/test_sim_dht.py",
     "sim/test_sim_hierarchy.py",
+    "sim/test_sim_hostile.py",
+    "sim/test_sim_readers.py",
+    "sim/test_sim_routings.py",
     "sim/test_sim_topic_dht.py",
     "store/test_store_both.py::test_sqlite_does_as_memory_does",
     "store/test_store_kills.py",
+    "test_examples.py",
     "test_imports.py",
     "test_spark_fixture.py",
     "test_tidy.py::test_the_house_is_tidy",
+    "web/test_web_page.py",
 )
 """Folders, files and single tests (`FILE::test_name`) that take most of the suite's time."""
 

@@ -70,9 +70,9 @@ class Checkout:
             **extra,
         }
 
-    def start(self, **extra: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(self.root / "weft"), "--version"],
+            [str(self.root / "weft"), *(arguments or ["--version"])],
             env=self.environment(**extra),
             text=True,
             stdin=subprocess.DEVNULL,
@@ -80,8 +80,8 @@ class Checkout:
             stderr=subprocess.PIPE,
         )
 
-    def run(self, **extra: str) -> tuple[int, str, str]:
-        process = self.start(**extra)
+    def run(self, *arguments: str, **extra: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **extra)
         out, err = process.communicate()
         return process.returncode, out, err
 
@@ -123,6 +123,22 @@ def test_first_use_installs_and_later_uses_do_not(checkout: Checkout) -> None:
         [python, "-c", "import weft.cli.bootstrap as b; print(b.__file__)"], text=True
     )
     assert Path(where.strip()).is_relative_to(checkout.root)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["web", "--at", "somewhere"], "'127.0.0.1:somewhere' is not HOST:PORT"),
+        (["lab", "rum"], "invalid choice: 'rum'"),
+        (["swamr"], "there is no command 'swamr' (did you mean 'swarm'?)"),
+    ],
+)
+def test_a_wrong_command_line_installs_nothing(
+    checkout: Checkout, arguments: list[str], said: str
+) -> None:
+    code, out, err = checkout.run(*arguments, PYTHONPATH="")
+    assert (code, out) == (2, "") and said in err
+    assert not (checkout.root / ".venv").exists()
 
 
 def test_interrupted_installation_starts_over(checkout: Checkout) -> None:

@@ -110,3 +110,13 @@ def loaded(thrown: Callable[..., Any]) -> Callable[..., Any]:
         return {**found, "mean": np.full_like(found["mean"], params["faces"])}
 
     return instead
+
+
+def blank(thrown: Callable[..., Any]) -> Callable[..., Any]:
+    """For a planted defect: dice without numbers, whose mean cannot be measured."""
+
+    def instead(params: Params, seed: int) -> dict[str, Any]:
+        found = thrown(params, seed)
+        return {**found, "mean": np.full_like(found["mean"], np.nan)}
+
+    return instead

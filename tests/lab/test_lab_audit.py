@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import dice
 from weft.lab import ground
-from weft.lab.audit import audit, summary, table, unmoved
+from weft.lab.audit import audit, compared, summary, table, unmoved
 from weft.lab.defect import Defect, given, planted
 from weft.lab.ground import Basis
 from weft.lab.run import all_entries
@@ -18,6 +18,7 @@ from weft.lab.verdict import Verdict, crosses
 
 LOADED = Defect("loaded dice", {"dice:throw": dice.loaded})
 HARMLESS = Defect("other paint", {"dice:throw": given()})
+BLANK = Defect("no numbers", {"dice:throw": dice.blank})
 
 
 def test_a_planted_defect_is_gone_afterwards_even_after_a_failure() -> None:
@@ -71,17 +72,33 @@ def test_an_audit_names_the_verdict_that_no_defect_moves(
     assert rows.is_dir() and not (tmp_path / "dice" / "figure.png").exists()
 
 
+def test_what_could_not_be_measured_is_not_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """Unless the experiment says that the absence is its verdict."""
+    silent = dice.entry(id="silent", defects=(BLANK,))
+    asked = {name: replace(why, absence=True) for name, why in silent.tolerances.items()}
+    telling = replace(silent, id="telling", tolerances=asked)
+    found = audit(spark, [silent, telling], tmp_path)
+    assert [(each.experiment, each.moved) for each in found] == [
+        ("silent", False),
+        ("telling", True),
+    ]
+    assert unmoved(found) == [("silent", "gap")]
+    assert "no numbers: could not be measured, which says nothing of the bound" in table(found)
+    [never] = compared(silent, verdict_of(Basis.PAPER, False, 0.1, value=None), {})
+    assert not never.moved and "could not be measured" in table([never])
+
+
 # --- what bounds rest on --------------------------------------------------------------------------
 
 
-def verdict_of(basis: Basis, passed: bool, high: float) -> Verdict:
+def verdict_of(basis: Basis, passed: bool, high: float, value: float | None = 0.09) -> Verdict:
     return Verdict(
         id="dice",
         title="Dice",
         size="quick",
         claim="fair",
         passed=passed,
-        measured={"gap": {"value": 0.09, "low": 0.08, "high": high, "seeds": 2}},
+        measured={"gap": {"value": value, "low": 0.08, "high": high, "seeds": 2}},
         tolerance={
             "gap": {
                 "relation": "at most",

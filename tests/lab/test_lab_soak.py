@@ -16,9 +16,10 @@ def sample(place: int, **changed: float | None) -> Sample:
         "seconds": 5.0 * place,
         "up": 6,
         "published": 25 * place,
-        "ratio": 1.0,
         "expected": 100,
+        "missing": 0,
         "megabytes": 150.0,
+        "oldest_megabytes": 50.0,
         "handles": 90,
         "store_megabytes": 1.0 * place,
         "kills": place // 4,
@@ -42,7 +43,11 @@ def test_a_run_that_stays_as_it_is(tmp_path: Path) -> None:
     [
         ([sample(place, megabytes=100.0 * (place + 1)) for place in range(12)], "megabytes went"),
         ([sample(place, handles=50 * (place + 1)) for place in range(12)], "handles went"),
-        ([sample(place, ratio=0.9) for place in range(12)], "1080 of 1200 promised"),
+        (
+            [sample(place, oldest_megabytes=20.0 * (place + 1)) for place in range(12)],
+            "oldest_megabytes went",
+        ),
+        ([sample(place, missing=place // 11) for place in range(12)], "1 of 1200 promised"),
         ([], "too short"),
     ],
 )

@@ -178,7 +178,9 @@ def test_failures_are_counted_by_kind(spark: SparkSession) -> None:
 
     def event(kind: str, by_trees: int, missed: int) -> dict[str, Any]:
         numbers = {"k": 3, "crashed": 2, "missed_by_trees": by_trees, "missed": missed}
-        return {"seed": 1, "kind": kind, **numbers}
+        return {"seed": 1, "kind": kind, "orphans": 2, **numbers}
+
+    arrays = tadht_fail.MEMBERS + tadht_fail.ARRAYS
 
     rows = frame(
         spark,
@@ -188,7 +190,7 @@ def test_failures_are_counted_by_kind(spark: SparkSession) -> None:
             crash(5, 20),
             event(tadht_fail.ROOTS, 0, 0),
             event(tadht_fail.ROOTS, 6, 0),
-            event(tadht_fail.ROOTS_ARRAYS, 9, 8),
+            event(arrays, 9, 8),
         ],
     )
     only(rows.transform(tadht_fail.recovery), periods=5, lost=0.5, periods_mean=4.0)
@@ -200,7 +202,7 @@ def test_failures_are_counted_by_kind(spark: SparkSession) -> None:
         by_trees=0.5,
         by_trees_mean=3.0,
     )
-    only(lost.where(f"kind = '{tadht_fail.ROOTS_ARRAYS}'"), missed=8, beyond=2)
+    only(lost.where(f"kind = '{arrays}'"), missed=8, beyond=2)
 
 
 def test_deliveries_in_hierarchies_are_summed_per_scheme(spark: SparkSession) -> None:

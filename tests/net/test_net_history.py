@@ -20,6 +20,7 @@ from weft.net.control import ControlServer, Request, change_topic
 from weft.net.control_client import ControlClient
 from weft.net.errors import ControlError, HistoryError, UsageError
 from weft.protocol import config as protocol
+from weft.protocol.history import reader
 from weft.store.car import load
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -59,6 +60,31 @@ async def test_a_latecomer_reads_the_past_and_then_what_comes(tmp_path: Path) ->
             assert [parse_cid(cid) for cid in [*got, last.cid]] == stream
         again = b.subscribe(T, since=got[-1])
         assert (await anext(again)).payload == b"now"
+
+
+async def test_a_reader_far_behind_is_spared_payloads_until_it_is_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "NEAR", 100)
+    monkeypatch.setattr(reader, "FAR", 400)
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as a:
+        await a.subscribe(T)
+        await asyncio.gather(*(a.publish(T, b"%d" % n) for n in range(1_500)))
+        async with weft.Peer.open(config=keeping(), store=MemoryStore(), join=[a.address]) as late:
+            sub = late.subscribe(T, since="beginning")
+            got = [int((await anext(sub)).payload)]
+            for n in range(1_500, 1_800):  # while it reads
+                await a.publish(T, b"%d" % n)
+                while (note := sub.get_nowait()) is not None:
+                    got.append(int(note.payload))
+            while len(got) < 1_800:
+                got.append(int((await anext(sub)).payload))
+            assert got == list(range(1_800))
+            assert late.counters["tree_spared"] >= 1
+            pushed = late.counters.get("payloads_received", 0)
+            while late.counters.get("payloads_received", 0) == pushed:  # payloads come again
+                await a.publish(T, b"level")
+                assert (await anext(sub)).payload == b"level"
 
 
 async def test_who_reads_slowly_gets_the_rest_from_the_store(

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from protocol_kit import (
+    Group,
     Rig,
     T,
     answers,
@@ -176,6 +177,17 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
     assert walk(67, 1)
     rig.wait(1_000)
     assert walk(66, 1_000)
+
+
+def test_among_few_peers_no_honest_walk_is_refused() -> None:
+    """All walks of two peers go over one link. (A lookup whose walk was refused took 5 s.)"""
+    group = Group(2)
+    group.run(3_000)
+    for token in range(20):
+        group.do(1, seam.Publish(token, Topic(f"/nobody/{token}"), (b"",), 1))
+    group.run(1_000)
+    assert answers(group.effects[1]) == [(token, "no_subscriber") for token in range(20)]
+    assert group.peers[2].counters["walks_refused"] == 0
 
 
 def test_a_pong_nobody_asked_for_brings_no_list() -> None:

@@ -20,6 +20,7 @@ from protocol_kit import (
 from weft.ids import GENERAL, Contact
 from weft.protocol import config as c
 from weft.protocol import seam
+from weft.protocol.liveness import Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
     Descriptor,
@@ -374,3 +375,93 @@ def test_a_strangers_walk_goes_no_farther_than_ones_own(defended: bool, most: in
     rig.meet(2)
     effects = rig.hear(66, JoinWalk(GENERAL, contact(9), 64))
     assert everything_sent(effects) == [(2, JoinWalk(GENERAL, contact(9), most))]
+
+
+# --- names that are nobody's ----------------------------------------------------------------------
+
+
+def pinged(effects: Sequence[seam.Effect]) -> list[int]:
+    return sorted(number for number, _ in sent(effects, Ping))
+
+
+def doubting(config: c.Config | None = None) -> Rig:
+    """A peer that was told by peer 2 of two others, neither of which was there."""
+    rig = Rig(1, config, pings=True)
+    rig.meet(2, 3, 4)
+    rig.cycle()
+    rig.hear(2, ShuffleRequest(GENERAL, 1, [entry(100), entry(101), entry(2)]))
+    assert {100, 101} <= set(view(rig))
+    rig.lose(100)
+    rig.lose(101)
+    return rig
+
+
+def test_after_names_that_nobody_answered_to_a_peer_enters_a_view_by_its_answer() -> None:
+    rig = doubting()
+    effects = rig.hear(3, ShuffleRequest(GENERAL, 1, [entry(102), entry(3)]))
+    assert 102 not in view(rig)
+    assert pinged(effects) == [102]
+    rig.hear(102, Pong(0, 0))
+    assert 102 in view(rig)
+
+
+def test_without_that_defence_every_name_is_believed() -> None:
+    rig = doubting(c.Config(defence=c.Defence(views=False)))
+    rig.hear(3, ShuffleRequest(GENERAL, 1, [entry(102), entry(3)]))
+    assert 102 in view(rig)
+
+
+def test_a_name_with_a_false_address_is_not_its_peers() -> None:
+    rig = doubting()
+    elsewhere = Contact(contact(4).peer, contact(77).address)
+    rig.hear(4, LeaveNotice(GENERAL))
+    rig.hear(3, JoinGift(GENERAL, Descriptor(elsewhere, 0)))
+    assert 4 not in view(rig)
+
+
+def test_in_doubt_nobody_is_told_of_peers_that_have_not_spoken() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(2, 3, 4)
+    rig.cycle()
+    named = [entry(100), entry(101), entry(102), entry(2)]
+    rig.hear(2, ShuffleRequest(GENERAL, 1, named))
+    rig.lose(100)
+    rig.lose(101)
+    assert 102 in view(rig)  # it may be there: a view gives up who does not answer
+    ((_, reply),) = sent(rig.hear(9, JoinRequest(GENERAL)), JoinReply)
+    assert {number_of(one.contact) for one in reply.descriptors} == {1, 2, 3, 4}
+
+
+def test_an_informant_whose_names_did_not_answer_has_fewer_of_them_looked_up() -> None:
+    rig = doubting()
+    others = [entry(number) for number in range(200, 208)]
+    assert len(pinged(rig.hear(3, JoinReply(GENERAL, True, NO_NEWS, others)))) == 4
+    others = [entry(number) for number in range(300, 308)]
+    assert len(pinged(rig.hear(2, JoinReply(GENERAL, True, NO_NEWS, others)))) == 1
+
+
+def test_all_informants_together_have_a_bounded_number_of_names_looked_up() -> None:
+    rig = doubting()
+    asked = 0
+    for informant in range(400, 440):
+        others = [entry(1_000 + 8 * informant + number) for number in range(8)]
+        asked += len(pinged(rig.hear(informant, JoinReply(GENERAL, True, NO_NEWS, others))))
+    assert 16 <= asked <= 32
+
+
+def test_one_that_left_with_a_goodbye_casts_no_doubt() -> None:
+    rig = Rig(1, pings=True)
+    rig.meet(2, 3, 4)
+    rig.cycle()
+    rig.hear(2, ShuffleRequest(GENERAL, 1, [entry(100), entry(101), entry(2)]))
+    rig.hear(100, LeaveNotice(GENERAL))
+    rig.hear(101, LeaveNotice(GENERAL))
+    rig.hear(3, ShuffleRequest(GENERAL, 1, [entry(102), entry(3)]))
+    assert 102 in view(rig)
+
+
+def test_doubt_ends_when_names_answer() -> None:
+    rig = doubting()
+    rig.now += 120_000
+    rig.hear(3, ShuffleRequest(GENERAL, 1, [entry(102), entry(3)]))
+    assert 102 in view(rig)

@@ -337,6 +337,32 @@ def test_what_all_refuse_is_given_up() -> None:
     assert rig.now < 10_000
 
 
+def refused_once() -> tuple[Rig, list[seam.Effect]]:
+    """The only member of the topic refuses an event with a reason, and is found again later."""
+    rig = publisher()
+    rig.publish()
+    effects = rig.hear(5, RouteResult(T, 1, 1, False, "not allowed"))
+    assert answers(rig.hear(2, LookupMiss(lookup_number(effects)))) == []  # not even "queued"
+    effects = rig.wait(500)
+    effects = rig.hear(2, LookupHit(lookup_number(effects), contact(5)))
+    assert told(effects, RouteEvent) == [5]
+    return rig, effects
+
+
+def test_a_refusal_by_all_members_is_told_soon_and_with_its_reason() -> None:
+    rig, _ = refused_once()
+    effects = rig.hear(5, RouteResult(T, 1, 1, False, "not allowed"))
+    effects = rig.hear(2, LookupMiss(lookup_number(effects)))
+    [answer] = [effect for effect in effects if isinstance(effect, seam.Answer)]
+    assert (answer.outcome, answer.reason) == ("refused", "not allowed")
+    assert rig.peer.publishing.waiting == 0 and rig.now < 1_000
+
+
+def test_news_that_it_may_publish_can_be_on_its_way_to_the_members() -> None:
+    rig, _ = refused_once()
+    assert answers(rig.hear(5, result(1, True))) == [(9, "delivered")]
+
+
 # --- nobody is there ----------------------------------------------------------------------------
 
 

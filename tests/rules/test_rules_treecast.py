@@ -145,19 +145,38 @@ def test_other_roots_are_different_members() -> None:
     assert len(drawn) > 5
 
 
-def test_other_roots_are_leaves() -> None:
-    """So that a tree loses nobody but them when they are gone."""
-    members = some_members(40, 4)
-    links = all_links(members, 4)
-    for key in range(30):
-        roots = treecast.other_roots(members, 3, key, BITS)
-        going, reached = [(roots[0], treecast.ROOT_CHARGE)], {roots[0]}
+@given(st.sets(st.integers(0, 2**16 - 1), min_size=2, max_size=60), st.integers(2, 4), st.data())
+def test_no_member_is_inside_of_two_trees(
+    places: set[int], trees: int, data: st.DataObject
+) -> None:
+    """So any f crashes leave one tree of f + 1 whole, which reaches everybody else."""
+    members, bits = sorted(places), 16
+    key = data.draw(st.integers(0, 2**64 - 1))
+    first = data.draw(st.sampled_from(members))
+    others = [one for one in members if one != first]
+    roots = [first, *treecast.other_roots(others, trees - 1, key, bits)]
+    inside: list[set[int]] = []
+    for tree, root in enumerate(roots):
+        going, got, inner = [(root, treecast.ROOT_CHARGE)], [root], set()
         while going:
             own, charge = going.pop()
-            told = treecast.delegates(own, charge, links[own], key, BITS, roots)
-            reached |= {one for one, _ in told}
-            going += [one for one in told if one[0] not in roots]
-        assert reached >= set(members) - set(roots)
+            known = treecast.levels(own, members, bits)
+            told = treecast.forest_delegates(own, charge, known, key, bits, tree, roots, 61)
+            inner |= {own} if told else set()
+            got += [one for one, _ in told]
+            going += told
+        assert sorted(got) == members
+        inside.append(inner)
+    assert sum(map(len, inside)) == len(set().union(*inside))
+
+
+def test_a_half_that_is_too_large_to_know_is_put_in_charge_of_a_member_of_another_tree() -> None:
+    """A sender that may not know all of a half cannot serve it by itself."""
+    own, roots, bits = 0, [0, 1], 8
+    there = [one for one in range(128, 256) if treecast.tree_of(one, roots, bits) == 1][:5]
+    for whole, told in ((6, [(one, bits) for one in there]), (5, None)):
+        chosen = treecast.forest_delegates(own, 0, {0: there}, 3, bits, 0, roots, whole)
+        assert chosen == told if told else [charge for _, charge in chosen] == [1]
 
 
 def test_who_is_in_charge_of_whom() -> None:

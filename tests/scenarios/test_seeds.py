@@ -114,3 +114,21 @@ def test_a_root_that_lacks_events_with_a_fellow_asks_elsewhere() -> None:
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_a_lookup_that_missed_a_root_makes_no_other() -> None:
+    """A root's lookup waited too short for a fellow that had just spoken, and a peer farther away
+    became a root in its place, a second before the end."""
+    settings = ScenarioSettings(119_460_711_405_252, 7, 38, 60, routing="pulsarcast", history=True)
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_gossip_keeps_the_order_of_an_event_that_it_missed() -> None:
+    """The first event of a publisher passed a member by, and came only with the view exchange after
+    its second one had been handed out."""
+    settings = ScenarioSettings(
+        197_363_960_958_083, 33, 1, 92, scheme="gossip", calm=True, hierarchy=True
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

@@ -53,6 +53,10 @@ OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns", "--soak": "lab"
 HELP = ("-h", "--help", "help")
 """Words that ask for a text, which any Python can print."""
 
+READ = "import sys; from weft.cli.main import check, main; sys.exit(main(None, check))"
+USAGE = 2
+"""The exit code of a command line that is wrong."""
+
 PREPARE = ("-m", "weft.pipeline.session")
 """Makes every later Spark command start in half the time; where it fails, all works without."""
 
@@ -111,6 +115,21 @@ class Environment:
             return (self.stamps / group).read_text()
         except OSError:
             return ""
+
+    def refusal(self, arguments: Sequence[str]) -> str:
+        """What is wrong with a command line, before anything is installed for it; nothing where
+        this Python cannot tell, because packages are missing."""
+        python = str(self.python) if self.python.exists() else sys.executable
+        read = subprocess.run(
+            [python, "-c", READ, *arguments],
+            env={**os.environ, "PYTHONPATH": str(self.root / "src")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        return read.stderr if read.returncode == USAGE else ""
 
     def ensure(self, groups: Sequence[str]) -> list[str]:
         """Install what is missing, and say what that was; cheap when nothing is."""
@@ -256,6 +275,9 @@ def main(arguments: Sequence[str]) -> int:
     if not groups and not environment.python.exists():
         os.environ["PYTHONPATH"] = str(ROOT / "src")
         os.execv(sys.executable, [sys.executable, "-m", "weft.cli.main", *arguments])
+    if environment.missing(groups) and (wrong := environment.refusal(arguments)):
+        print(wrong, end="", file=sys.stderr)
+        return USAGE
     try:
         installed = environment.ensure(groups)
     except Failed as problem:

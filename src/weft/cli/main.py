@@ -16,7 +16,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
@@ -68,21 +69,40 @@ def dispatch(arguments: Sequence[str]) -> int:
         print(f"weft {weft.__version__}")
         return 0
     if command not in COMMANDS:
-        hint = did_you_mean(command, COMMANDS)
-        raise Problem(f"there is no command {command!r}{hint}\nSee 'weft --help'.", USAGE)
-    from weft.cli.parser import parser_for
-
+        raise _no_command(command)
     module = module_of(command)
-    parser = parser_for(command, module)
-    if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
-        args = argparse.Namespace(rest=rest)
-    else:
-        args = parser.parse_args(rest)
+    args = read(command, module, rest)
     if hasattr(args, "log_level"):
         logging.basicConfig(format="weft: %(levelname)s: %(message)s")
         logging.getLogger("weft").setLevel(args.log_level.upper())
     code: int = module.run(args)
     return code
+
+
+def read(command: str, module: ModuleType, rest: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command; a wrong one is told, and ends the program."""
+    from weft.cli.parser import parser_for
+
+    parser = parser_for(command, module)
+    if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
+        return argparse.Namespace(rest=list(rest))
+    return parser.parse_args(rest)
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Only read a command line. What takes a package that is not there to be judged is not."""
+    command, rest = arguments[0], arguments[1:]
+    if command in COMMANDS:
+        with suppress(ModuleNotFoundError):
+            read(command, module_of(command), rest)
+    elif not command.startswith("-"):
+        raise _no_command(command)
+    return 0
+
+
+def _no_command(name: str) -> Problem:
+    hint = did_you_mean(name, COMMANDS)
+    return Problem(f"there is no command {name!r}{hint}\nSee 'weft --help'.", USAGE)
 
 
 def extra_of(package: str) -> str:
@@ -129,10 +149,10 @@ def explain(error: Exception) -> Problem | None:
     return None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+def main(argv: Sequence[str] | None = None, run: Callable[[Sequence[str]], int] = dispatch) -> int:
+    """Run the command line, or with `check` only read it; returns the exit code."""
     try:
-        return dispatch(sys.argv[1:] if argv is None else argv)
+        return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

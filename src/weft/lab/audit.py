@@ -5,6 +5,10 @@ names (`weft.lab.defect`). A counted verdict must fall short under at least one 
 nothing moves says nothing. One that falls short as it is has shown already that it can. Where the
 same is asked of several sources or shares, under one reason, one of them is enough.
 
+A number that could not be measured fails its verdict, but tells nothing of the bound: a defect that
+leaves nothing to measure counts as noticed only where the experiment says that the absence is what
+its claim denies (`ground.Ground.absence`).
+
     DIR/ID/verdict.json               as `weft lab run` writes it, without pictures
     DIR/ID/defects/NAME/verdict.json  with a defect planted
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING
 
 from weft.lab import run as lab
@@ -38,7 +43,7 @@ class Effect:
     """What a defect did to one number."""
 
     defect: str
-    value: float | None
+    value: float | None  # None: it could not be measured
     noticed: bool
     passing: float | None  # the largest share of the defect's effect that would still pass
 
@@ -57,7 +62,8 @@ class Audited:
     @property
     def moved(self) -> bool:
         """Whether it falls short when it should, as far as was tried."""
-        return not self.asked["passed"] or any(effect.noticed for effect in self.effects)
+        short = not self.asked["passed"] and _is_number(self.measured["value"])
+        return short or any(effect.noticed for effect in self.effects)
 
     @property
     def slack(self) -> float | None:
@@ -114,31 +120,38 @@ def _with(entry: AnyEntry, defect: Defect) -> AnyEntry:
 
 def compared(entry: AnyEntry, healthy: Verdict, defective: Mapping[str, Verdict]) -> list[Audited]:
     """Every counted bound of a verdict, beside the verdicts under defects."""
+    reasons = {name: reason_of(entry, name) for name in healthy.counted}
     return [
         Audited(
             healthy.id,
-            reason_of(entry, name),
+            reason,
             name,
             healthy.measured[name],
             healthy.tolerance[name],
             tuple(
-                _effect(healthy, name, defect, verdict)
+                _effect(healthy, name, defect, verdict, entry.tolerances[reason].absence)
                 for defect, verdict in defective.items()
                 if name in verdict.tolerance
             ),
         )
-        for name in healthy.counted
+        for name, reason in reasons.items()
     ]
 
 
-def _effect(healthy: Verdict, name: str, defect: str, verdict: Verdict) -> Effect:
+def _effect(healthy: Verdict, name: str, defect: str, verdict: Verdict, absence: bool) -> Effect:
     before, after = healthy.measured[name]["value"], verdict.measured[name]["value"]
-    bound = healthy.tolerance[name]["bound"]
+    if after is None or isnan(after):
+        return Effect(defect, None, absence, None)
     noticed = not verdict.tolerance[name]["passed"]
+    bound, same = healthy.tolerance[name]["bound"], verdict.tolerance[name]["bound"]
     passing = None
-    if noticed and before is not None and after is not None and bound is not None:
-        passing = (bound - before) / (after - before) if after != before else None
+    if noticed and before is not None and bound is not None and bound == same and after != before:
+        passing = (bound - before) / (after - before)
     return Effect(defect, after, noticed, passing)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and not isnan(value)
 
 
 # --- for people -----------------------------------------------------------------------------------
@@ -161,7 +174,9 @@ def _passes(each: Audited) -> str:
     """The largest change in the data that would still pass."""
     value, asked = each.measured["value"], each.asked
     demand = f"{number(value)} ({asked['relation']} {number(asked['bound'])})"
-    if each.slack is None or value is None:
+    if value is None or isnan(value):
+        return f"{demand} could not be measured"
+    if each.slack is None:
         return f"{demand} falls short as it is"
     if each.slack == 0:
         return f"{demand} no change passes"
@@ -171,6 +186,9 @@ def _passes(each: Audited) -> str:
 
 
 def _words(effect: Effect) -> str:
+    if effect.value is None:
+        says = "falls short" if effect.noticed else "which says nothing of the bound"
+        return f"{effect.defect}: could not be measured, {says}"
     if not effect.noticed:
         return f"{effect.defect}: {number(effect.value)}, passes"
     share = "" if effect.passing is None else f"; {100 * effect.passing:.0f} % of it would pass"

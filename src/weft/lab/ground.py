@@ -32,6 +32,7 @@ class Ground:
     basis: Basis
     chosen: date
     why: str
+    absence: bool = False  # that there is nothing to measure contradicts the claim, too
 
     @property
     def counted(self) -> bool:
@@ -39,17 +40,17 @@ class Ground:
         return self.basis is not Basis.CONSTRUCTION
 
 
-def paper(chosen: str, why: str) -> Ground:
+def paper(chosen: str, why: str, *, absence: bool = False) -> Ground:
     """By the paper; `chosen` is the day, as 2026-11-15. So the functions that follow."""
-    return Ground(Basis.PAPER, date.fromisoformat(chosen), why)
+    return Ground(Basis.PAPER, date.fromisoformat(chosen), why, absence)
 
 
-def derived(chosen: str, why: str) -> Ground:
-    return Ground(Basis.DERIVED, date.fromisoformat(chosen), why)
+def derived(chosen: str, why: str, *, absence: bool = False) -> Ground:
+    return Ground(Basis.DERIVED, date.fromisoformat(chosen), why, absence)
 
 
-def asked(chosen: str, why: str) -> Ground:
-    return Ground(Basis.ASKED, date.fromisoformat(chosen), why)
+def asked(chosen: str, why: str, *, absence: bool = False) -> Ground:
+    return Ground(Basis.ASKED, date.fromisoformat(chosen), why, absence)
 
 
 def by_construction(chosen: str, why: str) -> Ground:

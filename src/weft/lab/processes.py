@@ -191,6 +191,12 @@ class Swarm:
             *(self.workers[index % self.processes].ask("leave", index=index) for index in gone)
         )
 
+    async def publish(self, index: int, topic: str, payload: str) -> str:
+        """Have a peer publish an event of a workload; what became of it."""
+        worker = self.workers[index % self.processes]
+        outcome: str = await worker.ask("publish", index=index, topic=topic, payload=payload)
+        return outcome
+
     async def kill(self, number: int) -> None:
         """Kill a process with all its peers, and start an empty one in its place."""
         self.workers[number].process.kill()
@@ -308,6 +314,7 @@ class Host:
             "drain": self._drain,
             "collect": self._collect,
             "play": self._play,
+            "publish": self._publish_one,
             "progress": self._progress,
             "harvest": self._harvest,
             "close": self._close,
@@ -424,13 +431,19 @@ class Host:
 
     async def _publish(self, index: int, topic: str, payload: bytes) -> None:
         begun = time.monotonic_ns()
-        try:
-            receipt = await (await self._peers[index].publish(topic, payload)).final()
-            outcome: str = receipt.outcome
-        except weft.WeftError as error:
-            outcome = str(error)
+        outcome = await self._outcome(index, topic, payload)
         self._published.append((event_number(payload), begun, outcome))
         self._unpublished -= 1
+
+    async def _publish_one(self, request: Json) -> str:
+        return await self._outcome(request["index"], request["topic"], request["payload"].encode())
+
+    async def _outcome(self, index: int, topic: str, payload: bytes) -> str:
+        try:
+            receipt = await (await self._peers[index].publish(topic, payload)).final()
+        except weft.WeftError as error:
+            return str(error)
+        return receipt.outcome
 
     async def _progress(self, request: Json) -> dict[str, int]:
         return {"waiting": self._unpublished, "received": len(self._received)}

@@ -8,7 +8,7 @@ another, from `Cast` and `Payload` to repairs; parasites are counted where they 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.engine.data.workload import Memberships, topic_name
@@ -18,6 +18,7 @@ from weft.lab.simulation import workload
 from weft.protocol import messages as m
 from weft.protocol.config import Config, TopicDht
 from weft.protocol.topic_dht.events import Cast
+from weft.protocol.topic_dht.roles import Role
 from weft.protocol.wire import Message
 from weft.rules.treecast import ROOT_CHARGE
 from weft.sim.network import Conditions
@@ -112,6 +113,24 @@ class Net(RoleNet):
             if topic in self.wanted.get(self.nodes[number].contact.peer, ())
         ]
 
+    def _roles(self, topic: Topic) -> dict[int, Role]:
+        """What peers are in a topic, by their numbers."""
+        return {
+            self.world.record.index_of(peer): machine.roles.by_topic[topic]
+            for peer, machine in self.machines().items()
+            if topic in machine.roles.by_topic
+        }
+
+    def forwarders(self, topic: Topic) -> list[int]:
+        return sorted(n for n, role in self._roles(topic).items() if role.forwarder is not None)
+
+    def parent(self, number: int, topic: Topic) -> int | None:
+        """The parent of a child."""
+        role = self._roles(topic).get(number)
+        if role is None or role.child is None:
+            return None
+        return self.world.record.index_of(role.child.parent.peer)
+
     def publish(self, number: int, topic: Topic) -> int:
         """The number of the publication."""
         publication = len(self.world.record.publications)
@@ -165,20 +184,48 @@ def settled_net(params: Params, seed: int, settings: TopicDht) -> Net:
 
 
 def lose_roots(params: Params, seed: int) -> Columns:
-    """One row per event: its publisher hands it to f other roots, which go down at that moment."""
+    """One row per event: f other roots that its publisher hands it to go down at that moment."""
+
+    def victims(net: Net, topic: Topic, publisher: int, before: int) -> list[int]:
+        """The roots that the latest event is on its way to; none in a topic too small."""
+        found = list(net.copies.roots_of.values())[before:]
+        return [net.world.record.index_of(peer) for peers in found for peer in peers]
+
+    return _lose(params, seed, victims)
+
+
+def lose_members(params: Params, seed: int) -> Columns:
+    """One row per event: any f forwarders of its topic but the publisher go down at that moment."""
+
+    def victims(net: Net, topic: Topic, publisher: int, before: int) -> list[int]:
+        others = [one for one in net.forwarders(topic) if one != publisher]
+        return net.dice.some(
+            "tadht-fail.members", others, min(len(others) - 1, params["roots"] - 1), before
+        )
+
+    return _lose(params, seed, victims)
+
+
+def _lose(
+    params: Params, seed: int, victims: Callable[[Net, Topic, int, int], list[int]]
+) -> Columns:
     settings = TopicDht(scheme=params["scheme"], roots=params["roots"])
     net = settled_net(params, seed, settings)
-    by_trees, finally_, crashed = [], [], []
+    by_trees, finally_, crashed, orphaned = [], [], [], []
     for event in range(params["events"]):
         topic = topic_of(event % params["topics"])
         members = net.subscribers(topic)
         publisher = net.dice.pick("tadht-fail.publisher", members, event)
         before = len(net.copies.roots_of)
         publication = net.publish(publisher, topic)
-        dead = _crash_roots(net, before)
+        dead = victims(net, topic, publisher, before)
+        orphans = [one for one in members if net.parent(one, topic) in dead]
+        net.crash(*dead)
         crashed.append(len(dead))
         net.run(_TREES_MS)
-        by_trees.append(net.spread_of(publication, members, topic).missed)
+        others = [one for one in members if one not in orphans]
+        by_trees.append(net.spread_of(publication, others, topic).missed)
+        orphaned.append(net.spread_of(publication, orphans, topic).missed)
         net.run(3 * settings.period_ms)
         finally_.append(net.spread_of(publication, members, topic).missed)
     return {
@@ -188,13 +235,6 @@ def lose_roots(params: Params, seed: int) -> Columns:
         "periods": 0,
         "missed_by_trees": by_trees,
         "missed": finally_,
+        "orphans": orphaned,
         "parasites": net.parasites,
     }
-
-
-def _crash_roots(net: Net, before: int) -> list[int]:
-    """The roots that the latest event is on its way to go down now; none in a topic too small."""
-    found = list(net.copies.roots_of.values())[before:]
-    numbers = [net.world.record.index_of(peer) for peers in found for peer in peers]
-    net.crash(*numbers)
-    return numbers

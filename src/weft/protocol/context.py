@@ -111,6 +111,14 @@ class Arrived(Signal, frozen=True, gc=False):
     hops: int
 
 
+class FarBehind(Signal, frozen=True, gc=False):
+    """With history: this peer reads a topic's past and has far to go (`far`), so that pages bring
+    new events sooner than it could hand them out; or it is nearly level."""
+
+    topic: Topic
+    far: bool
+
+
 class Context:
     """One per peer, shared by all its layers."""
 

@@ -1,4 +1,4 @@
-"""What several layers use against hostile peers: settings, and three small memories.
+"""What several layers use against hostile peers: settings, and four small memories.
 
 `Config` switches the defences, each by itself. All are on; the lab's attack rows switch one off at
 a time, to show what it is for.
@@ -16,17 +16,24 @@ speaks once. Where 30 % of all peers are hostile, so are about 30 % of the sampl
 contacts they push.
 
 `Quota` bounds how often one peer may cause something within a span of time.
+
+`Informants` knows which peers have spoken for themselves, and who told of the others. Views are
+exchanged as in Cyclon for as long as the peers that others tell of are there. Once some turn out
+not to be, and were never heard of but by hearsay, this peer doubts what it is told, for a while: a
+name counts when its peer has answered, and each informant has but a few looked up, fewer once its
+names did not answer. Doubt costs pings, and only where somebody lies or peers die in numbers.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, peer_number
-from weft.protocol.context import Context
+from weft.protocol.context import Context, Late
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb
 
@@ -156,13 +163,116 @@ class Quota(Generic[K]):
         self._span_ms = span_ms
         self._counts: BoundedDict[K, tuple[int, int]] = BoundedDict(_COUNTED_MAX)
 
-    def takes(self, key: K, now: Millis) -> bool:
-        """Whether this once more is within bounds; if so, it counts."""
+    def takes(self, key: K, now: Millis, shares: int = 1) -> bool:
+        """Whether this once more is within bounds; if so, it counts. `shares`: a key that stands
+        for several may do so many times as much."""
         span = now // self._span_ms
         began, count = self._counts.get(key, (span, 0))
         if began != span:
             began, count = span, 0
-        if count >= self._most:
+        if count >= self._most * shares:
             return False
         self._counts.renew(key, (began, count + 1))
         return True
+
+
+# --- names that others tell of --------------------------------------------------------------------
+
+_SPOKE_MAX = 1_024
+"""guess: peers remembered as having spoken for themselves."""
+_TOLD_MAX = 1_024
+"""guess: peers remembered with the one that told of them; some fifty views of 20."""
+_SILENT_NAMES = 2
+"""guess: so many names that were nobody's …"""
+_SILENT_NAMES_MS = 60_000
+"""guess: … within so long make a peer doubt what it is told …"""
+_DOUBT_MS = 120_000
+"""guess: … for so long, twelve cycles, counted from the latest of them."""
+_NAMES_TRIED = 4
+"""guess: names that one informant has looked up in a span, half of what an exchange carries …"""
+_NAMES_TRIED_AFTER = 1
+"""guess: … and once a name of its own did not answer, until one does …"""
+_NAMES_TRIED_IN_ALL = 32
+"""guess: … and all informants together, over all views …"""
+_NAMES_TRIED_MS = 10_000
+"""guess: … in so long, a cycle."""
+
+
+class Informants:
+    """Which contacts are proven, whom the others were heard of from, and how far that is believed.
+
+    A contact is proven if its peer spoke for itself from there: where it listens counts too, or a
+    live peer's id with a false address would pass."""
+
+    __slots__ = (
+        *("_blamed", "_ctx", "_each", "_few", "_silent"),
+        *("_spoke", "_told", "_total", "_until"),
+    )
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._spoke: BoundedDict[PeerId, Contact] = BoundedDict(_SPOKE_MAX)
+        self._told: BoundedDict[PeerId, PeerId] = BoundedDict(_TOLD_MAX)
+        self._silent: deque[Millis] = deque(maxlen=_SILENT_NAMES)
+        self._blamed: BoundedDict[PeerId, None] = BoundedDict(_COUNTED_MAX)
+        self._each: Quota[PeerId] = Quota(_NAMES_TRIED, _NAMES_TRIED_MS)
+        self._few: Quota[PeerId] = Quota(_NAMES_TRIED_AFTER, _NAMES_TRIED_MS)
+        self._total: Quota[None] = Quota(_NAMES_TRIED_IN_ALL, _NAMES_TRIED_MS)
+        self._until: Millis = 0  # this peer doubts what it is told until then
+
+    @property
+    def doubted(self) -> bool:
+        """Whether names count only when their peers have answered."""
+        return self._ctx.now < self._until
+
+    def is_proven(self, contact: Contact) -> bool:
+        return self._spoke.get(contact.peer) == contact
+
+    def spoke(self, contact: Contact) -> None:
+        """A peer spoke for itself: it is there, as its informant said."""
+        self._spoke.renew(contact.peer, contact)
+        informant = self._told.pop(contact.peer, None)
+        if informant is not None:
+            self._blamed.pop(informant, None)
+
+    def told(self, informant: PeerId, contact: Contact) -> None:
+        """A peer that is not proven is now in a view, on another's word."""
+        if contact.peer not in self._told:
+            self._told[contact.peer] = informant
+
+    def try_name(self, informant: PeerId, contact: Contact) -> bool:
+        """See whether a peer that another told of is there; False: not now."""
+        if contact.peer in self._told:
+            return True
+        now = self._ctx.now
+        quota = self._few if informant in self._blamed else self._each
+        if not quota.takes(informant, now) or not self._total.takes(None, now):
+            return False
+        self._told[contact.peer] = informant
+        self._ctx.tell(Late((contact,)))
+        return True
+
+    def look_through(self, view: Iterable[Contact]) -> None:
+        """See whether the peers of a view are there, as far as they have not spoken."""
+        unproven = [contact for contact in view if not self.is_proven(contact)]
+        due = tuple(one for one in unproven if self._total.takes(None, self._ctx.now))
+        if due:
+            self._ctx.tell(Late(due))
+
+    def left(self, peer: PeerId) -> None:
+        """A peer said goodbye, and so spoke for itself."""
+        self._spoke.pop(peer, None)
+        self._told.pop(peer, None)
+
+    def lost(self, peer: PeerId) -> None:
+        """A peer does not answer. If it never has, its name may be nobody's."""
+        self._spoke.pop(peer, None)
+        informant = self._told.pop(peer, None)
+        if informant is None or not self._ctx.config.defence.views:
+            return
+        now = self._ctx.now
+        self._ctx.counters["names_silent"] += 1
+        self._blamed.renew(informant, None)
+        self._silent.append(now)
+        if len(self._silent) == _SILENT_NAMES and now - self._silent[0] <= _SILENT_NAMES_MS:
+            self._until = now + _DOUBT_MS

@@ -42,6 +42,12 @@ cycle. Measured with 60 peers that enter by one within a second, one cycle later
 alone 18 to 25 are in no general view, in-degrees deviate by 23; with both by 14, each is in three
 views or more; without any bound by 12.
 
+Deviation: some of those that others tell of may be nobody. A peer that found two such names within
+a minute takes in, and passes on, only peers that have spoken for themselves, until for two minutes
+no further one is found (`Informants` in `defence.py`); an honest network exchanges as the paper
+says, at no cost. Measured with 10 to 30 % of all peers poisoning views of 5 and 12 honest ones,
+14 runs: 6 to 47 % of the entries named nobody, and less than 2 % do now.
+
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
 """
@@ -58,7 +64,7 @@ from weft.bounded import BoundedDict
 from weft.documents.run import Statement
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require
-from weft.protocol.defence import Sampler
+from weft.protocol.defence import Informants, Sampler
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message, Statements
 from weft.rules import cyclon as rules
@@ -229,6 +235,9 @@ what an exchange carries; an honest peer is asked about once in that time."""
 _SAMPLES = 8
 """guess: places of the sample (`defence.py`); Brahms has about the cube root of all peers."""
 _SAMPLER = stream_of("cyclon.sampler")
+_WAITING_MAX = 8
+"""guess: peers that wait for their answer before they enter a view, as many as an exchange names.
+"""
 
 
 class _Asked:
@@ -258,15 +267,19 @@ class Cyclon:
         "_let_in",
         "_sampler",
         "_taken",
+        "_waiting",
         "ages",
+        "informants",
         "peers",
         "tick",
         "topic",
     )
 
-    def __init__(self, ctx: Context, topic: Topic) -> None:
+    def __init__(self, ctx: Context, topic: Topic, informants: Informants | None = None) -> None:
+        """`informants`: what all views of a peer share about those that they are told of."""
         self._ctx = ctx
         self.topic = topic
+        self.informants = informants if informants is not None else Informants(ctx)
         self.peers: list[PeerId] = []
         self.ages: list[int] = []
         self.tick = 0
@@ -280,6 +293,8 @@ class Cyclon:
         self._sampler = Sampler(ctx.key(_SAMPLER ^ stream_of(topic), n) for n in range(_SAMPLES))
         self._formed = False  # this peer has begun its cycles here
         self._taken = 0  # entries, on others' word, since this peer's latest exchange
+        # Peers that others told of in times of doubt: they are asked whether they are there.
+        self._waiting: BoundedDict[PeerId, Contact] = BoundedDict(_WAITING_MAX)
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
 
@@ -371,11 +386,13 @@ class Cyclon:
         """A peer spoke for itself, from where it listens."""
         self._heard_from(contact.peer)
         if self._ctx.config.defence.views and contact.peer != self._ctx.me.peer:
+            self.informants.spoke(contact)
             self._sampler.meet(contact)
 
     def remove(self, peer: PeerId) -> bool:
         """Drop a peer that left or does not answer."""
         self._sampler.forget(peer)
+        self._waiting.pop(peer, None)
         for tick in [t for t, asked in self._asked.items() if asked.contact.peer == peer]:
             del self._asked[tick]
         if peer not in self.peers:
@@ -393,6 +410,9 @@ class Cyclon:
         self._taken = 0
         self._formed = True
         self._expire()
+        if self.informants.doubted:
+            self.admit()
+            self.informants.look_through(self._contacts[peer] for peer in self.peers)
         if not self.peers:
             return
         self.ages = rules.aged(self.ages)
@@ -429,7 +449,7 @@ class Cyclon:
         if known:
             rules.take_out(self.peers, self.ages, self.peers.index(contact.peer))
         wanted = ctx.config.cyclon.shuffle_length - 1
-        slots = rules.slots_to_send(ctx.key(self._ask, self.tick), len(self.peers), wanted)
+        slots = self._slots_to_send(ctx.key(self._ask, self.tick), wanted)
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         descriptors.append(Descriptor(ctx.me, 0))
@@ -475,23 +495,23 @@ class Cyclon:
         asker = int.from_bytes(sender.peer[:8], "big")
         key = key_of(ctx.seed, self._answer, asker, message.tick)
         wanted = ctx.config.cyclon.shuffle_length
-        slots = rules.slots_to_send(key, len(self.peers), wanted)
+        slots = self._slots_to_send(key, wanted)
         sent = [self.peers[slot] for slot in slots]
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         # The asker itself comes last in its list, and is the only one that is there for sure.
         taken = self._on_their_word(len(message.descriptors))
         self._taken += taken
-        reply = ShuffleReply(self.topic, message.tick, descriptors, news, taken=taken)
+        # In times of doubt the asker keeps what may not be taken after all.
+        kept = min(taken, 1) if self.informants.doubted else taken
+        reply = ShuffleReply(self.topic, message.tick, descriptors, news, taken=kept)
         ctx.send(sender, reply)
         self._merge(sender, message.descriptors[len(message.descriptors) - taken :], sent)
 
     def _merge(self, sender: Contact, received: Iterable[Descriptor], sent: list[PeerId]) -> None:
         contacts = self._contacts
         entries = []
-        for descriptor in received:
+        for descriptor in self._believed(sender, received):
             contact = descriptor.contact
-            if contact.peer in self._gone:
-                continue
             # Where a neighbour listens, only the neighbour itself can tell us anew.
             if contact.peer == sender.peer or contact.peer not in self.peers:
                 contacts[contact.peer] = contact
@@ -501,6 +521,46 @@ class Cyclon:
         view_size = ctx.config.cyclon.view_size
         rules.merge(self.peers, self.ages, entries, sent, ctx.me.peer, view_size)
         self._forget_others()
+
+    # --- what others tell of ---------------------------------------------------------------------
+
+    def _believed(self, informant: Contact, received: Iterable[Descriptor]) -> list[Descriptor]:
+        """The entries of another's message that count: in times of doubt (`defence.py`) those of
+        peers that have spoken for themselves. Of the rest some wait until they answer."""
+        informants, doubted = self.informants, self.informants.doubted
+        wary = self._ctx.config.defence.views
+        known = {self._ctx.me.peer, informant.peer, *self.peers}
+        kept = []
+        for descriptor in received:
+            contact = descriptor.contact
+            if contact.peer in self._gone:
+                continue
+            if wary and contact.peer not in known and not informants.is_proven(contact):
+                if doubted:
+                    if informants.try_name(informant.peer, contact):
+                        self._waiting[contact.peer] = contact
+                    continue
+                informants.told(informant.peer, contact)
+            kept.append(descriptor)
+        return kept
+
+    def admit(self) -> None:
+        """Take in, where there is room, the peers that waited and have answered."""
+        for contact in list(self._waiting.values()):
+            if self.informants.is_proven(contact):
+                del self._waiting[contact.peer]
+                self.add(contact)
+
+    def _slots_to_send(self, key: int, wanted: int) -> list[int]:
+        """Which entries others are told of: in times of doubt those alone that are proven."""
+        if not self.informants.doubted:
+            return rules.slots_to_send(key, len(self.peers), wanted)
+        proven = [
+            slot
+            for slot, peer in enumerate(self.peers)
+            if self.informants.is_proven(self._contacts[peer])
+        ]
+        return [proven[place] for place in rules.slots_to_send(key, len(proven), wanted)]
 
     def _forget_others(self) -> None:
         """Keep addresses only of peers in the view; rebuilt seldom, since it costs a pass."""
@@ -516,11 +576,11 @@ class Cyclon:
         """Answer a newcomer at once, and walk its descriptor into the overlay."""
         ctx = self._ctx
         self._met(sender)
-        mask = subset_mask(ctx.next_key(_SAMPLE), len(self.peers), ctx.config.cyclon.shuffle_length)
+        slots = self._slots_to_send(ctx.next_key(_SAMPLE), ctx.config.cyclon.shuffle_length)
         given = [Descriptor(ctx.me, 0)]
         given += [
             Descriptor(self._contacts[self.peers[slot]], self.ages[slot])
-            for slot in slots_in(mask)
+            for slot in slots
             if self.peers[slot] != sender.peer
         ]
         ctx.send(sender, JoinReply(self.topic, True, news, given, seen))
@@ -538,8 +598,8 @@ class Cyclon:
         self._let_in.renew(newcomer, self._ctx.now)
         return before is not None and self._ctx.now - before < self._ctx.config.cyclon.cycle_ms
 
-    def on_join_reply(self, message: JoinReply) -> None:
-        for descriptor in message.descriptors:
+    def on_join_reply(self, sender: Contact, message: JoinReply) -> None:
+        for descriptor in self._believed(sender, message.descriptors):
             self.add(descriptor.contact, min(descriptor.age, rules.AGE_MAX))
 
     def fill_up(self, told: Contact, news: OverlayNews) -> None:
@@ -552,7 +612,7 @@ class Cyclon:
             self._fillings += 1
             self.exchange_with(self._contacts[self._ctx.pick(_FIRST, others)], news)
 
-    def on_join_walk(self, message: JoinWalk) -> None:
+    def on_join_walk(self, sender: Contact, message: JoinWalk) -> None:
         if message.joiner.peer == self._ctx.me.peer:
             return
         self._heard_from(message.joiner.peer)
@@ -565,7 +625,8 @@ class Cyclon:
                 walk = JoinWalk(message.topic, message.joiner, left - 1)
                 self._ctx.send(onward, walk)
                 return
-        self._end_join_walk(message.joiner)
+        if self._believed(sender, [Descriptor(message.joiner, 0)]):
+            self._end_join_walk(message.joiner)
 
     def _end_join_walk(self, joiner: Contact) -> None:
         """Swap one entry for the newcomer and give it away, as in Cyclon's join."""
@@ -584,8 +645,9 @@ class Cyclon:
         self._forget_others()
         ctx.send(joiner, JoinGift(self.topic, given))
 
-    def on_join_gift(self, message: JoinGift) -> None:
-        self.add(message.descriptor.contact, min(message.descriptor.age, rules.AGE_MAX))
+    def on_join_gift(self, sender: Contact, message: JoinGift) -> None:
+        for given in self._believed(sender, [message.descriptor]):
+            self.add(given.contact, min(given.age, rules.AGE_MAX))
 
 
 class Entry:

@@ -27,6 +27,7 @@ from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
     Arrived,
     Context,
+    FarBehind,
     Late,
     LinkDown,
     LinkUp,
@@ -36,7 +37,7 @@ from weft.protocol.context import (
     PeerBack,
     PeerGone,
 )
-from weft.protocol.defence import Quota
+from weft.protocol.defence import Informants, Quota
 from weft.protocol.delivery import Delivery
 from weft.protocol.flood import Flood
 from weft.protocol.history import history
@@ -104,8 +105,8 @@ _LOOKED_AT_MAX = 64
 """guess: peers looked at then."""
 _WALKS: tuple[type, ...] = (LookupWalk, JoinWalk)
 _WALKS_MAX, _WALKS_MS = 64, 1_000
-"""guess: walks of one kind that one peer may send or pass on to another in so long; where 400 peers
-enter at once by one, that one sends some 40 to each neighbour."""
+"""guess: walks of one kind that a full view's neighbour may send or pass on to another in so long;
+where 400 peers enter at once by one, that one sends some 40 to each neighbour."""
 
 
 class Peer:
@@ -126,7 +127,8 @@ class Peer:
         self.me = me
         self.cycle = 0
         self.running = False
-        self.general = Cyclon(ctx, GENERAL)
+        self._informants = Informants(ctx)
+        self.general = Cyclon(ctx, GENERAL, self._informants)
         self._entry = Entry(ctx, self.general)
         self.liveness = Liveness(ctx)
         self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
@@ -186,8 +188,8 @@ class Peer:
             ShuffleReply: self._on_shuffle_reply,
             JoinRequest: self._on_join_request,
             JoinReply: self._on_join_reply,
-            JoinWalk: self._paced(lambda sender, message: general.on_join_walk(message)),
-            JoinGift: lambda sender, message: general.on_join_gift(message),
+            JoinWalk: self._paced(general.on_join_walk),
+            JoinGift: general.on_join_gift,
             LeaveNotice: lambda sender, message: self._ctx.tell(PeerGone(sender.peer)),
         }
 
@@ -211,11 +213,15 @@ class Peer:
         }
 
     def _paced(self, handler: Handler) -> Handler:
-        """A walk costs its sender one message and others many, so each peer has its share."""
+        """A walk costs its sender one message and others many, so each peer has its share. Among
+        few peers all walks go over few links: what neighbours may send together stays the same."""
         quota: Quota[PeerId] = Quota(_WALKS_MAX, _WALKS_MS)
 
         def handle(sender: Contact, message: Message) -> None:
-            within = quota.takes(sender.peer, self._ctx.now)
+            shares = 1
+            if sender.peer in self.general.peers:
+                shares = max(1, self.config.cyclon.view_size // len(self.general.peers))
+            within = quota.takes(sender.peer, self._ctx.now, shares)
             if within or not self._ctx.config.defence.rates:
                 handler(sender, message)
             else:
@@ -251,6 +257,7 @@ class Peer:
             NeighboursFound: lambda signal: self._on_neighbours(),
             MemberMet: lambda signal: self._delivery.link_up(signal.topic, signal.contact),
             Arrived: self._delivery.on_arrived,
+            FarBehind: self.routing.on_far_behind,
             **self.routing.signals(),
         }
 
@@ -339,6 +346,9 @@ class Peer:
         self.liveness.heard_from(sender.peer, message.feeds)
         if sender.peer == self.me.peer:
             return
+        if self._informants.doubted:
+            self._informants.spoke(sender)
+            self.general.admit()
         if kind in self._in_general and message.topic == GENERAL:  # type: ignore[attr-defined]
             was_isolated = self.isolated
             self._in_general[kind](sender, message)
@@ -365,7 +375,7 @@ class Peer:
         self.routing.welcome(sender)
 
     def _on_join_reply(self, sender: Contact, message: JoinReply) -> None:
-        self.general.on_join_reply(message)
+        self.general.on_join_reply(sender, message)
         self.general.add(sender)
         self.general.fill_up(sender, NO_NEWS)
 
@@ -431,6 +441,7 @@ class Peer:
     # --- losing peers ---------------------------------------------------------------------------
 
     def _on_peer_gone(self, signal: PeerGone) -> None:
+        self._informants.left(signal.peer)
         self._lose(signal.peer)
         if self.dht is not None:
             self.dht.forget(signal.peer)
@@ -474,6 +485,7 @@ class Peer:
         was_isolated, needed_any = self.isolated, self._entry.needs_any
         self._ctx.on_lost(peer)
         self.liveness.lose(peer)
+        self._informants.lost(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)
         self.publishing.on_peer_lost(peer)

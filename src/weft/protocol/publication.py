@@ -125,6 +125,9 @@ _REFUSED = (
 _REFUSED_MAX = 16
 """guess: with four of them between pauses, an event was refused for 3.5 s; where members refuse it
 for its publisher's sake (history), they all do."""
+_ROUNDS = 2
+"""guess: so often all access points that can be found refuse an event before its publisher is told;
+half a second lies between."""
 _GATHER_MS = 1_000
 """guess: how long after a lookup that found nobody the next one for events that climb begins."""
 
@@ -176,6 +179,7 @@ class _Pending:
         "reason",
         "refused",
         "rest_ms",
+        "rounds",
         "run",
         "sent",
         "token",
@@ -195,6 +199,7 @@ class _Pending:
         self.queued = False  # the publisher was told that it waits
         self.refused = 0  # by peers that live
         self.reason = ""  # that one of them gave
+        self.rounds = 0  # in which all that could be found gave one
         self.rest_ms = _REST_MS
         self.accepted: dict[PeerId, Contact] = {}  # access points that say that they have it
 
@@ -414,6 +419,8 @@ class Publishing:
                 continue
             if done.contacts:
                 self._send(pending, done.contacts[0])
+            elif again and pending.reason:
+                self._on_refused_by_all(pending)
             elif again:
                 self._route(pending)
             elif done.lost:
@@ -701,11 +708,21 @@ class Publishing:
             else:
                 self._finish(pending, "dropped", None, _LATE)
             return
-        self._tell_queued(pending)
+        if not pending.reason:  # with one, the outcome is near
+            self._tell_queued(pending)
         serial = ctx.next_serial()
         self._resting[serial] = (pending.topic, pending.run.first)
         ctx.set_timer(min(pending.rest_ms, left_ms), TIMER, pending.topic, serial)
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
+
+    def _on_refused_by_all(self, pending: _Pending) -> None:
+        """Every access point that could be found refused the event, with a reason. They are asked
+        once more, since news that the publisher is allowed may be on its way to them."""
+        pending.rounds += 1
+        if pending.rounds < _ROUNDS:
+            self._rest(pending)
+        else:
+            self._finish_refused(pending)
 
     def _finish_refused(self, pending: _Pending) -> None:
         """Peers that live did not take the event: for the reason that they gave, if they did."""

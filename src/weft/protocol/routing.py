@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context, LinkDown, LinkUp, LookupDone
+from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
@@ -128,6 +128,9 @@ class Routing(ABC):
         return False
 
     def on_link_down(self, signal: LinkDown) -> None: ...
+
+    def on_far_behind(self, signal: FarBehind) -> None:
+        """With history: this peer has no use for new events of a topic yet, or has again."""
 
     @abstractmethod
     def run_cycle(self, cycle: int, due: Due) -> None:

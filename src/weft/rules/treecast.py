@@ -24,6 +24,21 @@ makes trees fair.
 Invariants: a delegate is in charge of strictly fewer places than the member that sends to it, so a
 tree has no circle and at most `bits` levels, whatever the links are.
 
+*Several trees* (5.2, and Reliability in Section 6: f failures are tolerated with f + 1 different
+roots). Different roots alone do not give that: in trees drawn independently a member may be inside
+of several, and one crash then breaks them all. So each member belongs to one tree, a root to its
+own and any other by its hash mod f + 1 (`tree_of`), and only there it passes the event on; in the
+others it is a leaf. This is how SplitStream (Castro and others 2003) keeps its trees apart. A crash
+breaks one tree at most, and f crashes leave one whole.
+
+A half without a member of the tree is served directly by its sender, if that knows all of it
+(`forest_delegates`).
+
+Deviations. The paper has no such classes. Where a half without a member of the tree has more
+members than its sender knows, another member is put in charge of it, and is inside of two trees
+then; with three trees and twenty known that is one such half in 3,000. A member with several trees
+sends to any forwarder that it knows, not to its few links, which would lack some tree's members.
+
 *Gossip.* By *push*, a member that gets an event for the first time tells ln n + c members of its
 view. Then all have it with probability exp(−e^−c) if the view is a uniform sample (Kermarrec,
 Massoulié, Ganesh 2003), by n·(ln n + c) messages. By *push-pull*, first receivers tell only a few,
@@ -39,7 +54,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
-from weft.rules.draw import absorb, slots_in, subset_mask
+from weft.rules.draw import absorb, mix, slots_in, subset_mask
 from weft.rules.prefix import common_prefix
 
 Mode: TypeAlias = Literal["push", "push-pull"]
@@ -95,25 +110,50 @@ def kept_links(
 
 
 def delegates(
-    own: int,
-    charge: int,
-    links: Mapping[int, Sequence[int]],
-    key: int,
-    bits: int,
-    roots: Sequence[int] = (),
+    own: int, charge: int, links: Mapping[int, Sequence[int]], key: int, bits: int
 ) -> list[tuple[int, int]]:
     """The members that an event goes on to, and what each of them is in charge of then: one link of
-    every level from the own charge on, the closest to a random place of its half.
-
-    Roots of the event's other trees are put in charge of others only where there is no other
-    member: as leaves, they lose no tree but their own.
-    """
+    every level from the own charge on, the closest to a random place of its half."""
     chosen = []
     for level in sorted(links):
         if level >= charge and links[level]:
             place = random_place(own, level, bits, absorb(key, level))
-            others = [one for one in links[level] if one not in roots] or links[level]
-            chosen.append((min(others, key=lambda one: one ^ place), level + 1))
+            chosen.append((min(links[level], key=lambda one: one ^ place), level + 1))
+    return chosen
+
+
+def tree_of(member: int, roots: Sequence[int], bits: int) -> int:
+    """Of an event's trees the one that a member may be inside of: a root of its own, any other by
+    its hash, of which 64 bits count."""
+    if member in roots:
+        return roots.index(member)
+    return mix(member >> max(0, bits - 64)) % len(roots)
+
+
+def forest_delegates(
+    own: int,
+    charge: int,
+    known: Mapping[int, Sequence[int]],
+    key: int,
+    bits: int,
+    tree: int,
+    roots: Sequence[int],
+    whole: int,
+) -> list[tuple[int, int]]:
+    """As `delegates`, for one of several trees: of the known members of a half only those of that
+    tree are put in charge of it. Where there is none, each is sent to by itself and passes nothing
+    on, if fewer than `whole` are known; from so many on there may be others."""
+    chosen: list[tuple[int, int]] = []
+    for level in sorted(known):
+        if level < charge:
+            continue
+        there = sorted(known[level])
+        inside = [one for one in there if tree_of(one, roots, bits) == tree]
+        if not inside and len(there) < whole:
+            chosen += [(one, bits) for one in there]
+        else:
+            place = random_place(own, level, bits, absorb(key, level))
+            chosen.append((min(inside or there, key=lambda one: one ^ place), level + 1))
     return chosen
 
 

@@ -61,6 +61,7 @@ HOSTILE_MAX = 90
 _START_CYCLES = 2
 _PUBLISH_FROM_CYCLES = 4
 _BURST_PERCENT = 25
+_ROOTS_MAX = 3
 """guess: events that are published together with the one before, as one run."""
 _SETTLE_CYCLES = 10
 _SAMPLE_CYCLES = 4
@@ -157,14 +158,15 @@ class ScenarioSettings:
 
 
 def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -> Config:
-    """The default settings of a peer, but for the scheme and one more.
+    """The default settings of a peer, but for the scheme and two more.
 
     Events are held for repair for as long as the run lasts: what a peer promises to repair ends
-    with `recent_ms`, and it is that promise which is judged.
+    with `recent_ms`, and it is that promise which is judged. In the topic-aware DHT events go out
+    by two trees in one run of three, and by three trees in another.
     """
     usual = Config()
     spread = replace(usual.dissemination, recent_ms=timeline.end_ms)
-    located = usual.topic_dht
+    located = replace(usual.topic_dht, roots=1 + Dice(settings.seed).below("roots", _ROOTS_MAX))
     # `Settings` has made sure that the scheme is one of the routing's.
     if settings.scheme is not None and settings.routing == "tera":
         spread = replace(spread, scheme=settings.scheme)  # type: ignore[arg-type]

@@ -11,7 +11,17 @@ from weft.engine.core.arrays import jain
 from weft.engine.data.workload import spread, zipf_sizes
 from weft.engine.topic_dht.crash import ALTERNATIVES, Children, Crash, remember, survivors
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
-from weft.engine.topic_dht.schemes import SCHEMES, Crowd, Events, pull, push, roots_of, spread_tree
+from weft.engine.topic_dht.schemes import (
+    SCHEMES,
+    Crowd,
+    Events,
+    pull,
+    push,
+    roots_of,
+    spread_forest,
+    spread_tree,
+    trees_of,
+)
 from weft.engine.topic_dht.space import places_of
 from weft.rules import treecast
 from weft.rules.draw import absorb, below
@@ -96,6 +106,44 @@ def test_who_notices_dead_links_reaches_all_that_live(
     reached = {one for one in range(len(places)) if some.hops[one] >= 0}
     assert reached == set(range(len(places))) - dead
     assert messages == len(reached) - 1
+
+
+@settings(deadline=None)
+@given(crowds, st.data(), st.integers(2, 4), st.integers(1, 24), bits64, st.booleans())
+def test_one_of_several_trees_comes_out_as_by_the_rules(
+    crowd: set[int], data: st.DataObject, trees: int, whole: int, event: int, dies: bool
+) -> None:
+    places = sorted(crowd)
+    numbers = st.integers(0, len(places) - 1)
+    roots = data.draw(st.lists(numbers, min_size=trees, max_size=trees))
+    tree = data.draw(st.integers(0, trees - 1))
+    dead = data.draw(st.sets(numbers, max_size=3)) if dies else set()
+    named = [places[root] for root in roots]
+    belongs = trees_of(np.array(places, np.uint64), roots)
+    assert [treecast.tree_of(place, named, BITS) for place in places] == list(belongs)
+    some = crowd_of(places, places, dead)
+    inside = np.flatnonzero(belongs == tree)
+    messages = spread_forest(some, roots[tree], inside, whole, np.uint64(event), False)
+    found: dict[int, tuple[int, int]] = {}
+    todo = [(roots[tree], treecast.ROOT_CHARGE, 0)]
+    while todo:
+        one, charge, hops = todo.pop()
+        assert one not in found, "a member was sent to twice"
+        known = treecast.levels(places[one], places, BITS)
+        chosen = treecast.forest_delegates(
+            places[one], charge, known, absorb(event, one), BITS, tree, named, whole
+        )
+        chosen = [] if one in dead else chosen
+        found[one] = (hops, len(chosen))
+        todo += [(places.index(place), its, hops + 1) for place, its in chosen]
+    assert found == {
+        one: (int(some.hops[one]), int(some.sent[one]))
+        for one in range(len(places))
+        if some.hops[one] >= 0
+    }
+    assert messages == len(found) - 1
+    if not dead:
+        assert messages == len(places) - 1
 
 
 # --- gossip ---------------------------------------------------------------------------------------
@@ -205,19 +253,18 @@ def test_further_roots_cost_a_tree_each(roles: Roles) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["full-treecast", "forward-treecast"])
-def test_crashed_roots_cost_nothing_but_their_own_children(roles: Roles, scheme: str) -> None:
-    assert scheme in SCHEMES
-    missed = {}
+@pytest.mark.parametrize("crashed", ["roots", "members"])
+def test_f_crashes_leave_one_tree_of_f_and_one_whole(
+    roles: Roles, scheme: str, crashed: str
+) -> None:
+    """By the trees alone, whoever crashes; only children of the dead go without."""
+    assert scheme in SCHEMES and (crashed == "roots" or crashed == "members")
     for mended in (False, True):
         events = Events(roles, scheme, 1, mended=mended)
-        outcomes = [
-            events.publish(topic, events.random_member(topic), roots=3, crash_roots=True)
-            for topic in range(30)
-        ]
-        missed[mended] = [each.missed for each in outcomes]
-        assert all(each.handovers >= 2 for each in outcomes)
-    assert sum(missed[False]) > sum(missed[True])
-    assert max(missed[True]) <= (0 if scheme == "full-treecast" else 2 * roles.k)
+        for topic in range(30):
+            outcome = events.publish(topic, events.random_member(topic), 3, crashed)
+            assert outcome.missed == outcome.orphans <= (0 if events.is_full else 2 * roles.k)
+            assert outcome.handovers >= 2
 
 
 def test_further_roots_are_drawn_as_by_the_rule(roles: Roles) -> None:

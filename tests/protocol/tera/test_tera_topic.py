@@ -213,6 +213,25 @@ def test_gossip_reaches_a_few_and_each_time_others() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["flood", "gossip"])
+def test_what_a_later_event_shows_to_be_missing_is_asked_of_its_sender(scheme: seam.Scheme) -> None:
+    """Long before the view exchange that would bring it, so both are handed out in their order."""
+    rig = spread(scheme)
+    assert delivered(rig.hear(5, Payload(T, event(7, 3), 1))) == []
+    assert delivered(rig.hear(5, Payload(T, event(7, 2), 1))) == []
+    asked = rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
+    assert sent(asked, Want) == [(5, Want(T, [span(7, 1, 1)]))]
+    assert delivered(rig.hear(5, Repair(T, [event(7, 1)]))) == [(7, 1), (7, 2), (7, 3)]
+
+
+@pytest.mark.parametrize("scheme", ["flood", "gossip"])
+def test_what_comes_only_a_little_later_is_not_asked_for(scheme: seam.Scheme) -> None:
+    rig = spread(scheme)
+    rig.hear(5, Payload(T, event(7, 2), 1))
+    rig.hear(6, Payload(T, event(7, 1), 1))
+    assert sent(rig.wait(rig.peer.config.dissemination.graft_timeout_ms), Want) == []
+
+
+@pytest.mark.parametrize("scheme", ["flood", "gossip"])
 def test_schemes_over_the_view_need_no_links(scheme: seam.Scheme) -> None:
     rig = spread(scheme)
     assert told(rig.cycle(), LinkRequest) == []

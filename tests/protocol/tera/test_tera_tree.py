@@ -8,20 +8,25 @@ from protocol_kit import (
     Group,
     Rig,
     T,
+    contact,
     delivered,
     event,
     everything_sent,
     number_of,
+    proven_run,
     sent,
+    signer,
     span,
     timers,
     told,
 )
+from weft.documents.run import NOTHING_BEFORE, Run, sign_run
+from weft.ids import PeerId
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
-from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Tree
+from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Payload
 
 
@@ -468,3 +473,73 @@ def test_a_lost_payload_is_fetched_from_an_announcer(grown: Group) -> None:
     grown.drop = lambda sender, to, message: False
     grown.run(20_000)
     assert last in grown.delivered(victim)
+
+
+# --- members that read the past -------------------------------------------------------------------
+
+
+def far_behind(rig: Rig, far: bool) -> list[tuple[int, object]]:
+    """History says so; returns what that makes the member send."""
+    tree(rig).on_far_behind(far)
+    return everything_sent(rig.hear(2, Passed(T, [])))  # which says nothing
+
+
+def stored(publisher: int) -> Run:
+    """The first event of a publisher's, of a kind that members keep."""
+    peer = contact(publisher).peer
+    life = (T, peer, 1, 1, 0, (b"x",), NOTHING_BEFORE)
+    return sign_run(signer(publisher), *life, sealed=True).run
+
+
+def test_a_member_that_reads_the_past_and_passes_nothing_on_is_announced_to() -> None:
+    rig = member(2)
+    assert far_behind(rig, True) == [(2, Behind(T, True))]
+    assert far_behind(rig, True) == []  # it was told
+    rig.hear(2, IHave(T, [span(9, 1, 5)]))
+    later = rig.wait(2_000)
+    assert told(later, Graft) + told(later, Overdue) + told(later, Want) == []  # pages bring them
+    assert far_behind(rig, False) == [(2, Behind(T, False))]
+
+
+def test_a_member_that_others_are_fed_by_keeps_being_fed() -> None:
+    rig = member(2, 3)
+    assert far_behind(rig, True) == []
+    make_lazy(rig, 3)
+    assert far_behind(rig, True) == [(2, Behind(T, True))]
+    assert everything_sent(rig.hear(3, Graft(T, []))) == [(2, Behind(T, False))]
+
+
+def test_a_link_that_was_told_to_push_again_says_what_comes_before_that() -> None:
+    rig = member(2)
+    far_behind(rig, True)
+    before = Level(T, [proven_run(9, 7).statement()])
+    rig.hear(2, before)  # unasked
+    assert delivered(rig.hear(2, Payload(T, event(9, 1), 1))) == [(9, 1)]
+    far_behind(rig, False)
+    rig.hear(2, before)
+    assert delivered(rig.hear(2, Payload(T, event(9, 5), 1))) == []
+    assert delivered(rig.hear(2, Payload(T, event(9, 8), 1))) == [(9, 8)]
+
+
+def test_what_is_stored_is_announced_to_a_member_that_reads_the_past() -> None:
+    rig = member(2, 3)
+    rig.hear(3, Behind(T, True))
+    assert everything_sent(rig.hear(2, Payload(T, stored(8), 1))) == []
+    assert everything_sent(rig.wait(100)) == [(3, IHave(T, [span(8, 1, 1)]))]
+    plain = rig.hear(2, Payload(T, event(9, 1), 1))
+    assert told(plain, Payload) == [3]  # nobody keeps it: it cannot be had later
+    [(to, level)] = sent(rig.hear(3, Behind(T, False)), Level)
+    assert to == 3 and [number_of(PeerId(one.publisher)) for one in level.seen] == [9, 8]
+    assert told(rig.hear(2, Payload(T, stored(7), 1)), Payload) == [3]
+
+
+def test_a_graft_and_a_new_link_end_it() -> None:
+    rig = member(2, 3)
+    rig.hear(3, Behind(T, True))
+    rig.hear(3, Graft(T, []))
+    assert told(rig.hear(2, Payload(T, stored(8), 1)), Payload) == [3]
+    rig.hear(3, Behind(T, True))
+    rig.hear(3, Unlink(T))
+    rig.link(3)
+    rig.hear(3, Graft(T, []))
+    assert told(rig.hear(2, Payload(T, stored(7), 1)), Payload) == [3]

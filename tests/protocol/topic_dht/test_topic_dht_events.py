@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import Rig, T, answers, contact, delivered, event, proven_run, sent, span, told
-from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, routing
+from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, place, routing
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
+from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.membership import LeaveNotice
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
@@ -21,8 +22,12 @@ from weft.protocol.topic_dht.roles import (
     RoleReply,
     RoleRequest,
     Vanished,
+    location,
+    position,
 )
 from weft.protocol.wire import Payload
+from weft.rules.prefix import BITS
+from weft.rules.treecast import tree_of
 
 # --- trees ----------------------------------------------------------------------------------------
 
@@ -84,16 +89,36 @@ def test_children_are_handed_the_event_but_not_its_publisher() -> None:
 
 
 def test_several_roots_are_named_and_left_in_peace() -> None:
+    """A member is put in charge of others only in its own tree, so roots never are in another."""
     rig = forwarder(roots=3)
     casts = sent(rig.publish(b"x"), Cast)
     roots = [(to, cast) for to, cast in casts if cast.charge == 0]
     assert sorted(cast.tree for _, cast in roots) == [1, 2]
     names = [contact(1).peer, *(contact(to).peer for to, _ in roots)]
     assert all(cast.roots == names for _, cast in casts)
-    for to, cast in casts:
-        alone = [number for number in OTHERS if level(number) == level(to)]
-        if cast.tree == 0 and cast.charge and contact(to).peer in names:
-            assert all(contact(number).peer in names for number in alone)
+    places = [position(location(T, peer)) for peer in names]
+    own = [(to, cast) for to, cast in casts if cast.tree == 0]
+    inside = {to for to, cast in own if cast.charge < BITS}
+    assert all(tree_of(place(to), places, BITS) == 0 for to in inside)
+    assert {to for to, _ in roots} <= {to for to, cast in own if cast.charge == BITS}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_roots_that_come_with_an_event_reveal_a_tree_that_failed(failed: bool) -> None:
+    """Then a forwarder looks for its own place, whose neighbours had to send to it (5.2), and
+    tells of each event once."""
+    rig = forwarder(roots=2)
+    roots = [contact(2).peer, contact(3).peer]
+    rig.hear(2, Cast(T, event(7, 1), 1, BITS, 0, roots))
+    if not failed:
+        rig.hear(3, Cast(T, event(7, 1), 1, BITS, 1, roots))
+    later = rig.wait(6_000)
+    assert rig.peer.counters["trees_failed"] == failed
+    own = location(T, contact(1).peer)
+    sought = [one.target for _, one in sent(later, FindRequest)]
+    assert (own.to_bytes(64, "big") in sought) == failed
+    rig.wait(6_000)
+    assert rig.peer.counters["trees_failed"] == failed
 
 
 # --- gossip ---------------------------------------------------------------------------------------

@@ -177,6 +177,20 @@ def test_lost_roots_lose_nothing() -> None:
     assert everybody_got(field, 1)
 
 
+def test_any_lost_members_leave_one_tree_whole() -> None:
+    """Any two forwarders are gone before they hear of the event; of three trees one is whole."""
+    field = grown("full-treecast", seed=4, roots=3)
+    for turn in range(3):
+        since_ms, alive = field.world.now_ms, field.forwarders()
+        dice = Dice(turn)
+        publisher, *doomed = dice.some("doomed", alive, 3)
+        field.world.publish(field.nodes[publisher], T, b"x")
+        field.crash(*doomed, silent=True)
+        field.run(1_000)
+        assert everybody_got(field, 1, since_ms)
+        field.run(60_000)
+
+
 # --- subscriptions that come and go ---------------------------------------------------------------
 
 

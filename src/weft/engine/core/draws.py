@@ -80,6 +80,15 @@ def packed_slot(slots: Bits, step: int) -> int:
 
 
 @compiled
+def mixed(values: Words) -> Words:
+    """Every value mixed."""
+    found = np.empty(len(values), np.uint64)
+    for at in range(len(values)):
+        found[at] = mix(values[at])
+    return found
+
+
+@compiled
 def keyed(items: Array, key: Bits) -> Words:
     """64 keyed bits for each item."""
     found = np.empty(len(items), np.uint64)

@@ -16,7 +16,8 @@ Both ways to spread an event are compiled twins of `weft.rules.treecast`.
 that a level's links lead to is the other side of a range's cut. Links are not stored: which members
 of a half a member keeps follows from its key, and is computed when it sends. Every member knows all
 others here, so links are complete; where dead members lie in a tree's way, `mended` says whether a
-member that would send to one takes another live member of that half instead.
+member that would send to one takes another live member of that half instead. With several trees
+only members of a tree are inside of it, and are chosen among all of a half that are.
 
 *Gossip*: by push, a member that gets an event first in one round tells some of its view in the
 next, neither the one it has it from nor the publisher. By push-pull, it tells few, and in the
@@ -33,7 +34,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from weft.engine.core.arrays import Array, Ids, Numbers, Octets, Words
-from weft.engine.core.draws import absorb, base_key, below, keyed, subset_mask
+from weft.engine.core.draws import absorb, base_key, below, keyed, mixed, subset_mask
 from weft.engine.core.jit import ONE, Bits, compiled, i64, part, u64
 from weft.engine.core.vector import trailing_zeros
 from weft.engine.topic_dht.roles import FORWARDS, Roles
@@ -43,6 +44,9 @@ from weft.rules.draw import stream_of
 from weft.rules.roles import is_closer
 
 Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
+Crashed: TypeAlias = Literal["nobody", "roots", "members"]
+"""Of those that take part, who is dead for one event, before it reaches them: all roots but the
+first, or as many random members, the publisher excepted."""
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 LINKS = 4
 """measured (rules/treecast.py): links per level."""
@@ -52,7 +56,9 @@ VIEW = 20
 """guess, as in the machines' settings: members of a view."""
 VIEW_MAX = 60
 """A view is a bit mask while partners are drawn."""
-_ROOTS, _VIEWS = 1_000, 1_001
+WHOLE = 20
+"""As a bucket of the machines' tables: a half with fewer members is known as a whole."""
+_ROOTS, _VIEWS, _CRASH = 1_000, 1_001, 1_002
 """Items of an event's key beside the numbers of its trees."""
 
 
@@ -159,6 +165,14 @@ def live_in(crowd: Crowd, low: int, high: int, key: Bits) -> int:
     return -1
 
 
+@part
+def reach(crowd: Crowd, one: int, to: int, hop: int) -> None:
+    """A copy goes over a link of a tree."""
+    crowd.sent[one] += 1
+    if crowd.hops[to] < 0 or hop < crowd.hops[to]:
+        crowd.hops[to] = hop
+
+
 @compiled
 def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -> int:
     """One event through the tree of one root; returns the messages.
@@ -188,9 +202,7 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
                 to = live_in(crowd, begin, end, absorb(key, level))
             if to >= 0:
                 messages += 1
-                crowd.sent[one] += 1
-                if crowd.hops[to] < 0 or hop < crowd.hops[to]:
-                    crowd.hops[to] = hop
+                reach(crowd, one, to, hop)
                 todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = to, begin, end, hop
                 have += 1
             if one < middle:
@@ -198,6 +210,78 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
             else:
                 low = middle
     return messages
+
+
+@part
+def first_from(numbers: Numbers, least: int) -> int:
+    """Where ascending numbers reach a value."""
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def spread_forest(
+    crowd: Crowd, root: int, inside: Numbers, whole: int, event: Bits, mended: bool
+) -> int:
+    """One event through one of several trees, of which `inside` are the members that may pass it
+    on, ascending; returns the messages."""
+    count = len(crowd.places)
+    todo = np.empty((count, 4), np.int32)  # member, its range, its hops
+    none = np.empty(0, np.int64)
+    inner = crowd.places[inside]
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = root, 0, count, 0
+    crowd.hops[root] = 0
+    have, messages = 1, 0
+    while have:
+        have -= 1
+        one, low, high = i64(todo[have, 0]), i64(todo[have, 1]), i64(todo[have, 2])
+        if not crowd.live[one]:
+            continue
+        hop = i64(todo[have, 3]) + 1
+        key = absorb(event, one)
+        while high - low > 1:
+            level = common_prefix(crowd.places[low], crowd.places[high - 1])
+            middle = cut_at(crowd.places, low, high, level)
+            begin, end = (middle, high) if one < middle else (low, middle)
+            first, last = first_from(inside, begin), first_from(inside, end)
+            if first == last and end - begin < whole:
+                for leaf in range(begin, end):
+                    if crowd.live[leaf] or not mended:
+                        messages += 1
+                        reach(crowd, one, leaf, hop)
+            else:
+                place = random_place(crowd.places[one], level, absorb(key, level))
+                if first < last:
+                    to = i64(inside[closest_left(inner, first, last, place, none, 0)])
+                else:
+                    to = i64(closest_left(crowd.places, begin, end, place, none, 0))
+                if mended and not crowd.live[to]:
+                    to = live_in(crowd, begin, end, absorb(key, level))
+                if to >= 0:
+                    messages += 1
+                    reach(crowd, one, to, hop)
+                    todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = to, begin, end, hop
+                    have += 1
+            if one < middle:
+                high = middle
+            else:
+                low = middle
+    return messages
+
+
+def trees_of(places: Words, roots: list[int]) -> Numbers:
+    """Of as many trees as there are roots, the one that each member may be inside of."""
+    hashes = mixed(places)
+    found = (hashes % u64(len(roots))).astype(np.int64)
+    for tree, root in reversed(list(enumerate(roots))):  # the first, should one be named twice
+        found[root] = tree
+    return found
 
 
 def roots_of(places: Words, first: int, count: int, key: int) -> list[int]:
@@ -337,6 +421,7 @@ class Outcome:
     calls: int  # in rounds of pulling, with or without a copy
     rounds: int  # until the last one that got it had it
     missed: int  # live members that never got it
+    orphans: int  # of these, children of dead forwarders
 
 
 @dataclass
@@ -387,10 +472,9 @@ class Events:
         return int(members[draw.below(draw.absorb(key, self._number), len(members))])
 
     def publish(
-        self, topic: int, publisher: int, roots: int = 1, crash_roots: bool = False
+        self, topic: int, publisher: int, roots: int = 1, crashed: Crashed = "nobody"
     ) -> Outcome:
-        """An event of a member, by as many trees as there shall be roots. With `crash_roots` all
-        roots but the first are dead for this event, before it reaches them."""
+        """An event of a member, by as many trees as there shall be roots."""
         self._number += 1
         crowd = self.crowd_of(topic)
         entry = publisher
@@ -405,9 +489,15 @@ class Events:
             places = self.roles.state.places[crowd]
             chosen = roots_of(places, first, roots, draw.absorb(key, _ROOTS))
             others = len(chosen) - 1
-            if crash_roots:
+            if crashed != "nobody":
+                dead = np.array(chosen[1:], np.int64)
+                if crashed == "members":
+                    drawn = keyed(np.arange(len(crowd)), u64(draw.absorb(key, _CRASH)))
+                    if entry == publisher:
+                        drawn[first] = u64(draw.MASK64)
+                    dead = np.argsort(drawn, kind="stable")[: len(dead)]
                 live = live.copy()
-                live[crowd[chosen[1:]]] = 0
+                live[crowd[dead]] = 0
             hops, sent, payloads = self._by_trees(crowd, chosen, live, key)
         else:
             hops, sent, payloads, calls = self._by_gossip(crowd, first, key)
@@ -420,13 +510,17 @@ class Events:
         got = arrived >= 0
         members = np.arange(len(arrived)) + int(self.roles.held.offsets[topic])
         self.received[members[got]] += 1
+        missed = members[(live[members] == 1) & ~got]
+        parents = self.roles.parent[missed].astype(np.int64)
+        below_dead = (parents >= 0) & (live[np.maximum(parents, 0)] == 0)
         return Outcome(
             len(members),
             payloads + told + handed + others,
             handed + others,
             calls,
             int(arrived[got].max()),
-            int(((live[members] == 1) & ~got).sum()),
+            len(missed),
+            0 if self.is_full else int(below_dead.sum()),
         )
 
     def _arrivals(
@@ -471,10 +565,15 @@ class Events:
     ) -> tuple[Array, Array, int]:
         some = self._crowd(crowd, live)
         payloads, best = 0, np.full(len(crowd), -1, np.int64)
+        trees = trees_of(some.places, roots)
         for number, root in enumerate(roots):
             some.hops[:] = -1
             event = u64(draw.absorb(key, number))
-            payloads += spread_tree(some, root, self.links, event, self.mended)
+            if len(roots) == 1:
+                payloads += spread_tree(some, root, self.links, event, self.mended)
+            else:
+                inside = np.flatnonzero((trees == number) & ((some.live == 1) | (not self.mended)))
+                payloads += spread_forest(some, root, inside, WHOLE, event, self.mended)
             later = int(number > 0)  # a further root is told by the first
             came = (some.hops >= 0) & (some.live == 1)
             hops = np.where(came, some.hops + later, -1)

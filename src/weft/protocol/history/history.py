@@ -87,6 +87,7 @@ TIMERS = (
     fetch.PATIENCE,
     fetch.PROVIDE,
     reader.TIMEOUT,
+    reader.TAKE,
     reader.BEGIN,
     storage.PRUNE,
     ownership.RENEW,
@@ -697,6 +698,10 @@ class History(Delivery):
             found = self.readers.get(timer.topic)
             if found is not None:
                 found.on_timeout(timer.serial)
+        elif timer.kind == reader.TAKE:
+            found = self.readers.get(timer.topic)
+            if found is not None:
+                found.on_take()
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self.fetch.on_peer_lost(peer)

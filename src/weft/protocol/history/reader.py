@@ -39,8 +39,13 @@ A member that misleads is left as well: each page must lie above the one before 
 that belongs to the stream, so that no member can keep another one reading for ever.
 
 Pages are asked for `_PAGES` at a time, and the next ones as soon as the last of these has come,
-before it is verified: so neither the way nor either end's work is waited for. They come in their
-order (`part`); one that got lost is asked for again, with those after it.
+before it is verified: that one waits for a step of its own, since what a step sends leaves when it
+is over. So neither the way nor either end's work is waited for. They come in their order (`part`);
+one that got lost is asked for again, with those after it.
+
+Each page says how high its sender's stream is. While that is more than `FAR` above, new events
+come in pages sooner than they could be handed out. The routing hears so (`FarBehind`) and need not
+bring them, until the reading is within `NEAR` of the end: then they wait for it here.
 
 Invariants: at most `_PAGES` pages are asked for at a time, from one member; at most `_SOURCES_MAX`
 members are tried for one reading. Walking back from a branch that came from below the beginning of
@@ -49,9 +54,10 @@ the subscription ends after `walk_back_max` steps: the past was not asked for.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -59,7 +65,7 @@ from weft.bounded import BoundedDict
 from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic, cid_of
-from weft.protocol.context import Context
+from weft.protocol.context import Context, FarBehind
 from weft.protocol.history.fetch import (
     Blocks,
     Fetch,
@@ -98,9 +104,12 @@ class PageReply(Message, frozen=True, tag=64):
     held: bool = True  # False: the sender does not have the event to read on from
     part: Annotated[int, Meta(ge=0, lt=PAGES_MAX)] = 0  # of the pages that were asked for
     more: Annotated[int, Meta(ge=0, lt=PAGES_MAX)] = 0  # of these follow by themselves
+    top: Counter = 0  # how high the sender's stream is, where this was not all
 
 
 TIMEOUT = "history.page"
+TAKE = "history.take"
+"""A page that has come is taken in."""
 BEGIN = "history.begin"
 """Of the next question where to begin."""
 
@@ -111,6 +120,8 @@ _PAGES = 4
 NEAR = 1_024
 """guess: events above the stream's end that are taken in while it is read, so that they are there
 when the reading comes to its end; as many as may wait for their parents."""
+FAR = 4 * NEAR
+"""guess: so far below the end of the stream, new events are left to pages."""
 _STEPS_MAX = 24
 """guess: events named below the heads, each twice as far below as the one before; enough for any
 stream, and some 2 ms."""
@@ -199,6 +210,14 @@ class Result(Enum):
     NO_ROOM = auto()  # more lacks parents than may wait
 
 
+class _Page(NamedTuple):
+    """A page that has come, and the place that it was read from."""
+
+    source: Contact
+    message: PageReply
+    after: Position | None
+
+
 class Reader:
     """How far one peer has got in one topic's stream, and what it asks for next."""
 
@@ -212,7 +231,9 @@ class Reader:
         "_climbed",
         "_ctx",
         "_failed",
+        "_far",
         "_fetch",
+        "_inbox",
         "_keep_none",
         "_library",
         "_members",
@@ -273,6 +294,8 @@ class Reader:
         self._source: Contact | None = None
         self._request = 0
         self._part = 0  # of the pages asked for, the one to come next
+        self._inbox: deque[_Page] = deque()  # what has come, and is not taken in yet
+        self._far = False  # so far behind that pages bring what is new
         self._failed: dict[PeerId, None] = {}
         self._asked_at: Millis = 0
         self._asked_again = 0
@@ -508,25 +531,56 @@ class Reader:
         if not self._believes(message):
             self._leave(source)
             return
-        before = self._after
+        self._inbox.append(_Page(source, message, self._after))
         self._ctx.counters["history_no_room"] += 0  # so that it shows before it happens
+        asked_on = False
         if message.next is not None and message.blocks:
             self._after = Position(message.next.height, message.next.cid)
-            if message.more:
-                self._await_part()
-            else:  # the next ones are on their way while this one is verified
+            asked_on = not message.more
+            if asked_on:
                 self._ask(source)
-        results = self._take_page(message.blocks, sender)
+            else:
+                self._await_part()
+        if len(self._inbox) == 1:
+            if asked_on:
+                self._ctx.set_timer(0, TAKE, self._topic)
+            else:
+                self.on_take()
+
+    def on_take(self) -> None:
+        """Take in the page that came first, and have the next one taken in."""
+        if not self.reading:
+            self._inbox.clear()
+        if not self._inbox:
+            return
+        page = self._inbox.popleft()
+        self._take_in(page)
+        if self._inbox:
+            self._ctx.set_timer(0, TAKE, self._topic)
+
+    def _take_in(self, page: _Page) -> None:
+        message = page.message
+        results = self._take_page(message.blocks, page.source)
         # A branch that forked off below where this reading began shows in more that lacks parents
         # than may wait; or, during a search, in anything that does.
-        if results & {Result.NO_ROOM, Result.TOO_HIGH} and self._search_lower(source):
+        if results & {Result.NO_ROOM, Result.TOO_HIGH} and self._search_lower(page.source):
             return
         self._go(Step.PAGE)
         if message.next is None:
-            self._end(sender)
+            self._end(page.source)
         elif not results - {Result.REFUSED}:
-            self._after = before  # nothing of the page counts
-            self._leave(source)
+            self._inbox.clear()
+            self._after = page.after  # nothing of the page counts
+            self._leave(page.source)
+        else:
+            left = message.top - message.next.height
+            self._note_far(left > (NEAR if self._far else FAR))
+
+    def _note_far(self, far: bool) -> None:
+        """How far this reading has to go. Told again with each page, for links change."""
+        if far or self._far:
+            self._ctx.tell(FarBehind(self._topic, far))
+        self._far = far
 
     def _believes(self, message: PageReply) -> bool:
         """Whether a page may be taken in."""
@@ -582,6 +636,7 @@ class Reader:
         """Read to the end: what waits for parents still has gaps, which are fetched."""
         self._go(Step.END)
         self._source = None
+        self._note_far(False)
         self._fetch.want(self._topic, self.stream.dag.missing(), sender)
         self._want_brought()
         self.take_early()
@@ -642,6 +697,7 @@ class Reader:
         lowest = self.stream.dag.lowest_waiting()
         climbed = lowest - self._began if self._began is not None else 0
         self._reach = max(REACH, 2 * self._reach, 2 * climbed)
+        self._inbox.clear()
         self._begin_below(lowest)
         self._ask(source)
         return True
@@ -697,7 +753,11 @@ class Reader:
         if source is not None:
             self._ask(source)
         else:
+            while self._inbox:  # what has come counts
+                page = self._inbox.popleft()
+                self._take_page(page.message.blocks, page.source)
             self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
+            self._note_far(False)
             self._want_brought()
 
     def _ask(self, source: Contact, asked_again: int = 0) -> None:

@@ -129,6 +129,7 @@ class Server:
             pruned,
             part=part,
             more=message.pages - 1 - part if more else 0,
+            top=max(self._library.heads(message.topic).values(), default=0) if more else 0,
         )
         self._ctx.send(sender, reply)
         then = None

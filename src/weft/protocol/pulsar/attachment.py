@@ -40,7 +40,6 @@ from weft.protocol.pulsar.branch import (
     Branch,
     Contacts,
     Events,
-    Fellow,
     RendezvousSync,
     TreeFamily,
     TreeLeave,
@@ -146,9 +145,9 @@ class Roots:
         question = Question(PLAIN, tree_location(topic), PROVIDERS, tree_key(topic))
         return self._dht.find(question, lambda outcome: then(outcome.closest), seen)
 
-    def is_among(self, branch: Branch, closest: list[Entry]) -> bool:
+    def is_among(self, branch: Branch, closest: list[Contact]) -> bool:
         """Whether this peer is one of the rendezvous, with these the closest others."""
-        keys = [entry.key for entry in closest]
+        keys = [location_of(one.peer) for one in closest]
         count = self._ctx.config.pulsar.rendezvous
         return is_rendezvous(self._dht.home.table.own, keys, branch.location, count)
 
@@ -198,8 +197,8 @@ class Roots:
             if self._trees.get(topic) is not branch or not branch.rendezvous:
                 return
             count = settings.rendezvous
-            contacts = [entry.contact for entry in outcome.closest[:count]]
-            among = self.is_among(branch, outcome.closest)
+            contacts = self._present(branch, outcome.closest)[:count]
+            among = self.is_among(branch, contacts)
             others = contacts[: count - 1]
             branch.note_settled(among and all(one.peer in branch.fellows for one in others))
             if branch.idle_cycles:
@@ -215,6 +214,17 @@ class Roots:
         if not self._dht.find(question, found):
             self._checking.pop(topic, None)
 
+    def _present(self, branch: Branch, found: list[Entry]) -> list[Contact]:
+        """The peers that may be rendezvous, closest first: what a lookup found, and the fellows
+        heard of since the last cycle. The lookup may have waited too short for one of them, and
+        a peer farther away would become a root in its place."""
+        cycle = self._trees.cycle
+        present = {entry.contact.peer: entry.contact for entry in found}
+        for peer, fellow in branch.fellows.items():
+            if not is_overdue(fellow.heard_cycle, cycle):
+                present.setdefault(peer, fellow.contact)
+        return sorted(present.values(), key=_distance_from(branch))
+
     def on_sync(self, branch: Branch, sender: Contact, message: RendezvousSync) -> None:
         """Another rendezvous tells what it serves; this peer is one, too. A peer that lies too far
         from the topic's id is none, whatever it says: all events would go to it."""
@@ -225,13 +235,12 @@ class Roots:
                 ctx.send(sender, TreeLeave(branch.topic))
                 return
             if len(branch.fellows) >= _FELLOWS * ctx.config.pulsar.rendezvous:
-                farthest = max(
-                    (*branch.fellows.values(), Fellow(sender)), key=_distance_from(branch)
-                )
-                ctx.send(farthest.contact, TreeLeave(branch.topic))
-                if farthest.contact.peer == sender.peer:
+                others = (fellow.contact for fellow in branch.fellows.values())
+                farthest = max((*others, sender), key=_distance_from(branch))
+                ctx.send(farthest, TreeLeave(branch.topic))
+                if farthest.peer == sender.peer:
                     return
-                branch.unlink(farthest.contact.peer)
+                branch.unlink(farthest.peer)
             fellow = branch.take_fellow(sender)
             if message.subscribed:
                 branch.meet(sender)
@@ -264,9 +273,9 @@ class Roots:
         return True
 
 
-def _distance_from(branch: Branch) -> Callable[[Fellow], int]:
-    """How far a rendezvous is from the topic's id."""
-    return lambda fellow: location_of(fellow.contact.peer) ^ branch.location
+def _distance_from(branch: Branch) -> Callable[[Contact], int]:
+    """How far a peer is from the topic's id."""
+    return lambda contact: location_of(contact.peer) ^ branch.location
 
 
 # --- parent and children ------------------------------------------------------------------------
@@ -562,14 +571,15 @@ class Attachment:
     def _on_found(self, branch: Branch, attempt: _Attempt, closest: list[Entry]) -> None:
         """The way has been walked to its end, or for a new subscriber to the first member."""
         count = self._ctx.config.pulsar.rendezvous
+        near = [entry.contact for entry in closest[:count]]
         if attempt.waiting or attempt.candidates:
             self._next(branch, attempt)
-        elif self.roots.is_among(branch, closest):
+        elif self.roots.is_among(branch, near):
             self._become_root(branch)
-            self.roots.invite(branch, [entry.contact for entry in closest[: count - 1]])
+            self.roots.invite(branch, near[: count - 1])
         else:
             attempt.at_once = 1  # one new root sees to the others
-            attempt.candidates.extend((entry.contact, True) for entry in closest[:count])
+            attempt.candidates.extend((contact, True) for contact in near)
             self._next(branch, attempt)
 
     def _give_up(self, branch: Branch) -> None:

@@ -105,6 +105,7 @@ class Joins(Subscriptions[TopicState]):
             OverlayId(ctx.bits(_OVERLAY) >> 1),
             scheme or ctx.config.dissemination.scheme,
             recent,
+            self._general.informants,
         )
 
     # --- the user's wishes ------------------------------------------------------------------------

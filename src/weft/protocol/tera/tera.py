@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, Union
 
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
-from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp
 from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
@@ -58,14 +58,14 @@ from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.tera.tree import MISSING, Graft, Overdue, Passed, Prune
+from weft.protocol.tera.tree import MISSING, Behind, Graft, Level, Overdue, Passed, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
     Advertisement, TableCopy, Hint, LookupWalk, LookupHit, LookupMiss, Stale
 ]
 LinkMessage: TypeAlias = Union[
-    LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune, Overdue, Passed
+    LinkRequest, LinkReply, LinkRelease, Unlink, Graft, Prune, Overdue, Passed, Behind, Level
 ]
 TeraMessage: TypeAlias = Union[
     IHaveOfTopics, AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
@@ -77,8 +77,8 @@ _FEW_TOPICS = 64
 TopicHandler: TypeAlias = Callable[[TopicState, Contact, Any], None]
 
 _TO_MEMBERS: dict[type, TopicHandler] = {
-    JoinWalk: lambda state, sender, message: state.view.on_join_walk(message),
-    JoinGift: lambda state, sender, message: state.view.on_join_gift(message),
+    JoinWalk: lambda state, sender, message: state.view.on_join_walk(sender, message),
+    JoinGift: lambda state, sender, message: state.view.on_join_gift(sender, message),
     Hint: TopicState.on_hint,
     SampleWalk: lambda state, sender, message: state.size.on_walk(message),
     SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
@@ -93,6 +93,8 @@ _TO_MEMBERS: dict[type, TopicHandler] = {
     Prune: TopicState.on_prune,
     Overdue: TopicState.on_overdue,
     Passed: TopicState.on_passed,
+    Behind: TopicState.on_behind,
+    Level: TopicState.on_level,
     CollectWalk: lambda state, sender, message: state.stan.on_walk(sender, message),
     CollectReply: TopicState.on_collect_reply,
     AdoptMe: lambda state, sender, message: state.stan.on_adopt_me(sender),
@@ -339,6 +341,11 @@ class Tera(Routing):
         if state is not None and signal.peer not in state.links.linked:
             state.link_down(signal.peer)
 
+    def on_far_behind(self, signal: FarBehind) -> None:
+        state = self.topics.get(signal.topic)
+        if state is not None:
+            state.on_far_behind(signal.far)
+
     def _on_link_list(self, sender: Contact, message: LinkList) -> None:
         """Settle which links both ends believe in (see `protocol/liveness.py`)."""
         mine = self._liveness.topics_with(sender.peer)
@@ -422,8 +429,8 @@ class Tera(Routing):
 
     def _on_missing_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
-        if state is not None and state.tree is not None:
-            state.tree.on_missing_timer()
+        if state is not None:
+            state.on_missing_timer()
 
     # --- looking at it ----------------------------------------------------------------------------
 

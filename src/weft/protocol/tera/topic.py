@@ -20,7 +20,7 @@ from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.defence import Silence
+from weft.protocol.defence import Informants, Silence
 from weft.protocol.delivery import Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
@@ -41,7 +41,7 @@ from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
-from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune, Spread, Tree
+from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
 
@@ -78,13 +78,14 @@ class TopicState(TopicPart):
         overlay: OverlayId,
         scheme: Scheme,
         recent: Recent,
+        informants: Informants,
     ) -> None:
         super().__init__(topic, recent)
         self._ctx = ctx
         self._delivery = delivery
         self.overlay = overlay
         self.scheme = scheme
-        self.view = Cyclon(ctx, topic)
+        self.view = Cyclon(ctx, topic, informants)
         self.links = Links(ctx, topic, self._carries)
         self._silence = Silence(ctx)
         self.stan = Stan(ctx, topic, self.view, acquaintances)
@@ -100,7 +101,7 @@ class TopicState(TopicPart):
         else:
             fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
             over = self.stan if ctx.config.stan.enabled else self.view
-            self._scheme = Spread(ctx, multi_topic, topic, over, fanout)
+            self._scheme = Spread(ctx, multi_topic, topic, recent, over, fanout)
 
     @property
     def alone(self) -> bool:
@@ -140,6 +141,8 @@ class TopicState(TopicPart):
         if taken is Taken.NEW:
             self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
+            if source is not None and isinstance(self._scheme, Spread):
+                self._scheme.note_gap(run, source)
         return taken
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
@@ -229,6 +232,24 @@ class TopicState(TopicPart):
         self._silence.hear(sender.peer)
         if self.tree is not None:
             self.tree.on_passed(sender, message)
+
+    def on_missing_timer(self) -> None:
+        """Events that should have come by now may be asked for."""
+        self._scheme.on_missing_timer()
+
+    def on_far_behind(self, far: bool) -> None:
+        """This member reads the stream's past, and has far to go; or it is nearly level."""
+        if self.tree is not None:
+            self.tree.on_far_behind(far)
+
+    def on_behind(self, sender: Contact, message: Behind) -> None:
+        if self.tree is not None and self.links.adopt(sender):
+            self.tree.on_behind(sender, message)
+
+    def on_level(self, sender: Contact, message: Level) -> None:
+        """What was published while this member read the past comes in its pages."""
+        if self.tree is not None and self.tree.expects_level(sender.peer):
+            self._delivery.skip_to(self.recent, message.seen)
 
     # --- links ----------------------------------------------------------------------------------
 
@@ -359,7 +380,7 @@ class TopicState(TopicPart):
         """Entered the overlay; a fresh subscriber does not want what was published before."""
         if fresh:
             self._delivery.skip_to(self.recent, message.seen)
-        self.view.on_join_reply(message)
+        self.view.on_join_reply(sender, message)
         self.view.welcome(sender)
         self.meet(message.news)
         if self._ctx.config.stan.enabled and self._ctx.config.stan.period_ms:

@@ -25,6 +25,14 @@ pruned again.
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
+A member with a store that is far behind a busy stream reads its past in pages
+(`history/reader.py`), which bring new events as well, sooner than it could hand them out. So it
+tells its feed (`Behind`), which announces to it what is stored in place of pushing it, until the
+member says that it is nearly level. Then payloads come again, and the feed says which ones do not,
+since they lie before that (`Level`): those come in pages. Only a member that passes nothing on does
+so, with one eager link: one that others are fed by keeps being fed. What no member stores (events
+of a publisher without a store) is pushed all the time.
+
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
@@ -37,7 +45,9 @@ of numbers and are gathered for a short while.
 Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
 4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
 neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one (`Spread`);
-what they miss, the repair of `recent.py` brings.
+what they miss, the repair of `recent.py` brings. Where a later event of the same publisher came,
+its sender is asked for those before it: the repair of view exchanges takes up to a cycle, and
+events wait for earlier ones not as long (`delivery.py`).
 
 The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
 """
@@ -58,7 +68,7 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
 from weft.protocol.tera.announcements import Announcer, Gathered
-from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans
+from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
 
@@ -90,6 +100,20 @@ class Passed(Message, frozen=True, tag=37):
 
     topic: WireTopic
     spans: Spans
+
+
+class Behind(Message, frozen=True, tag=58):
+    """I read the past, and pass nothing on: announce to me what is stored. Or: push again."""
+
+    topic: WireTopic
+    far: bool
+
+
+class Level(Message, frozen=True, tag=59):
+    """Answers the end of `Behind`: what I push to you comes after these."""
+
+    topic: WireTopic
+    seen: Statements
 
 
 # --- timers ---------------------------------------------------------------------------------------
@@ -161,6 +185,7 @@ class Tree:
         "_announcer",
         "_awaited",
         "_ctx",
+        "_far_behind",
         "_feeds",
         "_missing_armed",
         "_multi_topic",
@@ -168,10 +193,13 @@ class Tree:
         "_parent",
         "_patience_ms",
         "_pruned",
+        "_readers",
         "_recent",
+        "_resuming",
         "_shaper",
         "_shaper_heard",
         "_silence",
+        "_spared",
         "_told",
         "_topic",
         "_waiters",
@@ -212,6 +240,10 @@ class Tree:
         self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
         self._missing_armed = False
+        self._far_behind = False  # this member reads the past
+        self._spared: dict[PeerId, None] = {}  # links that shall announce to it meanwhile
+        self._resuming: dict[PeerId, None] = {}  # links that were told to push again
+        self._readers: dict[PeerId, None] = {}  # eager links to members that read the past
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -233,10 +265,11 @@ class Tree:
         if eager:
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
+            readers = self._readers if run.sealed else ()
             for peer, contact in eager.items():
-                if peer != source:
+                if peer != source and peer not in readers:
                     send(contact, message)
-        if self.lazy:
+        if self.lazy or self._readers:
             self._announce_later(run, self._announce)
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
@@ -283,11 +316,16 @@ class Tree:
     def on_graft(self, sender: Contact, message: Graft) -> None:
         """Send what is asked for, and push over this link from now on."""
         self._make_eager(sender.peer)
+        self._readers.pop(sender.peer, None)
+        self._tell_links()
         for held in self._recent.fetch(message.spans, LIST_MAX):
             self._ctx.send(sender, Payload(self._topic, held.run, held.hops + 1))
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
-        """Wait for what was announced and has not come."""
+        """Wait for what was announced and has not come; while this member reads the past, pages
+        bring it."""
+        if self._spared:
+            return
         ctx = self._ctx
         for span in self._recent.lacking(message.spans):
             key = span.publisher, span.incarnation
@@ -317,7 +355,8 @@ class Tree:
         """What was gathered is announced now."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
-        yield _spans(lazy), list(self.lazy.values())
+        readers = [self.eager[peer] for peer in self._readers]
+        yield _spans(lazy), [*self.lazy.values(), *readers]
         yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
 
     def on_missing_timer(self) -> None:
@@ -383,6 +422,45 @@ class Tree:
                 awaited.due = self._ctx.now + config.graft_retry_ms * (awaited.asked + 1)
                 self._ask_announcer(awaited, spans)
 
+    # --- members that read the past ---------------------------------------------------------------
+
+    def on_far_behind(self, far: bool) -> None:
+        """This member reads the past and has far to go, or is nearly level."""
+        self._far_behind = far
+        self._tell_links()
+
+    def _tell_links(self) -> None:
+        """Have the link that feeds this member announce to it as long as it is far behind and
+        passes nothing on; and push again as soon as either ends."""
+        leaf = self._far_behind and len(self.eager) == 1
+        wanted = self.eager if leaf else {}
+        for peer in [peer for peer in self._spared if peer not in wanted]:
+            del self._spared[peer]
+            contact = self.eager.get(peer) or self.lazy.get(peer)
+            if contact is not None:
+                self._resuming[peer] = None
+                self._ctx.send(contact, Behind(self._topic, False))
+        for peer, contact in wanted.items():
+            if peer not in self._spared:
+                self._spared[peer] = None
+                self._resuming.pop(peer, None)
+                self._ctx.counters["tree_spared"] += 1
+                self._ctx.send(contact, Behind(self._topic, True))
+
+    def on_behind(self, sender: Contact, message: Behind) -> None:
+        """The other end reads the past, or wants events again."""
+        if not message.far:
+            self._readers.pop(sender.peer, None)
+            self._ctx.send(sender, Level(self._topic, self._recent.seen()))
+        elif sender.peer in self.eager:
+            self._readers[sender.peer] = None
+
+    def expects_level(self, peer: PeerId) -> bool:
+        """Whether this end has asked for events again, and what they come after; once."""
+        expected = peer in self._resuming
+        self._resuming.pop(peer, None)
+        return expected
+
     # --- links ------------------------------------------------------------------------------------
 
     def link_up(self, contact: Contact) -> None:
@@ -402,8 +480,8 @@ class Tree:
         self._end_feeds(peer)
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
-        self._pruned.pop(peer, None)
-        self._told.pop(peer, None)
+        for links in (self._pruned, self._told, self._spared, self._resuming, self._readers):
+            links.pop(peer, None)
         if peer == self._parent:
             self._parent = None
         if was_fed and not self.eager and self.lazy:
@@ -437,6 +515,7 @@ class Tree:
         contact = self.eager.pop(peer, None)
         if contact is not None:
             self.lazy[peer] = contact
+            self._readers.pop(peer, None)
             self._pruned[peer] = self._ctx.now
             self._move_feeds(peer)
 
@@ -449,6 +528,7 @@ class Tree:
 
     def _graft(self, contact: Contact, spans: list[Span]) -> None:
         self._make_eager(contact.peer)
+        self._spared.pop(contact.peer, None)  # its other end pushes from now on
         self._trace(GRAFT, contact.peer)
         self._ctx.counters["grafts_sent"] += 1
         for start in range(0, max(1, len(spans)), LIST_MAX):
@@ -516,6 +596,8 @@ class Tree:
         """Whether events that another member offers are likely to come over the tree, too: then the
         offer is not taken up, so that repair does not double a burst. A feed that brings other
         events but not these is believed for a while only."""
+        if self._spared:
+            return True  # in pages
         feed = self._feeds.get((span.publisher, span.incarnation))
         if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
             return False
@@ -689,20 +771,24 @@ class View(Protocol):
 class Spread:
     """Flood (`fanout` None) or gossip over one topic's view."""
 
-    __slots__ = ("_ctx", "_fanout", "_multi_topic", "_topic", "_view")
+    __slots__ = ("_ctx", "_fanout", "_gaps", "_multi_topic", "_recent", "_topic", "_view")
 
     def __init__(
         self,
         ctx: Context,
         multi_topic: MultiTopic,
         topic: Topic,
+        recent: Recent,
         view: View,
         fanout: int | None,
     ) -> None:
         self._ctx = ctx
         self._multi_topic = multi_topic
         self._topic = topic
+        self._recent = recent
         self._view = view
+        # Which numbers of each publisher may be missing, and the sender of the event after them.
+        self._gaps: BoundedDict[LifeKey, tuple[Span, Contact]] = BoundedDict(_AWAITED_MAX)
         self._fanout = fanout
 
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
@@ -717,3 +803,21 @@ class Spread:
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Pass on a run that a repair brought."""
         self.push(run, 0, repairer)
+
+    def note_gap(self, run: Run, source: Contact) -> None:
+        """Events before a run that came from `source` may be missing: they are asked for, unless
+        they come until they would be late on any way."""
+        before = Span(run.publisher, run.incarnation, 1, run.first - 1)
+        if before.last and self._recent.lacking([before]):
+            if not self._gaps:
+                self._ctx.set_timer(
+                    self._ctx.config.dissemination.graft_timeout_ms, MISSING, self._topic
+                )
+            self._gaps.renew((PeerId(run.publisher), run.incarnation), (before, source))
+
+    def on_missing_timer(self) -> None:
+        for before, source in self._gaps.values():
+            wanted = self._recent.lacking([before])
+            if wanted:
+                self._ctx.send(source, Want(self._topic, wanted))
+        self._gaps.clear()

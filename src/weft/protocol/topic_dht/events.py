@@ -25,9 +25,11 @@ hands its event to its parent. So a tree takes N−1 payload messages for N subs
 is rooted, and one more if the publisher is none of them.
 
 With more than one root, an event goes out by as many trees at once; each is passed on by itself,
-and applications are handed the event once. f lost roots of f + 1 lose nothing, since each is a leaf
-of the other trees (`treecast.delegates`). Other members may be inside of all trees, which the paper
-overlooks: a member below a lost one in all of them is served by repair.
+and applications are handed the event once. f lost members of f + 1 trees lose nothing but what they
+would have handed to their own children, since no member is inside of two trees
+(`treecast.forest_delegates`). The roots' ids travel with the event: a forwarder that did not get it
+by all of their trees knows which one failed (5.2) and mends what it can reach of it, see
+`_mend_trees`.
 
 *Repair.* Linked members say from time to time what they have seen (`Beat`, a fingerprint), more
 often while there are events, and at once over a link that is new: whatever was lost with the link
@@ -35,8 +37,11 @@ before it is found there. Where fingerprints differ they exchange what the other
 (`protocol/recent.py`); a member that got something in that way announces it to all around it,
 since those it is in charge of lack it too.
 
-Deviations: a receiver that does not forward any more hands its charge to its parent, if that one
-lies in it; if not, repair serves those members. The paper's heartbeats go from a root down its
+Deviations: a subscribed publisher is the root of its event's first tree (a child: its parent is),
+where the paper draws all roots at random; that saves a message and a hop, and is the least fair
+where one member publishes everything, which `tadht-fair` judges. A receiver that does not forward
+any more hands its charge to its parent, if that one lies in it; if not, repair serves those
+members. The paper's heartbeats go from a root down its
 tree, and a member that misses them looks for its incoming link; here they go over links of all
 levels, from both ends: they need no tree that is whole, and say not only that a link works but
 whether anything got lost on it.
@@ -45,7 +50,7 @@ whether anything got lost on it.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from msgspec import Meta
 
@@ -53,13 +58,13 @@ from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol import recent
-from weft.protocol.context import Context, LinkDown, LinkUp
+from weft.protocol.context import Context, Late, LinkDown, LinkUp
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due
-from weft.protocol.seam import Outcome
+from weft.protocol.seam import Millis, Outcome
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
@@ -138,9 +143,19 @@ _PARTNERS = stream_of("topic_dht.partners")
 _CALL = stream_of("topic_dht.call")
 _ONE = stream_of("topic_dht.beat")
 
+_DOUBTED_MAX = 4
+"""guess: members of a failed tree that are looked at, besides its root."""
+
 EventKey = tuple[PeerId, int, int]
 Links = dict[int, dict[int, Contact]]
 """By level, by position of the member it leads to."""
+
+
+class Casting(NamedTuple):
+    """An event that came by some of its trees."""
+
+    since: Millis
+    roots: tuple[PeerId, ...]
 
 
 class Membership(TopicPart):
@@ -149,6 +164,7 @@ class Membership(TopicPart):
     __slots__ = (
         "asking",
         "beaten",
+        "castings",
         "differs",
         "entering",
         "forwards",
@@ -173,6 +189,7 @@ class Membership(TopicPart):
         self.differs: Contact | None = None  # this member has seen something else
         self.rounds_left = 0  # calls still to be made after the latest event (push-pull)
         self.served: BoundedDict[EventKey, int] = BoundedDict(served_max)  # by which trees, as bits
+        self.castings: BoundedDict[EventKey, Casting] = BoundedDict(served_max)  # not by all yet
 
     def enter(self) -> None:
         """The peer subscribes; one that was about to leave has missed what came meanwhile."""
@@ -188,6 +205,25 @@ class Membership(TopicPart):
             return False, False
         self.served[key] = before | 1 << tree
         return True, not before
+
+    def expect(self, run: Run, roots: list[PeerId], now: Millis) -> None:
+        """Note the trees that a run is to come by."""
+        key = (run.publisher, run.incarnation, run.first)
+        if self.served[key] == (1 << len(roots)) - 1:
+            self.castings.pop(key, None)
+        elif key not in self.castings:
+            self.castings[key] = Casting(now, tuple(roots))
+
+    def failed_trees(self, before: Millis) -> dict[tuple[PeerId, ...], int]:
+        """The trees that runs from before then did not come by, as bits, by their roots. Each run
+        is told of once."""
+        found: dict[tuple[PeerId, ...], int] = {}
+        for key, (since, roots) in list(self.castings.items()):
+            if since <= before:
+                del self.castings[key]
+                lacking = ~self.served.get(key, 0) & (1 << len(roots)) - 1
+                found[roots] = found.get(roots, 0) | lacking
+        return found
 
     def linked(self) -> dict[PeerId, Contact]:
         """All that the links lead to."""
@@ -266,6 +302,7 @@ class Events(Layer):
         for member in list(self.members.by_topic.values()):
             member.recent.purge(self._ctx.now)
             self.settle(member)
+            self._mend_trees(member)
             self._beat_sometimes(member)
             if member.subscribed:
                 due(member.topic)
@@ -565,6 +602,8 @@ class Events(Layer):
             return
         forwarder, child = role.forwarder, role.child
         if forwarder is not None:
+            if message.roots:
+                member.expect(run, message.roots, self._ctx.now)
             for to, charge in self._delegates(member, forwarder, message):
                 onward = Cast(topic, run, hops + 1, charge, message.tree, message.roots)
                 self._ctx.send(to, onward)
@@ -581,10 +620,17 @@ class Events(Layer):
         self, member: Membership, forwarder: Forwarder, message: Cast
     ) -> list[tuple[Contact, int]]:
         own, key = position(forwarder.place.table.own), self._ctx.next_key(_DELEGATE)
-        links = {level: list(there) for level, there in member.links.items()}
+        if message.tree >= len(message.roots):  # one tree, which names no roots
+            links = {level: list(there) for level, there in member.links.items()}
+            chosen = treecast.delegates(own, message.charge, links, key, BITS)
+            return [(member.links[charge - 1][place], charge) for place, charge in chosen]
+        known = {position(entry.key): entry.contact for entry in forwarder.sound()}
         roots = [position(location(member.topic, peer)) for peer in message.roots]
-        chosen = treecast.delegates(own, message.charge, links, key, BITS, roots)
-        return [(member.links[charge - 1][place], charge) for place, charge in chosen]
+        levels, whole = treecast.levels(own, known, BITS), self._ctx.config.dht.k
+        chosen = treecast.forest_delegates(
+            own, message.charge, levels, key, BITS, message.tree, roots, whole
+        )
+        return [(known[place], charge) for place, charge in chosen]
 
     def _hand_down(self, forwarder: Forwarder, run: Run, hops: int, source: PeerId | None) -> None:
         """To the children, which pass nothing on."""
@@ -621,6 +667,32 @@ class Events(Layer):
         return {entry.contact.peer: entry.contact for entry in forwarder.sound()}
 
     # --- repair -----------------------------------------------------------------------------------
+
+    def _mend_trees(self, member: Membership) -> None:
+        """The roots that came with events reveal trees that failed on their way here (5.2): see
+        whether such a root and the closest members inside of its tree are still there, one of which
+        had to send to this one, and look for this member's own place, whose neighbours thereby get
+        to know it."""
+        forwarder = self._roles.forwarding(member.topic)
+        before = self._ctx.now - self._ctx.config.dissemination.settle_ms
+        failed = member.failed_trees(before)
+        if forwarder is None or not any(failed.values()):
+            return
+        self._ctx.counters["trees_failed"] += sum(one.bit_count() for one in failed.values())
+        doubted: dict[PeerId, Contact] = {}
+        for names, lacking in failed.items():
+            roots = [position(location(member.topic, peer)) for peer in names]
+            inside = [
+                entry.contact
+                for entry in forwarder.neighbours()
+                if lacking >> treecast.tree_of(position(entry.key), roots, BITS) & 1
+            ]
+            near = inside[:_DOUBTED_MAX]
+            near += [one for one in inside[_DOUBTED_MAX:] if one.peer in names]
+            doubted.update({one.peer: one for one in near})
+        self._ctx.tell(Late(tuple(doubted.values())))
+        own = self._roles.own(member.topic)
+        self._lookup.find(member.topic, own, lambda entries: None, FEW)
 
     def _beat_sometimes(self, member: Membership) -> None:
         """Beat over all links if something was seen since the last time, else over one of them:
