@@ -43,6 +43,8 @@ class Tab:
         self._ids = count(1_000)
         self.console: list[str] = []  # errors that the page has had
         self.requested: list[str] = []
+        self._traced: list[dict[str, Any]] = []
+        self._trace_ended = False
 
     async def call(self, method: str, **params: object) -> dict[str, Any]:
         number = next(self._ids)
@@ -63,6 +65,10 @@ class Tab:
             self.console.append(params["entry"]["text"])
         elif message.get("method") == "Network.requestWillBeSent":
             self.requested.append(params["request"]["url"])
+        elif message.get("method") == "Tracing.dataCollected":
+            self._traced += params["value"]
+        elif message.get("method") == "Tracing.tracingComplete":
+            self._trace_ended = True
 
     async def open(self, url: str) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -83,6 +89,18 @@ class Tab:
             while not (value := await self.ask(expression)):
                 await asyncio.sleep(0.05)
         return value
+
+    async def traced(self, seconds: float) -> list[dict[str, Any]]:
+        """The browser's own timeline of so many seconds: what its threads did, in the events of
+        Chrome's trace format."""
+        self._traced, self._trace_ended = [], False
+        wanted = {"includedCategories": ["toplevel", "blink.user_timing"]}
+        await self.call("Tracing.start", transferMode="ReportEvents", traceConfig=wanted)
+        await asyncio.sleep(seconds)
+        await self.call("Tracing.end")
+        while not self._trace_ended:
+            self._note(json.loads(await self._socket.recv()))
+        return self._traced
 
     async def press(self, key: str, text: str = "", code: int = 0) -> None:
         names = {"key": key, "code": key, "windowsVirtualKeyCode": code}

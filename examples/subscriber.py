@@ -4,7 +4,8 @@
 
 The page of weft (`weft web`) sends each event with an `id`. When the connection breaks, or this
 program is started again, it tells the last one it has printed, and the events after it come from
-the store. The id is kept in a file beside this program's output: `subscriber.id`.
+the store. The id is kept in a file beside this program's output: `subscriber.id`. If nobody knows
+that place any more, weft says so with the event `lost`, and this program forgets it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ def listen(base: str, topic: str) -> None:
     url = f"{base}/api/events?topic={urllib.parse.quote(topic)}"
     last = {"Last-Event-ID": PLACE.read_text()} if PLACE.exists() else {}
     with urllib.request.urlopen(urllib.request.Request(url, headers=last)) as events:
-        place = ""
+        place = kind = ""
         for line in events:
             name, _, value = line.decode().rstrip("\n").partition(": ")
             if name == "id":
                 place = value
+            elif name == "event":
+                kind = value
+            elif name == "data" and kind == "lost":
+                print(f"events may be missing: {json.loads(value)['error']}", file=sys.stderr)
+                PLACE.unlink(missing_ok=True)
             elif name == "data":
                 print(json.loads(value).get("payload", "(bytes)"), flush=True)
             if place and not line.strip():

@@ -13,6 +13,7 @@ from weft.ids import (
     Topic,
     cid_of,
     cid_text,
+    network_of,
     owned_name,
     owner_in,
     parse_contact,
@@ -75,3 +76,20 @@ def test_peer_ids_in_the_form_of_a_cid_are_read() -> None:
     for wrong in (text[:-4], text.upper(), cid_text(cid_of(b"a block")), "baf"):
         with pytest.raises(BadId):
             parse_peer(wrong)
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("/ip4/127.0.0.7/tcp/1", ("127.0.0.7", True)),
+        ("/ip4/10.1.2.3/tcp/1", ("10.1.2.3", True)),
+        ("/ip4/8.8.4.4/tcp/1", ("8.8.4.4", False)),
+        ("/ip6/2600:1:2:3:4:5:6:7/tcp/1", ("2600:1:2:3::/64", False)),
+        ("/ip6/::1/tcp/1", ("::/64", True)),
+        ("/dns/Example.org/tcp/1", ("example.org", False)),
+        ("/dns/localhost/tcp/1", ("localhost", True)),
+        ("nowhere", ("", False)),
+    ],
+)
+def test_what_peers_at_one_place_have_in_common(address: str, network: tuple[str, bool]) -> None:
+    assert network_of(address) == network

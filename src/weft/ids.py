@@ -277,6 +277,25 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+@lru_cache(maxsize=4_096)
+def network_of(address: str) -> tuple[str, bool]:
+    """What many peers on one machine, or in one hand, have in common: the IPv4 address, the /64 of
+    IPv6 (which its user has whole), or the name; and whether it is a local one, of this machine or
+    of a private network. Nothing, for an address that cannot be read."""
+    try:
+        host, _ = split_address(address)
+    except BadId:
+        return "", False
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower(), host.lower() == "localhost"
+    local = ip.is_loopback or ip.is_private or ip.is_link_local
+    if ip.version == 4:
+        return host, local
+    return str(ipaddress.ip_network((ip, 64), strict=False)), local
+
+
 def contact_text(contact: Contact) -> str:
     """The full multiaddr that others can join by."""
     return f"{contact.address}/p2p/{peer_text(contact.peer)}"

@@ -358,3 +358,22 @@ def test_the_store_is_not_asked_about_what_is_higher_than_all_it_has() -> None:
     assert asked == []
     assert not stream.knows(events[0].cid, events[0].height)
     assert asked == [events[0].cid]
+
+
+def test_of_a_long_stream_only_the_latest_events_are_at_hand() -> None:
+    """What it holds in memory ends somewhere; the store is asked for the rest, and for nothing
+    that has just come."""
+    events = chain(dag.HEIGHTS_MAX + 3)
+    stored = {each.cid: each.height for each in events}
+    asked: list[Cid] = []
+
+    def lookup(cid: Cid) -> int | None:
+        asked.append(cid)
+        return stored.get(cid)
+
+    stream = Stream(lookup=lookup)
+    for each in events:
+        assert stream.add(each).released == [each]
+    assert not asked
+    assert stream.knows(events[-1].cid) and stream.knows(events[3].cid) and not asked
+    assert stream.height(events[2].cid) == 3 and asked == [events[2].cid]

@@ -169,14 +169,18 @@ HELLO = Hello(codec.WIRE_VERSION, "weft", "/ip4/127.0.0.1/tcp/9", "test")
 class Caller:
     """A client of our making. `credentials` is anything with an OpenSSL `context`."""
 
-    def __init__(self, credentials: Credentials | None = None) -> None:
+    def __init__(self, credentials: Credentials | None = None, address: str = "127.0.0.1") -> None:
+        """`address`: of this machine, to call from."""
         self.identity = Identity.generate()
+        self._address = address
         self._credentials = credentials or Credentials(self.identity)
         self._frames = FrameReader()
 
     async def connect(self, to: Contact) -> None:
         host, port = split_address(to.address)
-        self._reader, self._writer = await asyncio.open_connection(host, port)
+        self._reader, self._writer = await asyncio.open_connection(
+            host, port, local_addr=(self._address, 0)
+        )
 
     async def secure(self, expected: PeerId | None = None) -> None:
         self._channel = Channel(self._credentials, dialled=True, expected=expected)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -50,9 +50,10 @@ async def seconds_until(look: Callable[[], Awaitable[bool]]) -> float:
 class Process:
     """One weft command, in a process group of its own, as a shell would start it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, by: Sequence[str] = ()) -> None:
+        """`by`: a command that starts it, such as one that puts it into a network of its own."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli.main", *arguments],
+            [*by, sys.executable, "-m", "weft.cli.main", *arguments],
             env=ENVIRONMENT,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -127,9 +128,9 @@ class Process:
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[Process]:
+def started(*arguments: str, by: Sequence[str] = ()) -> Iterator[Process]:
     """A command that is killed with all its children at the end of the block."""
-    process = Process(*arguments)
+    process = Process(*arguments, by=by)
     try:
         yield process
     finally:
@@ -164,10 +165,12 @@ FAST = ("--set", "protocol.cyclon.cycle_ms=500")
 """Shorter cycles, so that tests need not wait for what takes some of them."""
 
 
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdin: str | None = None, by: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """One command from start to end."""
     return subprocess.run(
-        [sys.executable, "-m", "weft.cli.main", *arguments],
+        [*by, sys.executable, "-m", "weft.cli.main", *arguments],
         env=ENVIRONMENT,
         text=True,
         input=stdin if stdin is not None else "",

@@ -510,6 +510,19 @@ async def test_500_greeting_connections_at_once_do_no_harm() -> None:
         await check_healthy(target)
 
 
+async def test_callers_from_one_address_leave_room_for_others() -> None:
+    """Called from several addresses of this machine, which is not exempt."""
+    async with node(quick(connections_max=50, connections_per_ip_max=2)) as target:
+        others = [Caller(address=f"127.0.0.{host}") for host in range(10, 15)]
+        crowd = [Caller(address="127.0.0.9") for _ in range(6)]
+        for one in (*others, *crowd):
+            assert isinstance(await one.greet(target.me), Hello)
+        await until(lambda: target.connections == 5 + 2)
+        connected = {remote.peer for remote in target.pool.peers}
+        assert {one.identity.peer for one in (*others, *crowd[-2:])} == connected
+        await asyncio.gather(*(one.close() for one in (*others, *crowd)))
+
+
 # --- a server of our making -----------------------------------------------------------------------
 
 

@@ -37,6 +37,12 @@ def place(peer: weft.Peer) -> dict[str, Any]:
     return topics.get(T, {})  # type: ignore[attr-defined,no-any-return]
 
 
+def has_its_place(peer: weft.Peer) -> bool:
+    """It has a role in the topic, and knows others there."""
+    where = place(peer)
+    return bool(where["parent"] or (where["forwards"] and (where["links"] or where["children"])))
+
+
 async def payloads(subscription: weft.Subscription, count: int) -> list[bytes]:
     async with asyncio.timeout(PATIENCE_S):
         return sorted([(await anext(subscription)).payload for _ in range(count)])
@@ -51,9 +57,7 @@ async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> N
                 await peer.subscribe(f"/own/{number}")
         subscriptions = [await peer.subscribe(T) for peer in inside]
         assert {one.outcome for one in subscriptions} <= {"joined", "instantiated"}
-        await until(
-            lambda: all(place(one)["forwards"] or place(one)["parent"] for one in inside), "roles"
-        )
+        await until(lambda: all(map(has_its_place, inside)), "roles")
         for peer in (inside[1], inside[4], outside):
             receipt = await peer.publish(T, peer.id.encode())
             assert receipt.outcome in ("sent", "taken")  # by forwarders, and by all others
@@ -64,9 +68,7 @@ async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> N
 
         await inside[0].close()  # it says so, and its children look elsewhere
         rest = inside[1:]
-        await until(
-            lambda: all(place(one)["forwards"] or place(one)["parent"] for one in rest), "roles"
-        )
+        await until(lambda: all(map(has_its_place, rest)), "roles")
         receipt = await rest[2].publish(T, b"after")
         assert receipt.outcome in ("sent", "taken")
         assert [await payloads(one, 1) for one in subscriptions[1:]] == [[b"after"]] * 5

@@ -34,6 +34,7 @@ from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -45,7 +46,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.publication import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload
@@ -154,7 +155,7 @@ def test_one_advertisement_forces_one_exchange() -> None:
 def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
     rig = Rig(1)
     rig.meet(2)
-    [(_, walk)] = sent(rig.hear(2, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
+    [(_, walk)] = sent(rig.hear(3, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
     assert walk.steps < rig.peer.config.tera.lookup_visits_max
 
 
@@ -166,7 +167,7 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
 
     def walk(sender: int, number: int) -> bool:
         if kind == "lookup":
-            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 100)
+            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 64)
         else:
             message = JoinWalk(GENERAL, contact(9), 4)
         return any(

@@ -241,6 +241,18 @@ def test_when_many_are_in_doubt_all_others_are_looked_at() -> None:
     assert set(told(rig.wait(3_000), Ping)) == {2, 3, 5, 6, 7}
 
 
+def test_a_linked_peer_that_speaks_is_not_looked_at() -> None:
+    """It has spoken since the others fell silent, so it did not die with them."""
+    rig = member(2, 3, 4)
+    rig.publish()
+    pinged = []
+    for _ in range(60):
+        pinged += told(rig.wait(100), Ping)
+        rig.hear(4, LookupMiss(77))
+    assert set(pinged) == {2, 3}
+    assert linked(rig) == [4]
+
+
 def test_one_in_doubt_is_not_many() -> None:
     rig = member(2)
     rig.meet(5, 6, 7, 8)
@@ -264,6 +276,17 @@ def test_a_peer_that_fell_silent_and_speaks_again_is_met_again() -> None:
         assert rig.now < 20_000
     effects = rig.hear(2, Pong(pings[0][1].nonce, 0))
     assert told(effects, ShuffleRequest) == [2]
+
+
+def test_the_longer_a_peer_is_silent_the_rarer_it_is_pinged() -> None:
+    rig = member(2)
+    rig.publish()
+    rig.wait(5_000)
+    assert linked(rig) == []
+    pings = [len(told(rig.wait(20_000), Ping)) for _ in range(5)]
+    assert pings[0] >= 3
+    assert pings == sorted(pings, reverse=True)
+    assert 0 < pings[-1] < pings[0]
 
 
 def test_and_is_given_up_at_last() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from weft.protocol import seam
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -32,7 +34,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
 
 SMALL = c.Config(cyclon=c.Cyclon(view_size=4, shuffle_length=3, join_walk_steps=2))
 
@@ -465,3 +467,49 @@ def test_doubt_ends_when_names_answer() -> None:
     rig.now += 120_000
     rig.hear(3, ShuffleRequest(GENERAL, 1, [entry(102), entry(3)]))
     assert 102 in view(rig)
+
+
+# --- many peers at one address --------------------------------------------------------------------
+
+EVERY_ADDRESS = c.Config(defence=c.Defence(local_addresses=True))
+
+
+def at(number: int, host: int) -> Contact:
+    """A peer at one of the addresses of this machine."""
+    return Contact(contact(number).peer, f"/ip4/127.0.0.{host}/tcp/{number}")
+
+
+def hosts(rig: Rig) -> Counter[int]:
+    return Counter(
+        int(one.address.split("/")[2].split(".")[3]) for one in rig.peer.general.contacts()
+    )
+
+
+@pytest.mark.parametrize("cap", [5, 2])
+def test_a_view_holds_a_few_peers_of_one_address(cap: int) -> None:
+    rig = Rig(1, c.Config(defence=c.Defence(address_peers=cap, local_addresses=True)))
+    for number in range(100, 130):
+        rig.do(seam.Received(at(number, 9), JoinRequest(GENERAL)))
+        stuffing = [Descriptor(at(number + 100 * step, 9), 0) for step in range(1, 9)]
+        rig.do(seam.Received(at(number, 9), ShuffleRequest(GENERAL, number, stuffing)))
+    assert hosts(rig) == {9: cap}
+    for number in range(2, 17):
+        rig.do(seam.Received(at(number, number + 10), JoinRequest(GENERAL)))
+    assert len(hosts(rig)) == 16 and hosts(rig)[9] == cap
+
+
+def test_peers_of_this_machine_are_many_by_default() -> None:
+    rig = Rig(1)
+    for number in range(100, 130):
+        rig.do(seam.Received(at(number, 9), JoinRequest(GENERAL)))
+    assert hosts(rig) == {9: 20}
+
+
+def test_a_peer_is_not_kept_out_by_others_that_are_said_to_be_where_it_is() -> None:
+    rig = Rig(1, EVERY_ADDRESS)
+    rig.do(seam.Received(at(2, 2), JoinRequest(GENERAL)))
+    named = [Descriptor(at(number, 9), 0) for number in range(100, 108)]
+    rig.do(seam.Received(at(2, 2), ShuffleRequest(GENERAL, 1, named)))
+    assert hosts(rig) == {2: 1, 9: 5}
+    rig.do(seam.Received(at(50, 9), JoinRequest(GENERAL)))
+    assert at(50, 9) in rig.peer.general.contacts()

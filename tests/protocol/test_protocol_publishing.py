@@ -17,10 +17,9 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import Descriptor, JoinGift, JoinRequest
+from weft.protocol.membership import Advert, Descriptor, JoinGift, JoinRequest
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     LookupHit,
     LookupMiss,
@@ -203,6 +202,19 @@ def test_others_are_asked_later_and_again() -> None:
         rig.hear(2, LookupMiss(lookup_number(effects)))
     assert asked == [10, 11]
     assert sent(rig.wait(5_000), LookupWalk) == []  # that was enough
+
+
+def test_after_losses_others_are_asked_for_some_minutes_more() -> None:
+    """Those that took the event may have been liars, or all that a cut had left to ask."""
+    rig = with_others()
+    rig.lose(77)
+    asked_s = []
+    for second in range(1, 301):
+        rig.meet(2)
+        for _, walk in sent(rig.wait(1_000), LookupWalk):
+            asked_s.append(second)
+            rig.hear(2, LookupMiss(walk.lookup))
+    assert asked_s == [5, 10, 40, 100, 220]
 
 
 def test_a_member_says_what_has_come_to_it() -> None:

@@ -123,7 +123,26 @@ async def test_a_position_from_elsewhere_is_refused_in_words() -> None:
     async with alone() as web:
         path = "/api/events?topic=/chat"
         answer = await request(web, path, headers={"Last-Event-ID": "not a position"})
-        assert answer.status in (400, 410, 503) and answer.json["error"]
+        assert answer.status == 400 and "is no position" in answer.json["error"]
+
+
+async def test_a_subscriber_whose_place_nobody_knows_is_told_and_forgets_it() -> None:
+    path = "/api/events?topic=/chat"
+    async with alone() as web, subscribed(web, path) as events:
+        await publish(web, "/chat", b"before")
+        await events.take(1)
+        place = events.last_id
+    async with alone() as web, subscribed(web, path, {"Last-Event-ID": place}) as events:
+        [told] = await events.take(1)
+        assert "error" in told and events.last_id == ""
+
+
+async def test_what_is_not_there_is_told_as_json_too() -> None:
+    async with alone() as web:
+        assert (await request(web, "/nowhere")).json == {"error": "not found"}
+        answer = await request(web, "/api/status", "DELETE", BEARER)
+        assert (answer.status, answer.json) == (405, {"error": "method not allowed"})
+        assert answer.headers["allow"]
 
 
 async def test_verdicts_of_the_lab_and_nothing_beside_them(tmp_path: Path) -> None:

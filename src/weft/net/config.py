@@ -51,6 +51,7 @@ class Network:
     leave_timeout_ms: int = 3_000  # guess: flushing everything when the peer closes
 
     connections_max: int = 512  # guess: about 20 MB when all are in use
+    connections_per_ip_max: int = 256  # guess: half of them, made by callers from one address
     idle_ms: int = 15_000  # guess: longer than a cycle, so that a reply finds its connection
     dials_max: int = 32  # guess: connections being made at once
     dial_backoff_ms: int = 1_000  # guess: after a failed dial, doubling …

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +84,12 @@ class Remote:
     @property
     def contact(self) -> Contact:
         return Contact(self.peer, self.address)
+
+    @property
+    def called_from(self) -> str:
+        """The address that it called from; nothing, if this peer called it."""
+        connection = self.connection
+        return "" if connection is None or connection.dialled else connection.remote_ip
 
     def take_batch(self) -> tuple[bytes, int]:
         """Frames to send now, joined, and how many they are."""
@@ -302,7 +309,8 @@ class Pool:
         except BadId as error:
             self._dial_failed(connection, DialFault(str(error)))
             return
-        if len(self._remotes) > self._settings.connections_max and not self._evict():
+        everybody = self._remotes.values()
+        if len(everybody) > self._settings.connections_max and not self._evict(everybody):
             self._dial_failed(connection, OverloadFault(CROWDED))
             return
         self._dialer.start(connection, host, port)
@@ -333,11 +341,11 @@ class Pool:
         self.gone(connection)
         self.ended(connection, fault, str(fault))
 
-    def _evict(self) -> bool:
-        """Close the connection that has been idle longest, if one can be spared."""
+    def _evict(self, remotes: Iterable[Remote]) -> bool:
+        """Close the connection that has been idle longest, if one of these can be spared."""
         spare = [
             remote
-            for remote in self._remotes.values()
+            for remote in remotes
             if remote.connection is not None and remote.peer not in self._held and not remote.frames
         ]
         if not spare:
@@ -346,6 +354,14 @@ class Pool:
         self._counters.evictions += 1
         self._end(oldest, CROWDED_OUT)
         return True
+
+    def _has_room_for(self, caller: Connection) -> bool:
+        """Whether one more may call, from its address and in all; if need be another goes."""
+        settings, everybody = self._settings, self._remotes.values()
+        alike = [remote for remote in everybody if remote.called_from == caller.remote_ip]
+        if len(alike) >= settings.connections_per_ip_max:
+            return self._evict(alike)
+        return len(everybody) < settings.connections_max or self._evict(everybody)
 
     # --- what connections tell ------------------------------------------------------------------
 
@@ -369,7 +385,7 @@ class Pool:
             assert remote is not None and remote.dial is connection
             self._adopt(remote, connection)
         elif remote is None:
-            if len(self._remotes) >= self._settings.connections_max and not self._evict():
+            if not self._has_room_for(connection):
                 connection.fail(OverloadFault(CROWDED))
                 return
             self._adopt(self._new_remote(contact), connection)

@@ -1,4 +1,4 @@
-"""What several layers use against hostile peers: settings, and four small memories.
+"""What several layers use against hostile peers: settings, and small memories.
 
 `Config` switches the defences, each by itself. All are on; the lab's attack rows switch one off at
 a time, to show what it is for.
@@ -7,13 +7,16 @@ a time, to show what it is for.
 score counts first deliveries and broken promises). In a push tree only one link brings an event
 first, so that alone would punish the rest: here a neighbour counts that pushes, repeats or
 announces. One over a lazy link that says nothing of many events which came by others, and any that
-said nothing of events which had to be repaired, is a black hole, or as good as one.
+said nothing of events which had to be repaired, is a black hole, or as good as one. So is one that
+announces events and does not send them when it is asked (P7 there: broken promises).
 
 `Sampler` is a uniform sample of the peers that spoke for themselves (Brahms: Bortnikov, Gurevich,
 Keidar, Kliot, Shraer 2009, Section 4.2). Each place keeps the peer whose id has the smallest hash
 under a key of its own, so a peer that speaks a thousand times is in it no more likely than one that
 speaks once. Where 30 % of all peers are hostile, so are about 30 % of the sample, however many
 contacts they push.
+
+`Crowds` bounds how many of a view, or of a bucket, are at one address.
 
 `Quota` bounds how often one peer may cause something within a span of time.
 
@@ -32,8 +35,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weft.bounded import BoundedDict
-from weft.ids import Contact, PeerId, peer_number
-from weft.protocol.context import Context, Late
+from weft.ids import Contact, PeerId, network_of, peer_number
+from weft.protocol.context import Context, Late, require
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb
 
@@ -50,6 +53,14 @@ class Config:
     access: bool = True  # a publisher from outside goes through several access points
     rates: bool = True  # walks that others began go no farther than one's own
     claims: bool = True  # roles that a third peer names are confirmed by the peer itself
+    # guess: peers of one address in a view, or in a bucket of the DHT's tables, a quarter of it.
+    # Peers of this machine and of private networks are exempt, or a demonstration on one machine
+    # would not work, unless `local_addresses` says that they count, too. 0: no bound.
+    address_peers: int = 5
+    local_addresses: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.address_peers >= 0, "defence.address_peers must be at least 0")
 
 
 # --- links that bring nothing ---------------------------------------------------------------------
@@ -60,17 +71,21 @@ SILENT_LATE = 4
 """guess: … or any link that said nothing of so many that had to be repaired …"""
 SILENT_MS = 5_000
 """guess: … for so long is silent; announcements take some 100 ms, and slow peers seconds."""
+BROKEN_PROMISES = 8
+"""guess: as many events that a link announced, and did not send when asked, more than those that it
+sent: an honest link breaks a promise where a message is lost, and keeps most."""
 
 
 class Silence:
     """What the neighbours of one topic have said of its events."""
 
-    __slots__ = ("_ctx", "_events", "_heard", "_late")
+    __slots__ = ("_broken", "_ctx", "_events", "_heard", "_late")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._events = 0  # that came
         self._late = 0  # of these, those that no link had brought
+        self._broken: dict[PeerId, int] = {}  # by neighbour: promises broken, less those kept
         # By neighbour: how many of both there were when it last said something, and when.
         self._heard: dict[PeerId, tuple[int, int, Millis]] = {}
 
@@ -97,6 +112,20 @@ class Silence:
 
     def forget(self, peer: PeerId) -> None:
         self._heard.pop(peer, None)
+        self._broken.pop(peer, None)
+
+    def break_promise(self, peer: PeerId) -> None:
+        """A neighbour announced something, was asked for it, and did not send it in time."""
+        if peer in self._heard:
+            self._broken[peer] = self._broken.get(peer, 0) + 1
+
+    def keep_promise(self, peer: PeerId) -> None:
+        if peer in self._broken:
+            self._broken[peer] = max(0, self._broken[peer] - 1)
+
+    def liars(self) -> list[PeerId]:
+        """The neighbours that announce what they do not have."""
+        return [peer for peer, broken in self._broken.items() if broken >= BROKEN_PROMISES]
 
     def silent(self, announcing: Iterable[PeerId], fed: Iterable[PeerId]) -> list[PeerId]:
         """The neighbours that say nothing: of those that should be `announcing` each event, and of
@@ -147,6 +176,36 @@ class Sampler:
         return list({kept[1].peer: kept[1] for kept in self._kept if kept is not None}.values())
 
 
+# --- many peers at one address --------------------------------------------------------------------
+
+
+class Crowds:
+    """How many of some contacts have an address in common: identities cost nothing, addresses do
+    (S/Kademlia, Baumgart and Mies 2007, Section 3; Heilman and others 2015 bound peers by address
+    in Bitcoin's tables)."""
+
+    __slots__ = ("_config", "_counts")
+
+    def __init__(self, ctx: Context, contacts: Iterable[Contact]) -> None:
+        self._config = ctx.config.defence
+        self._counts: dict[str, int] = {}
+        for contact in contacts:
+            self._count(contact)
+
+    def takes(self, contact: Contact) -> bool:
+        """Whether one more of its address is within bounds; if so, it counts."""
+        most = self._config.address_peers
+        if most and self._counts.get(network_of(contact.address)[0], 0) >= most:
+            return False
+        self._count(contact)
+        return True
+
+    def _count(self, contact: Contact) -> None:
+        network, local = network_of(contact.address)
+        if self._config.address_peers and network and (self._config.local_addresses or not local):
+            self._counts[network] = self._counts.get(network, 0) + 1
+
+
 # --- how often ------------------------------------------------------------------------------------
 
 _COUNTED_MAX = 128
@@ -154,7 +213,7 @@ _COUNTED_MAX = 128
 
 
 class Quota(Generic[K]):
-    """At most `most` times per span for each key."""
+    """At most `most` times per span for each key, or so much."""
 
     __slots__ = ("_counts", "_most", "_span_ms")
 
@@ -163,16 +222,16 @@ class Quota(Generic[K]):
         self._span_ms = span_ms
         self._counts: BoundedDict[K, tuple[int, int]] = BoundedDict(_COUNTED_MAX)
 
-    def takes(self, key: K, now: Millis, shares: int = 1) -> bool:
-        """Whether this once more is within bounds; if so, it counts. `shares`: a key that stands
-        for several may do so many times as much."""
+    def takes(self, key: K, now: Millis, shares: int = 1, cost: int = 1) -> bool:
+        """Whether this once more is within bounds; if so, it counts, as so much as it costs.
+        `shares`: a key that stands for several may do so many times as much."""
         span = now // self._span_ms
         began, count = self._counts.get(key, (span, 0))
         if began != span:
             began, count = span, 0
-        if count >= self._most * shares:
+        if count + cost > self._most * shares:
             return False
-        self._counts.renew(key, (began, count + 1))
+        self._counts.renew(key, (began, count + cost))
         return True
 
 

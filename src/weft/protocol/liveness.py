@@ -16,11 +16,13 @@ the sender believes to be linked; if the ends disagree, they exchange the lists.
 *Many at once.* Peers do not always die one by one. When several are in doubt or lost at the same
 time, this peer pings the others that it knows, a bounded number, so that a view of the dead is
 known as such within seconds (HyParView, Section 4.4, has a reactive view of few and TCP's resets
-for this; neither says anything where nobody is told).
+for this; neither says anything where nobody is told). A linked peer that has spoken since the
+silence began is not pinged: it did not die with the others.
 
 Silence may also be a cable. Peers that fell silent are pinged again now and then for as long as
 repair can bring what they missed (`recent_ms`); one that answers is told of (`PeerBack`), so two
-parts of a network that lost each other for a short time are soon one again.
+parts of a network that lost each other for a short time are soon one again. The longer a peer has
+been silent, the rarer these pings are.
 
 How long an answer may take is learned from those that came (as TCP's retransmission timeout, RFC
 6298): a network in which all answers are late must not take all its peers for dead. Neither must
@@ -97,6 +99,8 @@ _MISSED_MAX = 32
 """guess: peers that fell silent and are pinged again."""
 _MISSED_AT_ONCE = 2
 """guess: of them, each time that links at rest are looked through."""
+_MISSED_PART = 4
+"""guess: a peer is pinged again after this part of the time that it has been silent for."""
 
 
 class _Watch:
@@ -130,7 +134,8 @@ class _Missed(NamedTuple):
 
     contact: Contact
     topics: tuple[Topic, ...]  # in which it was linked
-    until: Millis
+    since: Millis
+    due: Millis  # then it is pinged again
 
 
 class Liveness:
@@ -145,6 +150,7 @@ class Liveness:
         self._wary_until: Millis = 0
         self._usual_ms = 0  # between a request and the first sign of life after it
         self._losses: deque[Millis] = deque(maxlen=_MANY)
+        self._silent_since: Millis = 0  # when the peer that was lost last fell silent
         self._looked_at: BoundedDict[PeerId, Millis] = BoundedDict(_LOOKED_AT_MAX)
         self._missed: BoundedDict[PeerId, _Missed] = BoundedDict(_MISSED_MAX)
 
@@ -215,7 +221,8 @@ class Liveness:
 
     def lose(self, peer: PeerId) -> None:
         """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
-        self._expected.pop(peer, None)
+        expected = self._expected.pop(peer, None)
+        self._silent_since = expected.since if expected is not None else self._ctx.now
         self._looked_at.renew(peer, self._ctx.now)
         self._losses.append(self._ctx.now)
 
@@ -255,12 +262,21 @@ class Liveness:
         for peer, watch in self.watched.items():
             if watch.heard <= limit and peer not in self._expected:
                 self._ping(self._expect(watch.contact, 0, asked=True))
-        for missed in list(self._missed.values())[:_MISSED_AT_ONCE]:
-            del self._missed[missed.contact.peer]
-            if missed.until > ctx.now:
-                self._missed[missed.contact.peer] = missed  # the next time it is others' turn
-                ctx.send(missed.contact, Ping(ctx.next_serial(), 0))
+        self._ping_missed()
         self._arm()
+
+    def _ping_missed(self) -> None:
+        """Ping some of the peers that fell silent: those whose turn was longest ago."""
+        ctx = self._ctx
+        due = [missed for missed in self._missed.values() if missed.due <= ctx.now]
+        for missed in due[:_MISSED_AT_ONCE]:
+            silent_ms = ctx.now - missed.since
+            if silent_ms >= ctx.config.dissemination.recent_ms:
+                del self._missed[missed.contact.peer]
+                continue
+            again = missed._replace(due=ctx.now + silent_ms // _MISSED_PART)
+            self._missed.renew(missed.contact.peer, again)
+            ctx.send(missed.contact, Ping(ctx.next_serial(), 0))
 
     def on_answers_timer(self) -> tuple[list[Contact], list[Contact]]:
         """Ping peers of which nothing was heard; returns those that are in doubt from now on, and
@@ -291,8 +307,8 @@ class Liveness:
         """Remember a peer that fell silent; linked ones rather than others."""
         topics = tuple(self.topics_with(contact.peer))
         if topics or len(self._missed) < _MISSED_MAX:
-            until = self._ctx.now + self._ctx.config.dissemination.recent_ms
-            self._missed.renew(contact.peer, _Missed(contact, topics, until))
+            now = self._ctx.now
+            self._missed.renew(contact.peer, _Missed(contact, topics, now, now))
 
     def _ping(self, expected: _Expected) -> None:
         ctx = self._ctx
@@ -315,11 +331,16 @@ class Liveness:
         return recent + sum(one.pings >= _DOUBTED for one in self._expected.values()) >= _MANY
 
     def look_at(self, contacts: Iterable[Contact]) -> None:
-        """See whether these are still there, unless that was seen a moment ago."""
+        """See whether these are still there, unless that was seen a moment ago, or is heard."""
         limit = self._ctx.now - _MANY_MS
+        doubted = (one.since for one in self._expected.values() if one.pings >= _DOUBTED)
+        silent_since = min(doubted, default=self._silent_since)
         for contact in contacts:
             peer = contact.peer
             if peer in self._expected or self._looked_at.get(peer, limit) > limit:
+                continue
+            watch = self.watched.get(peer)
+            if watch is not None and watch.heard > silent_since:
                 continue
             self._looked_at.renew(peer, self._ctx.now)
             self._ping(self._expect(contact, 0, asked=True))

@@ -85,7 +85,6 @@ from weft.protocol.seam import (
     TimerFired,
     Unsubscribe,
 )
-from weft.protocol.tera.access_points import LookupWalk
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
@@ -103,7 +102,7 @@ _FEW_TOPICS = 16
 """guess: topics whose members are looked at when peers die in numbers."""
 _LOOKED_AT_MAX = 64
 """guess: peers looked at then."""
-_WALKS: tuple[type, ...] = (LookupWalk, JoinWalk)
+_WALKS: tuple[type, ...] = (JoinWalk,)
 _WALKS_MAX, _WALKS_MS = 64, 1_000
 """guess: walks of one kind that a full view's neighbour may send or pass on to another in so long;
 where 400 peers enter at once by one, that one sends some 40 to each neighbour."""
@@ -361,14 +360,16 @@ class Peer:
         if self.general.on_reply(sender, message):
             self._entry.worked(sender)
             self._entry.heard_of(message.descriptors)
+            self.routing.on_adverts(sender, message.adverts)
             if self.cycle < _FILLING_CYCLES:
                 self.general.fill_up(sender, NO_NEWS)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self._entry.worked(sender)
         self._entry.heard_of(message.descriptors)
-        self.general.on_request(sender, message, NO_NEWS)
+        self.general.on_request(sender, message, NO_NEWS, self.routing.adverts_for)
         self.routing.on_sample(message.topics_sample)
+        self.routing.on_adverts(sender, message.adverts)
 
     def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
         self.general.on_join_request(sender, NO_NEWS, [])
@@ -567,7 +568,7 @@ class Peer:
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
         if self._entry.is_thin:
             self._heal_view()
-        self.general.exchange(NO_NEWS, self.routing.sample())
+        self.general.exchange(NO_NEWS, self.routing.sample(), self.routing.adverts_for)
         if self.isolated:
             self._entry.ask()
         self._entry.run_cycle(self.cycle)

@@ -17,7 +17,9 @@ An access point may lie: it says that it took the event, and drops it. So once t
 event, further ones are looked up, away from those known, and asked whether it has come to them
 (`RouteCheck`: numbers, no payload), as they are about all later events of the topic; it counts as
 delivered when two have it, if there are two. One that still lacks it after it should have spread
-gets it, and spreads it. A few seconds later others yet are asked, and again.
+gets it, and spreads it. A few seconds later others yet are asked, and again. If peers were lost
+about that time, those that took the event may have been all that was left in this part of the
+network, liars or about to crash: others are asked three more times, until some minutes later.
 
 A publisher need not wait for an answer before it publishes more. Runs go to the same access point
 in their order; if that fails, all that it has not taken go to the next one, in their order.
@@ -104,6 +106,12 @@ _AGAIN_MS = 5_000
 """guess: after so long events are shown to other access points …"""
 _AGAIN_TIMES = 2
 """guess: … so often: then one case of 170,000 is left."""
+_LOSS_MS = 120_000
+"""guess: a peer that was lost so shortly before may come back, as members hold events so long …"""
+_LATER_MS = 30_000
+"""guess: … so others are asked after so long, then after twice and four times as much."""
+_LATER_TIMES = 3
+"""guess: the last time 220 s after the event; a cut of 100 s is over by then."""
 _AGAIN_RUNS = 256
 """guess: runs of one topic that others are asked about; a second of a publisher at full speed …"""
 _AGAIN_BYTES = 4 << 20
@@ -207,12 +215,13 @@ class _Pending:
 class _Shown:
     """A run that others are asked about."""
 
-    __slots__ = ("given", "run", "since", "times")
+    __slots__ = ("due", "given", "run", "since", "times")
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
         self.since = now  # it is on its way
-        self.times = 0  # that still others were looked for
+        self.due = now + _AGAIN_MS  # then still others are looked for
+        self.times = 0  # that this was done
         self.given: dict[PeerId, None] = {}  # that lacked it, and got it
 
 
@@ -236,6 +245,7 @@ class _Doubted:
         "asking",
         "asking_again",
         "bytes",
+        "due",
         "found",
         "others",
         "rests",
@@ -247,6 +257,7 @@ class _Doubted:
     def __init__(self) -> None:
         self.others: dict[PeerId, _Other] = {}  # that are asked about each run
         self.found = 0  # of late
+        self.due: Millis | None = None  # when others yet are looked for
         self.seeking = False
         self.rests = False  # nobody else was found just now
         self.asking = False  # a timer is set
@@ -303,6 +314,7 @@ class Publishing:
         self._resting: dict[int, tuple[Topic, int]] = {}  # timers of events that pause
         self._nobody: BoundedDict[Topic, Millis] = BoundedDict(_ROUTES_MAX)  # nobody was found then
         self._gathering: dict[int, Topic] = {}  # timers of lookups that are put off
+        self._lost_ms: Millis = -_LOSS_MS  # when a peer was last lost
 
     @property
     def waiting(self) -> int:
@@ -460,9 +472,8 @@ class Publishing:
         doubted.used.renew(first.peer, None)
         if number in doubted.runs:
             return
-        if not doubted.runs:
-            self._doubt_later(topic)
         doubted.show(pending.run, self._ctx.now)
+        self._doubt_later(topic, doubted)
         for other in doubted.others.values():
             if other.contact.peer != first.peer:
                 other.to_ask[number] = None
@@ -551,8 +562,12 @@ class Publishing:
             doubted.seeking = True
             self._doubts[self._routing.find(topic, doubted.used)] = topic
 
-    def _doubt_later(self, topic: Topic) -> None:
-        self._again[self._set_timer(_AGAIN_MS, topic)] = topic
+    def _doubt_later(self, topic: Topic, doubted: _Doubted) -> None:
+        """Wait for the time at which others yet are looked for, unless one waits for it already."""
+        due = min(shown.due for shown in doubted.runs.values())
+        if doubted.due is None or due < doubted.due:
+            doubted.due = due
+            self._again[self._set_timer(due - self._ctx.now, topic)] = topic
 
     def _on_others(self, topic: Topic, contacts: tuple[Contact, ...]) -> None:
         """Further access points were found, or none."""
@@ -570,18 +585,28 @@ class Publishing:
 
     def _show_again(self, topic: Topic) -> None:
         """Time for other access points; if there are none, those known are good enough."""
-        doubted = self._doubted.get(topic)
-        if doubted is None:
+        doubted, now = self._doubted.get(topic), self._ctx.now
+        if doubted is None or doubted.due is None or doubted.due > now:
             return
-        for number, shown in list(doubted.runs.items()):
+        doubted.due = None
+        due = [number for number, shown in doubted.runs.items() if shown.due <= now]
+        for number in due:
+            shown = doubted.runs[number]
             shown.times += 1
-            if shown.times > _AGAIN_TIMES:
+            later = shown.times - _AGAIN_TIMES
+            calm = self._lost_ms <= shown.since - _LOSS_MS
+            if later > (0 if calm else _LATER_TIMES):
                 doubted.drop(number)
+            elif later < 0 or calm:
+                shown.due = now + _AGAIN_MS
+            else:
+                shown.due = now + (_LATER_MS << later)
         doubted.rests = False
         if doubted.runs:
-            doubted.found = 0
-            self._seek_others(topic, doubted)
-            self._doubt_later(topic)
+            if any(number in doubted.runs for number in due):
+                doubted.found = 0
+                self._seek_others(topic, doubted)
+            self._doubt_later(topic, doubted)
 
     def _conclude_all(self, topic: Topic) -> None:
         for pending in [one for one in self._pending.values() if one.topic == topic]:
@@ -655,6 +680,7 @@ class Publishing:
             self._retry_behind(pending)
 
     def on_peer_lost(self, peer: PeerId) -> None:
+        self._lost_ms = self._ctx.now
         for topic in [t for t, contact in self._routes.items() if contact.peer == peer]:
             del self._routes[topic]
         for pending in list(self._pending.values()):

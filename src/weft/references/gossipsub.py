@@ -8,9 +8,10 @@ every subscriber it knows (flood publishing). A publisher that is not subscribed
 peers for a minute. A pruned peer is not grafted again for a minute (back-off), and a prune names
 other members (peer exchange).
 
-Deviation: no scores and no opportunistic grafting. Their weights are each deployment's own, and
-the published ones judge by addresses and by applications' verdicts, of which a simulator has
-neither. So what is compared is the mesh, its gossip and flood publishing.
+Deviation: no scores, no opportunistic grafting and no quota of outbound links (D_out). Weights of
+scores are each deployment's own, and the published ones judge by addresses and by applications'
+verdicts, of which a simulator has neither. So what is compared is the mesh, its gossip and flood
+publishing. A publisher from outside keeps a fanout, as in v1.0, and does not flood.
 
 Figure to reproduce: with D = 8 a mesh link carries an event at most once each way, so a peer gets
 about D − 1 copies of it pushed beyond the first, and no event is lost without faults (evaluation
@@ -33,17 +34,18 @@ from weft.references.machine import Key, key_of_run
 from weft.references.profiles import Profile, Profiled
 
 D, D_LO, D_HI = 8, 6, 12
-"""paper (evaluation report, Section 4)."""
+"""paper: Ethereum's network specification (p2p-interface, "Gossipsub Parameters"), which the
+authors evaluate; libp2p's own defaults are 6, 5 and 12."""
 D_LAZY = 6
-"""paper (specification v1.0 and v1.1)."""
+"""paper (the same)."""
 GOSSIP_PERCENT = 25
-"""paper (specification v1.1, gossip factor)."""
+"""paper (specification v1.1, "Adaptive Gossip Dissemination")."""
 HISTORY, GOSSIPED = 5, 3
-"""paper (specification): windows of events that are kept, and that are told."""
+"""paper (specification v1.0, "Parameters"): windows of events that are kept, and that are told."""
 FANOUT_TICKS, BACKOFF_TICKS = 60, 60
-"""paper (specification): a minute each."""
+"""paper (v1.0, "Parameters"; v1.1, "PRUNE Backoff and Peer Exchange"): a minute each."""
 EXCHANGED_MAX = 16
-"""paper (specification): peers named in a prune."""
+"""paper: peers named in a prune; v1.1 asks for more than D_hi, go-libp2p-pubsub has 16."""
 
 
 class Name(Struct, frozen=True, array_like=True, gc=False):
@@ -76,7 +78,7 @@ class IWant(Message, frozen=True):
 class GossipSub(Profiled):
     """A peer of a mesh per topic."""
 
-    period_ms: ClassVar[int] = 1_000  # paper (specification): the heartbeat
+    period_ms: ClassVar[int] = 1_000  # paper (v1.0, "Parameters"): the heartbeat
     exchange_ticks: ClassVar[int] = 10  # discovery, at the pace of weft's own view exchange
 
     def __init__(self, me: Contact, seed: int) -> None:

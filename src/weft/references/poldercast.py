@@ -26,7 +26,9 @@ from weft.protocol.wire import Message
 from weft.references.profiles import KNOWN_PER_TOPIC, Profile, Profiled
 
 F = 2
-"""guess: the least that the paper's rule allows, and so the cheapest; a ring alone has one."""
+"""guess: the least that the paper's rule allows, and so the cheapest; a ring alone has one. It is
+what an independent replication in PeerSim runs with (liamzebedee/peersim-poldercast, config1.txt),
+whose rule of F − 1 and F − 2 is the one above; the paper's own text was not at hand."""
 NEAR = 4
 """guess: subscribers closest to the other peer that an exchange tells, in each topic."""
 TOPICS_AT_ONCE = 8

@@ -28,7 +28,7 @@ from weft.references.machine import Reference
 VIEW = 20
 """paper (Cyclon; PolderCast, Section 5; TERA 4.1)."""
 EXCHANGED = 8
-"""paper (Cyclon's own experiments)."""
+"""paper (Cyclon's own experiments); a replication of PolderCast has 10."""
 KNOWN_PER_TOPIC = 20
 """paper (PolderCast): a Vicinity view of 20, here for each topic, as rings need."""
 AGE_MAX = 40

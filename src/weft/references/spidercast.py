@@ -25,7 +25,8 @@ from weft.protocol.wire import Message
 from weft.references.profiles import Profile, Profiled
 
 K_GREEDY, K_RANDOM = 3, 1
-"""paper (Section 5): the setting of most experiments."""
+"""guess: as we remember the setting of most experiments (Section 5); of the paper, only the
+abstract was at hand."""
 SURPLUS = 2
 """guess: a link is dropped once each of its topics has so many more than it needs, at both ends."""
 

@@ -45,9 +45,8 @@ ROUTINGS: tuple[tuple[int, Routing], ...] = (
 )
 CALM_PERCENT, HISTORY_PERCENT, HIERARCHY_PERCENT, DISASTER_PERCENT = 15, 50, 25, 50
 
-HOSTILE_PERCENT = 0
-"""Runs in which hostile peers are drawn. A third is asked (33), as soon as all defences hold; until
-then a campaign has them where `--hostile` asks for them, in all its runs."""
+HOSTILE_PERCENT = 33
+"""Runs in which hostile peers are drawn: a third, as is asked."""
 HOSTILE_SHARES = (10, 20, 30)
 
 TRIES_MAX = 80  # guess: to shrink one failure

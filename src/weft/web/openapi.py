@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 import weft
 from weft.web.guard import BODY_BYTES_MAX
-from weft.web.stream import HISTORY_MAX
+from weft.web.stream import HISTORY_MAX, HISTORY_USUAL
 
 Fields: TypeAlias = dict[str, object]
 
 _TEXT: Fields = {"type": "string"}
+_LIMIT: Fields = {"type": "integer", "minimum": 1, "maximum": HISTORY_MAX, "default": HISTORY_USUAL}
 _EVENT: Fields = {
     "type": "object",
     "description": "One event. The payload is text where it is UTF-8, else base64.",
@@ -68,20 +69,36 @@ def _answer(text: str, schema: Mapping[str, object], kind: str = "application/js
     return {"description": text, "content": {kind: {"schema": schema}}}
 
 
-def _operation(summary: str, ok: Fields, *parameters: Fields, **more: object) -> Fields:
-    answers: Fields = {"200": ok}
-    for status, text in _ERRORS.items():
-        answers[status] = _answer(text, {"$ref": "#/components/schemas/Error"})
-    return {"summary": summary, "parameters": list(parameters), "responses": answers, **more}
+def _ref(name: str) -> Fields:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _operation(
+    summary: str,
+    ok: Fields,
+    *parameters: Fields,
+    answers: Mapping[str, Fields] | None = None,
+    **more: object,
+) -> Fields:
+    """`answers`: those that this path alone gives, or gives in its own form."""
+    errors = {status: _error(text) for status, text in _ERRORS.items()}
+    all_answers = dict(sorted({"200": ok, **errors, **(answers or {})}.items()))
+    return {"summary": summary, "parameters": list(parameters), "responses": all_answers, **more}
+
+
+def _error(text: str) -> Fields:
+    return _answer(text, _ref("Error"))
 
 
 _ERRORS = {
     "400": "Something in the request is wrong; `error` says what",
-    "403": "The request comes from another web page, or a topic's owners refuse the event",
+    "403": "The request comes from another web page",
     "421": "The Host header names no host that leads here for sure",
     "429": "Too many requests or streams of one client",
     "503": "The peer cannot do it at the moment",
 }
+_GONE = {"410": _error("The events after that place are not stored any more, or never were here")}
+_NOT_THERE = {"404": _error("There is none")}
 _TOPIC = _query("topic", "such as /sports/football", required=True)
 
 
@@ -94,6 +111,7 @@ def document() -> Fields:
         "are not stored any more.",
         "schema": _TEXT,
     }
+    in_vain: Fields = {"oneOf": [_ref("Receipt"), _ref("Error")]}
     paths: Fields = {
         "/api/status": {
             "get": _operation("How the peer is that speaks here", _answer("Its status", _ANY))
@@ -103,6 +121,7 @@ def document() -> Fields:
                 "All that one peer tells of itself",
                 _answer("Its status and counters", _ANY),
                 _path("peer", "its id"),
+                answers=_NOT_THERE,
             )
         },
         "/api/topics": {
@@ -123,16 +142,23 @@ def document() -> Fields:
                 ),
                 _TOPIC,
                 _query("after", "a CID, or 'beginning'; without it, the latest ones"),
-                _query("limit", f"1 to {HISTORY_MAX} (100)"),
+                {**_query("limit", "how many"), "schema": _LIMIT},
+                answers=_GONE,
             )
         },
         "/api/events": {
             "get": _operation(
                 "Subscribe: Server-Sent Events, one for each event of the topic",
-                _answer("`data` is an Event, `id` its place", _ref("Event"), "text/event-stream"),
+                _answer(
+                    "`data` is an Event, `id` its place. The event `lost` says that the place in "
+                    "Last-Event-ID is not known any more; forget it, as its empty `id` says",
+                    _ref("Event"),
+                    "text/event-stream",
+                ),
                 _TOPIC,
                 _query("since", "'now', or 'beginning' for what is stored first"),
                 last,
+                answers=_GONE,
             )
         },
         "/api/publish": {
@@ -140,6 +166,12 @@ def document() -> Fields:
                 "Publish the body as an event",
                 _answer("What became of it", _ref("Receipt")),
                 _TOPIC,
+                answers={
+                    "401": _error("The token did not come along"),
+                    "403": _answer("The topic's owners refuse it, or another page asked", in_vain),
+                    "413": _error(f"The payload has more than {BODY_BYTES_MAX} bytes"),
+                    "503": _answer("It could not be published at the moment", in_vain),
+                },
                 security=[{"token": []}],
                 requestBody={
                     "description": f"The payload: any bytes, at most {BODY_BYTES_MAX}",
@@ -158,6 +190,7 @@ def document() -> Fields:
                 "The figure of an experiment",
                 _answer("A picture", _TEXT, "image/svg+xml"),
                 _path("id", "of the experiment"),
+                answers=_NOT_THERE,
             )
         },
     }
@@ -174,11 +207,7 @@ def document() -> Fields:
             "schemas": {
                 "Event": _EVENT,
                 "Receipt": _RECEIPT,
-                "Error": {"type": "object", "properties": {"error": _TEXT}},
+                "Error": {"type": "object", "required": ["error"], "properties": {"error": _TEXT}},
             },
         },
     }
-
-
-def _ref(name: str) -> Fields:
-    return {"$ref": f"#/components/schemas/{name}"}

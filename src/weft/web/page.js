@@ -5,6 +5,7 @@ import { Overlay } from "/static/overlay.js";
 
 const $ = (id) => document.getElementById(id);
 const EVENTS_SHOWN = 200;
+const PAYLOAD_SHOWN = 1000; // characters; the rest of a long one would bury all others
 const SAMPLES_MAX = 500; // of the time from message to paint, kept in the browser's timeline
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token")
@@ -95,8 +96,8 @@ function showTiles(all) {
 function showLegend() {
   const members = figures.filter((figure) => overlay.topic in figure.links).length;
   $("legend").textContent = overlay.topic
-    ? `blue: ${members} subscribers and their links; grey: all others`
-    : "lines: peers that know each other (Cyclon views)";
+    ? `blue: ${members} subscribers; lines: their links; amber: events on their way`
+    : "lines: peers that know each other (Cyclon views); amber: events on their way";
   overlay.links();
   if (overlay.every > 1) $("legend").textContent += `; one line in ${overlay.every} is drawn`;
 }
@@ -210,13 +211,23 @@ function openTopic(topic) {
   follow(topic);
 }
 
+// Text as it is, but for what cannot be seen, and the beginning of what is long.
+function shownPayload(event) {
+  const text = event.payload ?? event.payload_base64;
+  const seen = text.slice(0, PAYLOAD_SHOWN).replace(/[^\P{Cc}\t\n]/gu, "\u{fffd}");
+  const notes = [];
+  if (event.payload === undefined) notes.push("base64");
+  if (text.length > PAYLOAD_SHOWN) notes.push(`${whole.format(text.length)} characters`);
+  return `${seen}${text.length > PAYLOAD_SHOWN ? " …" : ""}${notes.length ? ` (${notes.join(", ")})` : ""}`;
+}
+
 async function follow(topic) {
   const shown = new Set();
   const add = (event) => {
     const key = event.cid ?? event.event_id;
     if (overlay.topic !== topic || shown.has(key)) return;
     shown.add(key);
-    const payload = event.payload ?? `${event.payload_base64} (base64)`;
+    const payload = shownPayload(event);
     const when = new Date(event.published_at * 1000).toLocaleTimeString();
     const inside = event.published_in !== topic ? ` in ${event.published_in}` : "";
     $("events").prepend(element("li", payload, element("time", `${when}, from ${short(event.publisher)}${inside}`)));
@@ -224,6 +235,13 @@ async function follow(topic) {
   };
   // First the stream, then the past: nothing falls in between, and what is in both is shown once.
   stream = new EventSource(`/api/events?topic=${encodeURIComponent(topic)}`);
+  // A browser comes back by itself, but not where its place in the stream is unknown: after a restart
+  // of a peer that keeps events in memory. Then the topic is opened anew.
+  const mine = stream;
+  stream.onerror = () => {
+    if (mine.readyState !== EventSource.CLOSED) return;
+    setTimeout(() => { if (stream === mine) openTopic(topic); }, 1000);
+  };
   const waiting = [];
   let past = false;
   stream.onmessage = (message) => {
@@ -267,22 +285,26 @@ async function showLab() {
     const mark = element("b", verdict.passed ? "holds" : "falls short");
     mark.className = verdict.passed ? "good" : "bad";
     const rows = Object.entries(verdict.tolerance ?? {}).map(([name, asked]) =>
-      element("tr", "", element("th", name),
-        element("td", `${number(verdict.measured?.[name]?.value)} ${asked.relation} ${number(asked.bound)}`)));
-    const entry = element("article", "", element("h2", `${verdict.id}: ${verdict.title}`), mark,
+      element("tr", "", element("th", name), element("td", number(verdict.measured?.[name]?.value)),
+        element("td", `${asked.relation} ${number(asked.bound)}`)));
+    if (rows.length) rows.unshift(element("tr", "", element("th"), element("th", "measured"), element("th", "asked")));
+    const entry = element("details", "", element("summary", "", mark, ` ${verdict.id}: ${verdict.title}`),
       element("p", verdict.claim), element("table", "", ...rows));
+    entry.open = verdicts.length === 1;
     entry.className = "verdict";
     if (verdict.figure) {
       const picture = element("img");
       picture.src = `/api/lab/${encodeURIComponent(verdict.id)}/figure.svg`;
       picture.alt = `figure of ${verdict.id}`;
+      picture.loading = "lazy";
       entry.append(picture);
     }
     return entry;
   }));
 }
 
-const number = (value) => typeof value === "number" ? exact.format(value) : "–";
+const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const number = (value) => typeof value === "number" ? precise.format(value) : "–";
 
 // --- tabs and lists ----------------------------------------------------------------------------
 

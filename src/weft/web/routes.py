@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -23,13 +24,13 @@ from weft.documents.refusal import Refused
 from weft.errors import WeftError
 from weft.ids import BadId, parse_plain_topic
 from weft.net.errors import UsageError, usable
-from weft.store.cursor import PositionGap, PositionUnknown
+from weft.store.cursor import PositionError, PositionGap, PositionUnknown
 from weft.store.interface import NotHeld
 from weft.web.guard import TooLarge
 from weft.web.openapi import document
 from weft.web.picture import Picture
 from weft.web.source import Source
-from weft.web.stream import HISTORY_MAX, Stream, has_store, history
+from weft.web.stream import HISTORY_MAX, HISTORY_USUAL, Stream, has_store, history
 
 LIVE, EVENTS = "/live", "/api/events"
 STREAMS = (LIVE, EVENTS)
@@ -40,7 +41,6 @@ _KINDS = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-_LATEST = 100
 _STATUS = {"refused": 403, "failed": 503, "dropped": 503}
 """Of a publish that came to nothing."""
 
@@ -81,6 +81,7 @@ class Routes:
             BadId: _explain,
             Refused: _explain,
             TooLarge: _too_large,
+            HTTPException: _refuse,
         }
         return Starlette(routes=routes, exception_handlers=handlers)
 
@@ -153,7 +154,7 @@ class Routes:
         )
 
     async def _history(self, request: Request) -> Response:
-        topic, limit = _topic(request), request.query_params.get("limit", str(_LATEST))
+        topic, limit = _topic(request), request.query_params.get("limit", str(HISTORY_USUAL))
         if not limit.isdecimal() or not 1 <= int(limit) <= HISTORY_MAX:
             raise UsageError(f"limit is {limit!r}; expected a whole number from 1 to {HISTORY_MAX}")
         after = request.query_params.get("after")
@@ -217,8 +218,14 @@ def _error(status: int, why: str) -> Response:
 async def _explain(request: Request, error: Exception) -> Response:
     if isinstance(error, PositionGap | PositionUnknown | NotHeld):
         return _error(410, str(error))
-    wrong = isinstance(error, UsageError | BadId)
+    wrong = isinstance(error, UsageError | BadId | PositionError)
     return _error(400 if wrong else 503, str(error))
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """No such path, or no such method there."""
+    assert isinstance(error, HTTPException)
+    return Json({"error": error.detail.lower()}, error.status_code, error.headers)
 
 
 async def _too_large(request: Request, error: Exception) -> Response:

@@ -3,7 +3,9 @@
 With a store, each event's `id` is a position in it (`Peer.consume`), so that a client that comes
 back with `Last-Event-ID`, as browsers do by themselves, gets each event after that once, whatever
 happened meanwhile. Events of publishers without a store are stored nowhere: they come while the
-client is there, without an `id`.
+client is there, without an `id`. A client whose place is unknown here and to all members that were
+asked (its peer kept events in memory, and was started anew) gets the event `lost`, and after it
+what comes from then on.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from weft.ids import Cid, cid_text, parse_cid, parse_topic, peer_text
 from weft.net.consumer import Consumed
 from weft.net.errors import usable
 from weft.rules.hierarchy import claimed_origin
+from weft.store.cursor import PositionError
 from weft.store.reader import Since
 
 WAITING_MAX = 64
@@ -30,7 +33,8 @@ WAITING_MAX = 64
 ALIVE_S = 15.0
 """guess: a comment is sent so often where nothing happens, to learn that a client is gone."""
 HISTORY_MAX = 1_000
-"""guess: events in one answer."""
+HISTORY_USUAL = 100
+"""guess: events in one answer, at most and unless another number is asked for."""
 _RETRY_MS = 1_000
 
 
@@ -133,11 +137,23 @@ class Stream:
                     continue
                 following.cancel()
                 if done:
-                    return  # the peer has closed, or the position is lost: the client comes back
+                    if (lost := self._lost()) is not None:
+                        yield lost
+                    return  # also where the peer has closed: the client comes back
                 yield b":\n\n"
         finally:
             end.cancel()
             await self.close()
+
+    def _lost(self) -> bytes | None:
+        """What a client is told whose place nobody knows any more. The empty `id` makes it forget
+        that place: otherwise it would come back with it for ever, and get nothing."""
+        for task in self._tasks:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, PositionError):
+                said = msgspec.json.encode({"error": str(error)})
+                return b"id: \nevent: lost\ndata: " + said + b"\n\n"
+        return None
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from test_protocol_bounds import sizes
 
 from arbitrary import KEYS, LOCATIONS, PEERS, pooled_message, random_message
-from kademlia_kit import Network, answer, asked, dht, machine, reply, told
+from kademlia_kit import Network, answer, asked, dht, machine, reply, request, told
 from protocol_kit import Rig, contact
+from weft.ids import Contact
 from weft.protocol import seam
-from weft.protocol.config import Config
+from weft.protocol.config import Config, Defence
 from weft.protocol.kademlia import rpc
 from weft.rules.prefix import as_bytes, block_key, common_prefix, location_of
 
@@ -208,3 +209,20 @@ def test_an_answer_comes_once_even_if_it_is_said_twice() -> None:
     [(number, message)] = asked(effects)
     assert answer(rig.hear(number, reply(message)), 5) is not None
     assert rig.hear(number, reply(message, 3, 4)) == []
+
+
+def test_a_bucket_holds_a_few_peers_of_one_address() -> None:
+    """Over many addresses of this machine, which count like all others here."""
+    defence = Defence(address_peers=2, local_addresses=True)
+    rig = Rig(1, Config(dht=dht(k=8, spare=4), defence=defence))
+    for number in range(2, 400):
+        host = number % 10 + 1 if number % 3 == 0 else 200  # most at one address
+        sender = Contact(contact(number).peer, f"/ip4/127.0.0.{host}/tcp/{number}")
+        rig.do(seam.Received(sender, request(0)))
+    table = machine(rig).home.table
+    crowds = Counter(
+        (common_prefix(table.own, entry.key), entry.contact.address.split("/")[2])
+        for entry in table
+    )
+    assert max(crowds.values()) == 2
+    assert len({address for _, address in crowds}) == 11

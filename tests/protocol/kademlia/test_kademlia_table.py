@@ -23,6 +23,7 @@ def table(own: int = 0) -> Table:
         spare=TINY.spare,
         failures_max=TINY.failures_max,
         fresh_ms=TINY.fresh_ms,
+        takes=lambda contact, others: True,
     )
 
 

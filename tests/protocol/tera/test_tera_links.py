@@ -15,14 +15,16 @@ from protocol_kit import (
     everything_sent,
     number_of,
     sent,
+    span,
     told,
 )
 from weft.documents.run import Run
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import Descriptor, ShuffleRequest
-from weft.protocol.recent import Repair
+from weft.protocol.recent import IHave, Repair
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import Payload
 
 FEW = c.Config(links=c.Links(wanted=2, most=3))
@@ -160,6 +162,21 @@ def test_a_neighbour_that_brings_nothing_is_given_up() -> None:
     assert sent(rig.hear(4, LinkRequest(T, urgent=True)), LinkReply) == [
         (4, LinkReply(T, False, rig.peer.tera.topics[T].recent.fingerprint()))
     ]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_neighbour_that_announces_what_it_does_not_have_is_given_up(kept: bool) -> None:
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    for number in range(1, 13):
+        rig.hear(4, IHave(T, [span(9, number, number)]))
+        for _ in range(100):
+            if told(rig.wait(100), Graft) and kept:
+                rig.hear(4, Payload(T, event(9, number, published_ms=rig.now), 1))
+        for neighbour in (2, 3):  # they bring other events
+            rig.hear(neighbour, Payload(T, event(10, number, published_ms=rig.now), 1))
+    assert (4 in linked(rig)) is kept
+    assert {2, 3} <= set(linked(rig))
 
 
 # --- asking -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import (
+    Group,
     Rig,
     T,
     answers,
@@ -17,10 +18,9 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import NO_NEWS, JoinReply, JoinRequest, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, Advert, JoinReply, JoinRequest, ShuffleRequest
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     LookupHit,
     LookupMiss,
@@ -188,8 +188,11 @@ def test_the_number_of_visits_follows_the_number_of_topics() -> None:
 # --- others' walks ------------------------------------------------------------------------------
 
 
-def walk(steps: int, origin: int = 9, avoid: tuple[int, ...] = ()) -> LookupWalk:
-    return LookupWalk(T, contact(origin), 7, steps, [contact(n).peer for n in avoid])
+def walk(
+    steps: int, origin: int = 9, avoid: tuple[int, ...] = (), passed: tuple[int, ...] = ()
+) -> LookupWalk:
+    avoided, been_at = ([contact(n).peer for n in numbers] for numbers in (avoid, passed))
+    return LookupWalk(T, contact(origin), 7, steps, avoided, passed=been_at)
 
 
 def test_a_visited_peer_answers_from_its_table() -> None:
@@ -210,13 +213,47 @@ def test_unless_that_is_switched_off() -> None:
     rig = Rig(1, c.Config(tera=c.Tera(answer_from_subscriptions=False)))
     rig.subscribe()
     rig.meet(2)
-    assert everything_sent(rig.hear(2, walk(5))) == [(2, walk(4))]
+    assert everything_sent(rig.hear(3, walk(5))) == [(2, walk(4, passed=(1,)))]
 
 
 def test_who_knows_nothing_passes_the_walk_on() -> None:
     rig = Rig(1)
     rig.meet(2)
-    assert everything_sent(rig.hear(2, walk(1))) == [(2, walk(0))]
+    assert everything_sent(rig.hear(3, walk(1))) == [(2, walk(0, passed=(1,)))]
+
+
+def test_a_walk_goes_to_no_peer_that_it_was_at() -> None:
+    rig = Rig(1)
+    rig.meet(2, 3, 4, 9)
+    onward = everything_sent(rig.hear(3, walk(5, passed=(2, 3))))
+    assert onward == [(4, walk(4, passed=(2, 3, 1)))]
+    end = everything_sent(rig.hear(4, walk(5, passed=(2, 3, 4))))
+    assert end == [(9, LookupMiss(7))]  # nowhere else to go but home
+
+
+def test_two_peers_subscribe_to_many_topics_at_once() -> None:
+    """A walk that went back and forth took all its steps, and soon more than peers take."""
+    group = Group(2)
+    group.run(5_000)
+    before = len(group.log)
+    for number in range(50):
+        group.do(1, seam.Subscribe(number + 2, Topic(f"/{number}"), None))
+    group.run(100)
+    done = [e for e in group.effects[1] if isinstance(e, seam.Answer) and e.token > 1]
+    assert len(done) == 50
+    walks = [one for *_, one in group.log[before:] if isinstance(one, LookupWalk)]
+    assert len(walks) == 50
+
+
+def test_a_peer_that_has_many_walks_of_its_own_passed_on_is_told_where_they_end() -> None:
+    """It waits for none of them; walks of others that it passes on are not answered for it."""
+    rig = Rig(1)
+    rig.meet(2)
+    ends = [everything_sent(rig.hear(9, walk(256))) for _ in range(100)]
+    assert ends[15] != ends[16]
+    assert ends[16:] == [[(9, LookupMiss(7))]] * 84
+    assert everything_sent(rig.hear(9, walk(256, origin=8))) == []
+    assert told(rig.hear(7, walk(256, origin=7)), LookupWalk) == [2]  # another's share
 
 
 @pytest.mark.parametrize("neighbours", [(), (2,)])
@@ -244,14 +281,14 @@ def test_the_origin_and_those_to_avoid_are_no_answer() -> None:
     rig.meet(2)
     rig.hear(3, Advertisement([Advert(T, 1, 1)]))
     assert told(rig.hear(2, walk(5, origin=3)), LookupHit) == []
-    onward = everything_sent(rig.hear(2, walk(5, avoid=(3,))))
-    assert onward == [(2, walk(4, avoid=(3,)))]
+    onward = everything_sent(rig.hear(4, walk(5, avoid=(3,))))
+    assert onward == [(2, walk(4, avoid=(3,), passed=(1,)))]
 
 
 def test_a_walk_that_comes_home_goes_on_and_its_end_counts() -> None:
     rig, effects = looking(2)
     number = sent(effects, LookupWalk)[0][1].lookup
     home = LookupWalk(T, contact(1), number, 3)
-    assert told(rig.hear(2, home), LookupWalk) == [2]
+    assert told(rig.hear(3, home), LookupWalk) == [2]
     end = LookupWalk(T, contact(1), number, 0)
     assert answers(rig.hear(2, end)) == [(9, "no_subscriber")]

@@ -9,9 +9,9 @@ from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, 
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.kademlia.rpc import FindRequest
+from weft.protocol.kademlia.rpc import FindReply, FindRequest, Neighbour
 from weft.protocol.membership import LeaveNotice
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import (
@@ -267,3 +267,31 @@ def test_a_child_hands_its_event_to_its_parent() -> None:
     assert [(to, cast.charge) for to, cast in sent(stale, Cast)] == [(2, 0)]
     outside = rig.hear(5, Cast(T, event(7, 3), 2, level(2) + 1))  # its parent is not in there
     assert delivered(outside) == [(7, 3)] and told(outside, Cast) == []
+
+
+# --- publishing from outside ----------------------------------------------------------------------
+
+
+def answered(
+    rig: Rig, effects: list[seam.Effect], knows: dict[int, list[int]]
+) -> list[seam.Effect]:
+    """All that is said while others, which know these forwarders, answer lookups."""
+    said, new = [*effects], effects
+    while new:
+        asked, new = sent(new, FindRequest), []
+        for to, question in asked:
+            closer = [Neighbour(contact(number), T) for number in knows[to]]
+            new += rig.hear(to, FindReply(question.request, True, closer))
+        said += new
+    return said
+
+
+def test_a_forwarder_that_names_no_other_is_passed_by() -> None:
+    """Peer 6 takes what it is handed, and answers as if it were the topic's only forwarder."""
+    knows = {2: [5, 6], 3: [5, 6], 5: [5, 7], 6: [], 7: [5, 7]}
+    rig = Rig(1, config())
+    rig.meet(2, 3)
+    [first] = told(answered(rig, rig.publish(b"x"), knows), RouteEvent)
+    said = answered(rig, rig.hear(first, RouteResult(T, 1, 1, True)), knows)
+    assert first == 6
+    assert set(told(said, RouteCheck)) & {5, 7}

@@ -20,6 +20,7 @@ from typing import TypeAlias, get_args
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.context import Context, require
+from weft.protocol.defence import Crowds
 from weft.protocol.kademlia import rpc
 from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Search, Searches, Seen
 from weft.protocol.kademlia.records import Operations, Providers, Values
@@ -152,6 +153,7 @@ class Kademlia:
             spare=settings.spare,
             failures_max=settings.failures_max,
             fresh_ms=settings.fresh_ms,
+            takes=lambda contact, others: Crowds(self._ctx, others).takes(contact),
         )
         place = Place(space, role, table, refreshed)
         self.places[space.number, role] = place

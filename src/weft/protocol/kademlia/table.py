@@ -13,6 +13,9 @@ room only if it does not answer several times.
 
 A table holds no clock and sends nothing; `heard` names the peer to be probed.
 
+A bucket holds a few peers of one address (`Crowds` in `protocol/defence.py`), waiting ones
+included: ids cost nothing, and most of a bucket could be one machine's.
+
 Invariants: no entry with the own location, none twice, at most k live and `spare` waiting ones in
 a bucket, live ones ordered by when they were last seen.
 
@@ -22,7 +25,7 @@ strangers causes no flood of probes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,6 +40,8 @@ _REMEMBERED = 4_096
 
 Locate = Callable[[Topic, PeerId], int | None]
 """The location of a peer in a role; None for a role that does not exist in the space."""
+Takes = Callable[[Contact, Iterable[Contact]], bool]
+"""Whether a bucket that holds those may hold this one, too."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,27 @@ class _Bucket:
         self.probed: int | None = None  # the location being probed for a newcomer
         self.touched_ms = now  # when a lookup last went into its range
 
+    def others(self, key: int) -> Iterator[Contact]:
+        """All that are in it or wait, but for one."""
+        for part in (self.live, self.spare):
+            yield from (entry.contact for entry in part.values() if entry.key != key)
+
 
 class Table:
     """The neighbours of one location, given by its number."""
 
-    __slots__ = ("_buckets", "_failures_max", "_fresh_ms", "_k", "_spare", "bits", "own")
+    __slots__ = ("_buckets", "_failures_max", "_fresh_ms", "_k", "_spare", "_takes", "bits", "own")
 
     def __init__(
-        self, own: int, bits: int, *, k: int, spare: int, failures_max: int, fresh_ms: Millis
+        self,
+        own: int,
+        bits: int,
+        *,
+        k: int,
+        spare: int,
+        failures_max: int,
+        fresh_ms: Millis,
+        takes: Takes,
     ) -> None:
         """The limits are those of the DHT's settings (`kademlia.Config`)."""
         self.own = own
@@ -97,6 +115,7 @@ class Table:
         self._spare = spare
         self._failures_max = failures_max
         self._fresh_ms = fresh_ms
+        self._takes = takes
         self._buckets: dict[int, _Bucket] = {}
 
     def __len__(self) -> int:
@@ -121,6 +140,8 @@ class Table:
         if bucket is None:
             bucket = self._buckets[number] = _Bucket(now, self._spare)
         entry = bucket.live.pop(key, None)
+        if entry is None and not self._takes(contact, bucket.others(key)):
+            return None
         if entry is None and len(bucket.live) >= self._k:
             return self._wait(bucket, Entry(key, role, contact, now), now)
         if entry is None:

@@ -304,7 +304,8 @@ class TopicState(TopicPart):
         """Give up links that bring nothing, as long as there are others, or other members."""
         if self.tree is None or not self._ctx.config.defence.score:
             return
-        for peer in self._silence.silent(list(self.tree.lazy), list(self.tree.eager)):
+        silent = self._silence.silent(list(self.tree.lazy), list(self.tree.eager))
+        for peer in dict.fromkeys((*silent, *self._silence.liars())):
             if len(self.links.linked) > 1 or len(self.view) > 1:
                 self.links.shun(peer)
 

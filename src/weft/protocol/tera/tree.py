@@ -657,6 +657,9 @@ class Tree:
 
     def _next_announcer(self, awaited: _Awaited) -> Contact:
         announcers = list(awaited.announcers.values())
+        if awaited.asked:  # the one before has had its time
+            before = announcers[(awaited.asked - 1) % len(announcers)]
+            self._silence.break_promise(before.peer)
         awaited.asked += 1
         return announcers[(awaited.asked - 1) % len(announcers)]
 
@@ -673,6 +676,8 @@ class Tree:
             return
         if awaited.asked:
             asked = list(awaited.announcers)[: awaited.asked]
+            if source is not None and source in asked:
+                self._silence.keep_promise(source)
             usual_ms = self._ctx.config.dissemination.graft_timeout_ms
             self._patience_ms = rules.patience(self._patience_ms, source not in asked, usual_ms)
             if source not in asked:

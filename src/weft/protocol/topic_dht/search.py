@@ -22,9 +22,9 @@ among the DHT's own calls, so it is repeated, and ends exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from weft.ids import Contact, Topic
+from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.lookup import Done, Outcome, Question, Search
@@ -70,13 +70,15 @@ class Lookup:
         self._lobby = dht.settle(TOPICS, LOBBY, refreshed=False)
         self._lobby_pace = Pace()
 
-    def enter(self, topic: Topic, target: int, then: Found) -> None:
+    def enter(self, topic: Topic, target: int, then: Found, avoid: Collection[PeerId] = ()) -> None:
         """Find the closest forwarders from outside the topic: from what this peer knows of the
-        lobby, and if that leads to none, over the topic's hosts."""
+        lobby, and if that leads to none, over the topic's hosts. The first forwarder met says who
+        the others are, and may lie: those to `avoid` are passed by, and the way goes on to another
+        (a simple form of S/Kademlia's disjoint paths; Baumgart and Mies 2007, Section 4.3)."""
         gates: list[Contact] = []
 
         def seen(entry: Entry, reply: FindReply) -> bool:
-            if entry.role == topic:
+            if entry.role == topic and entry.contact.peer not in avoid:
                 gates.append(entry.contact)
             return bool(gates)
 

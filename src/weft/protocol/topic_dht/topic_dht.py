@@ -259,7 +259,8 @@ class TopicRouting(Routing):
             else:
                 self._look_for(number, topic, avoid, left - 1)
 
-        self.topics.lookup.enter(topic, self.topics.samples.random_target(topic), found)
+        target = self.topics.samples.random_target(topic)
+        self.topics.lookup.enter(topic, target, found, avoid)
 
     # --- time and losses --------------------------------------------------------------------------
 
