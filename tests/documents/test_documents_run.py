@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -107,12 +109,22 @@ def test_payloads_do_not_move(said: tuple[bytes, ...], data: st.DataObject) -> N
             assert verify_run(T, replace(made.run, payloads=others)) is None
 
 
-@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 63, 64])
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 255, 256])
 def test_a_nodes_hashes_are_no_payload(count: int) -> None:
     """A tree of fewer leaves does not pass for the one above it."""
     said = tuple(b"%d" % number for number in range(count))
     made = signed(*said)
     assert verify_run(T, replace(made.run, payloads=(made.root,))) is None
+
+
+def test_the_tree_is_as_docs_wire_has_it() -> None:
+    said = tuple(b"%d" % number for number in range(17))
+    leaves = [
+        sha256(b"".join((*(len(one).to_bytes(4, "big") for one in some), *some))).digest()
+        for some in (said[:16], said[16:])
+    ]
+    assert signed(*said).root == sha256(b"\x01" + b"".join(leaves)).digest()
+    assert signed(b"alone").root == sha256(b"\0\0\0\x05alone").digest()
 
 
 def test_the_first_event_has_nothing_before_it() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import weft
-from net_kit import node, until
+from net_kit import node, turn, until
 from swarm_kit import together
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
@@ -54,6 +55,34 @@ async def test_a_lone_event_goes_out_alone() -> None:
             await a.publish(X, b"alone")
             assert (await anext(sub)).number == number
         assert b.counters["runs_received"] == 3
+
+
+async def test_a_run_lingers_for_more_events_until_it_is_looked_at() -> None:
+    """Published a turn apart, they are one run, which no timer of the machine cuts short."""
+    patient = replace(LIVELY, network=Network(linger_ms=60_000, leave_timeout_ms=1_000))
+    async with together(2, config=patient) as (a, b):
+        await a.subscribe(X)
+        sub = await b.subscribe(X)
+        await until(lambda: linked(a) and linked(b), "a link")
+        receipts = []
+        for number in range(5):
+            receipts.append(await a.publish(X, b"%d" % number))
+            await turn()
+        assert a.counters.get("published", 0) == 0
+        assert receipts[-1].event_id
+        notes = [await anext(sub) for _ in range(5)]
+        assert [note.event_id for note in notes] == [one.event_id for one in receipts]
+        assert b.counters["runs_received"] == 1
+        await a.publish(X, b"closing sends what lingers")
+        await a.close()
+        assert (await anext(sub)).number == 6
+
+
+@pytest.mark.parametrize("linger_ms", [-1, 60_001])
+def test_lingering_has_bounds(linger_ms: int) -> None:
+    with pytest.raises(ValueError, match="linger_ms must be 0 to 60000"):
+        Network(linger_ms=linger_ms)
+    assert Network(linger_ms=0).linger_ms == 0
 
 
 async def test_looking_at_what_only_sending_tells_sends() -> None:

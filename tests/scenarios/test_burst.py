@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from weft.documents.run import RUN_MAX
 from weft.protocol.config import Config
 from weft.sim.builder import OneTopic
 from weft.sim.checkers.deliveries import check_complete, check_in_order, check_once
@@ -16,7 +15,8 @@ from weft.sim.world import World
 
 PUBLISHERS = 10
 RUNS = 12
-EVENTS = PUBLISHERS * RUNS * RUN_MAX
+EACH = 64  # events in a run
+EVENTS = PUBLISHERS * RUNS * EACH
 CROWDED = Conditions(events_per_s=1_500)
 """The burst is twice as much as a link carries in two seconds, and most links carry all of it."""
 
@@ -34,7 +34,7 @@ def burst(seed: int, peers: int) -> World:
     net.world.copies = 0
     for number in range(RUNS):
         for publisher in range(PUBLISHERS):
-            payloads = [b"%d %d %d" % (publisher, number, place) for place in range(RUN_MAX)]
+            payloads = [b"%d %d %d" % (publisher, number, place) for place in range(EACH)]
             publish = partial(net.publish_in, publisher, net.topic, *payloads)
             net.world.at(net.world.now_ms + 20 * number, publish)
     net.run(60_000)

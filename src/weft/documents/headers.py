@@ -39,7 +39,7 @@ NAME_MAX = 64
 _MARK = bytes.fromhex("f7dba1c6ee0b4c35b20ce8d3f21a9977")
 _LENGTH_BYTES = 2
 _PREFIX = "header."
-_NONE: dict[str, str] = {}
+NO_HEADERS: dict[str, str] = {}
 """Of most events; nobody changes it."""
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
@@ -76,16 +76,21 @@ def wrap(headers: Mapping[str, str], payload: bytes) -> bytes:
 def unwrap(wrapped: bytes) -> tuple[dict[str, str], bytes]:
     """Headers and payload of what travels."""
     if not wrapped.startswith(_MARK):
-        return _NONE, wrapped
+        return NO_HEADERS, wrapped
     start = len(_MARK) + _LENGTH_BYTES
     end = start + int.from_bytes(wrapped[len(_MARK) : start], "big")
     try:
         headers = _decode(wrapped[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _NONE, wrapped
+        return NO_HEADERS, wrapped
     if end > len(wrapped) or problem(headers):
-        return _NONE, wrapped
+        return NO_HEADERS, wrapped
     return headers, wrapped[end:]
+
+
+def payload_in(wrapped: bytes) -> bytes:
+    """The payload alone of what travels."""
+    return unwrap(wrapped)[1] if wrapped.startswith(_MARK) else wrapped
 
 
 def as_metadata(headers: Mapping[str, str]) -> dict[str, Scalar]:

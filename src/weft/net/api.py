@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
 from weft import __version__
+from weft.documents.headers import NO_HEADERS, wrap
 from weft.documents.headers import problem as header_problem
-from weft.documents.headers import wrap
 from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
@@ -366,20 +366,24 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
+        data = self._wrapped(payload, headers)
         if confirm is not None:
-            data = self._wrapped(payload, headers)
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
             raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
         if timeout is not None:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
-        return await self._publish(topic, self._wrapped(payload, headers))
+        if isinstance(topic, str):
+            receipt = self._runtime.join(topic, data)
+            if receipt is not None:
+                return receipt
+        return await self._publish(topic, data)
 
     def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
         """What travels of an event."""
-        data = _payload(payload, self._encode)
+        data = payload if isinstance(payload, bytes) else _payload(payload, self._encode)
         if not headers:
-            return wrap({}, data)
+            return wrap(NO_HEADERS, data)
         if not isinstance(headers, Mapping):
             raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
         wrong = header_problem(headers)
@@ -631,8 +635,6 @@ def _texts(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _payload(payload: object, encode: Encode | None) -> bytes:
-    if isinstance(payload, bytes):
-        return payload
     if encode is not None and not isinstance(payload, bytearray | memoryview):
         try:
             payload = encode(payload)

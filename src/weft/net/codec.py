@@ -19,9 +19,10 @@ from weft.net.errors import FrameFault, OversizedFault
 from weft.protocol.messages import AnyMessage
 from weft.protocol.wire import Message
 
-WIRE_VERSION = 2
-"""1: events without signatures where there was no store. A peer of another version is refused; its
-greeting is read all the same, so `Hello` begins alike in every version."""
+WIRE_VERSION = 3
+"""1: events without signatures where there was no store; 2: runs of at most 64 events, hashed
+one by one. A peer of another version is refused; its greeting is read all the same, so `Hello`
+begins alike in every version."""
 HEADER_BYTES = 4
 HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _MIB = 1 << 20
+LINGER_MS_MAX = 60_000
+"""guess: what waits longer is better gathered by the application."""
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -63,6 +65,8 @@ class Network:
     queue_patience_ms: int = 2_000  # guess: how long a full queue is waited for
     overload_ms: int = 10_000  # guess: a peer over the hard limit for so long is disconnected
 
+    linger_ms: float = 0.0  # a publisher waits so long for its run to fill: fewer, larger runs
+
     subscription_events_max: int = 8_192  # guess: notifications waiting for the application
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
@@ -73,6 +77,7 @@ class Network:
     tcp_user_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "linger_ms", float(self.linger_ms))  # 0 is 0.0
         require_positive(self, "network")
         if not 1 <= len(self.name) <= 64:
             raise ValueError("network.name must have 1 to 64 characters")
@@ -86,6 +91,8 @@ class Network:
             raise ValueError("network.queue_soft_bytes must not exceed network.queue_hard_bytes")
         if self.handshakes_per_ip_max > self.handshakes_max:
             raise ValueError("network.handshakes_per_ip_max must not exceed network.handshakes_max")
+        if not 0 <= self.linger_ms <= LINGER_MS_MAX:
+            raise ValueError(f"network.linger_ms must be 0 to {LINGER_MS_MAX}")
         for text in self.join:
             try:
                 parse_contact(text)

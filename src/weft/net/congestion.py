@@ -29,7 +29,7 @@ from weft.ids import Topic
 from weft.net.timers import Timers, now_ms
 
 WINDOW_RUNS = 128
-"""guess: 8,192 small events; an answer takes 50 to 100 ms, as the other access points are asked."""
+"""guess: 32,768 small events; an answer takes 50 to 100 ms, as other access points are asked."""
 WINDOW_BYTES = 4 << 20
 """guess: of payloads."""
 WINDOWS_RUNS = 512

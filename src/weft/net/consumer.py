@@ -59,24 +59,24 @@ async def past_read(
     unwatch()
 
 
-class Consumed(Decoded):
+class Consumed(Decoded, frozen=True, eq=False, gc=False):
     """An event that a consumer got, and where it stands after it."""
 
-    __slots__ = ("_acknowledge", "position")
+    position: str  # give it to `Peer.consume(after=…)`
+    _acknowledge: Acknowledge | None
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         topic: Topic,
         event: SealedEvent,
         position: str,
         acknowledge: Acknowledge | None,
         decode: Decode | None,
-    ) -> None:
+    ) -> Consumed:
         origin = claimed_origin(topic, event.metadata)
         deliver = Deliver(topic, handed_out(event, event.payload), 0, event, origin)
-        super().__init__(deliver, 0, decode)
-        self.position = position  # give it to `Peer.consume(after=…)`
-        self._acknowledge = acknowledge
+        return cls(deliver, 0, decode, position, acknowledge)
 
     async def ack(self) -> None:
         """This event and all that came before it are dealt with. Returns once that is on disk."""
@@ -199,7 +199,7 @@ class Consumer:
         event, place = self._reads.popleft()
         if self._acknowledge is not None:
             self._acknowledge.hand_out(place)
-        return Consumed(self.topic, event, place, self._acknowledge, self._decode)
+        return Consumed.of(self.topic, event, place, self._acknowledge, self._decode)
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""

@@ -95,8 +95,12 @@ class Counters:
         """Events were delivered, so long after they were published. A clock behind the publisher's
         makes that negative, and it counts as none."""
         self.latencies.add(max(0.0, seconds), len(payloads))
-        for payload in payloads:
-            self.sizes.add(len(payload))
+        sizes = list(map(len, payloads))
+        if len(set(sizes)) == 1:  # nearly always
+            self.sizes.add(sizes[0], len(sizes))
+        else:
+            for size in sizes:
+                self.sizes.add(size)
 
     @property
     def histograms(self) -> dict[str, Histogram]:

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias, get_args
 
+from msgspec import Struct
+
 from weft.documents.run import Event, Run
 from weft.ids import Contact, PeerId, Topic, contact_text, peer_text
 from weft.net.errors import NotConfirmed
@@ -79,7 +81,7 @@ class Sent:
         return self._dropped
 
 
-class Receipt:
+class Receipt(Struct, frozen=True, eq=False, gc=False):
     """`outcome` is one of
 
     - ``taken``: this peer is not subscribed, and an access point, which is, has said that it has
@@ -99,25 +101,13 @@ class Receipt:
     With a store, every other outcome means that the event is durable here.
     """
 
-    __slots__ = ("_above", "_final", "_place", "_sent", "copies", "topic")
-
-    def __init__(
-        self,
-        topic: Topic,
-        sent: Sent,
-        place: int = 0,
-        final: asyncio.Future[Answer] | None = None,
-        above: Sequence[Callable[[], Awaitable[Receipt]]] = (),
-        copies: Sequence[Contact] = (),
-    ) -> None:
-        """`place`: of the event among those that were sent as one run."""
-        self.copies = tuple(peer_text(one.peer) for one in copies)
-        """The ids of other peers that said that they have the event, as far as they were asked."""
-        self.topic = topic
-        self._sent = sent
-        self._place = place
-        self._final = final
-        self._above = above
+    topic: Topic
+    _sent: Sent
+    _place: int = 0  # of the event among those that were sent as one run
+    _final: asyncio.Future[Answer] | None = None
+    _above: Sequence[Callable[[], Awaitable[Receipt]]] = ()
+    copies: tuple[str, ...] = ()
+    """The ids of other peers that said that they have the event, as far as they were asked."""
 
     @property
     def outcome(self) -> Became:
@@ -167,7 +157,8 @@ class Receipt:
 
     def with_copies(self, copies: Sequence[Contact]) -> Receipt:
         """Itself, and which other peers said that they have the event."""
-        return Receipt(self.topic, self._sent, self._place, self._final, self._above, copies)
+        named = tuple(peer_text(one.peer) for one in copies)
+        return Receipt(self.topic, self._sent, self._place, self._final, self._above, named)
 
     @property
     def run(self) -> Run | None:

@@ -7,8 +7,9 @@ a later turn).
 What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
-asked of the machine. The hot path makes no task and no future per event: a member's publish returns
-at once, and only a full run gives the loop its turn.
+asked of the machine. With `network.linger_ms` a run waits so long for more, if no caller waits for
+what becomes of it. What is checked of a publish, and waited for, is so when its run begins; the
+events that join it cost neither a task nor a future, and only a full run gives the loop its turn.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
 loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
@@ -106,7 +107,8 @@ class Runtime:
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
-        self._gathered: dict[Topic, _Gathered] = {}
+        self._gathered: dict[str, _Gathered] = {}  # by topic
+        self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
         # The latest of each name, and what keeps this peer in its topic: a program that breaks out
         # of its loop has let go of the first, and nothing is missed until it reads on.
@@ -136,6 +138,11 @@ class Runtime:
         as there is no caller that could."""
         self._send_gathered()
         self._step(fact)
+        self._obstacles.clear()
+
+    def on_timer(self, timer: seam.Timer) -> None:
+        """As `feed`, but what lingers goes on waiting."""
+        self._step(seam.TimerFired(timer))
         self._obstacles.clear()
 
     def _step(self, fact: seam.Input) -> int:
@@ -349,24 +356,34 @@ class Runtime:
         gathered = self._gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
-        place = gathered.add(payload)
-        if place + 1 >= RUN_MAX:
+        receipt = gathered.add(payload)
+        if gathered.count >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
-        if gathered.expected is not None:
-            return Receipt(topic, gathered, place)
-        final = await gathered.wait()
-        await self._wait_for_room()
-        return Receipt(topic, gathered, place, final)
+        if gathered.expected is None:
+            await gathered.wait()
+            await self._wait_for_room()
+        return receipt
+
+    def join(self, topic: str, payload: bytes) -> Receipt | None:
+        """Publish an event in the run that is being gathered in its topic, if there is nothing to
+        check or to wait for that was not when the run began; None: it is to be published."""
+        gathered = self._gathered.get(topic)
+        if gathered is None or not gathered.has_room(payload):
+            return None
+        return gathered.add(payload)
 
     def _begin_gathering(self, topic: Topic, expected: Became | None) -> _Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
         before = self._gathered.get(topic)
         if before is not None:
             before.send()
-        if not self._gathered:
-            self._loop.call_soon(self._send_gathered)
-        gathered = self._gathered[topic] = _Gathered(self, topic, expected)
+        gathered = _Gathered(self, topic, expected)
+        if self._linger_s and expected is not None:
+            self._loop.call_later(self._linger_s, gathered.send)
+        else:
+            self._loop.call_soon(gathered.send)
+        self._gathered[topic] = gathered
         return gathered
 
     def _send_gathered(self) -> None:
@@ -641,11 +658,25 @@ class _Gathered(Sent):
             self.send()
         return self._late
 
-    def add(self, payload: bytes) -> int:
-        """One more event; returns its place in the run."""
-        self._payloads.append(payload)
+    @property
+    def count(self) -> int:
+        return len(self._payloads)
+
+    def has_room(self, payload: bytes) -> bool:
+        """Whether one more event can join, whose caller need not wait: for an answer, or for the
+        loop's turn after a full run."""
+        return (
+            self.expected is not None
+            and len(self._payloads) + 1 < RUN_MAX
+            and self.size + len(payload) <= GATHERED_BYTES_MAX
+        )
+
+    def add(self, payload: bytes) -> Receipt:
+        """One more event."""
+        payloads = self._payloads
+        payloads.append(payload)
         self.size += len(payload)
-        return len(self._payloads) - 1
+        return Receipt(self.topic, self, len(payloads) - 1)
 
     def send(self) -> None:
         runtime, self._runtime = self._runtime, None
@@ -669,13 +700,12 @@ class _Gathered(Sent):
         if self._answered is not None:
             _give(self._answered, None)
 
-    async def wait(self) -> asyncio.Future[seam.Answer] | None:
-        """Until there is an answer; returns where one that follows it will come, if one does."""
+    async def wait(self) -> None:
+        """Until there is an answer."""
         if self._answer is None:
             if self._answered is None:
                 self._answered = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._answered)
-        return self._late
 
 
 class _Answers:
@@ -764,7 +794,7 @@ class _Gate:
 
     def fire(self, timer: seam.Timer) -> None:
         if self._runtime is not None:
-            self._runtime.feed(seam.TimerFired(timer))
+            self._runtime.on_timer(timer)
 
     def tick(self, _: None) -> None:
         if self._runtime is not None:

@@ -39,10 +39,12 @@ from functools import lru_cache
 from inspect import isawaitable
 from typing import Literal, Protocol, TypeAlias, get_args
 
+from msgspec import Struct
+
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
-from weft.documents.headers import in_metadata, unwrap
+from weft.documents.headers import in_metadata, payload_in, unwrap
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.config import Network
@@ -79,18 +81,16 @@ _CALLS_AT_ONCE = 64  # guess: then everything else of the loop has its turn
 _LOSS_MS = 1_000  # guess: between two lines in the log about the losses of one subscription
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
-_publisher_text = lru_cache(maxsize=4_096)(peer_text)
+_publisher_text: Callable[[bytes], str] = lru_cache(maxsize=4_096)(
+    lambda publisher: peer_text(PeerId(publisher))
+)
 
 
-class Notification:
+class Notification(Struct, frozen=True, eq=False, gc=False):
     """One event, handed to a subscriber."""
 
-    __slots__ = ("_deliver", "_place")
-
-    def __init__(self, deliver: seam.Deliver, place: int) -> None:
-        """`place`: of the event in the run that was delivered."""
-        self._deliver = deliver
-        self._place = place
+    _deliver: seam.Deliver
+    _place: int  # of the event in the run that was delivered
 
     @property
     def topic(self) -> Topic:
@@ -113,8 +113,9 @@ class Notification:
 
     @property
     def payload(self) -> bytes:
-        payload = self._deliver.run.payloads[self._place]
-        return payload if self._deliver.descriptor is not None else unwrap(payload)[1]
+        deliver = self._deliver
+        payload = deliver.run.payloads[self._place]
+        return payload if deliver.descriptor is not None else payload_in(payload)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -133,7 +134,7 @@ class Notification:
     @property
     def publisher(self) -> str:
         """The publisher's peer id."""
-        return _publisher_text(PeerId(self._deliver.run.publisher))
+        return _publisher_text(self._deliver.run.publisher)
 
     @property
     def event_id(self) -> str:
@@ -160,29 +161,27 @@ class Notification:
         return f"Notification({self.event_id!r}, {size} bytes, hops={self.hops})"
 
 
-class Decoded(Notification):
+class Decoded(Notification, frozen=True, eq=False, gc=False):
     """A notification of a peer that was given a decoder."""
 
-    __slots__ = ("_decode",)
-
-    def __init__(self, deliver: seam.Deliver, place: int, decode: Decode | None) -> None:
-        super().__init__(deliver, place)
-        self._decode = decode
+    _decode: Decode | None
 
     @property
     def value(self) -> object:
         return self.payload if self._decode is None else self._decode(self.payload)
 
 
-class Gap(Notification):
+class Gap(Notification, frozen=True, eq=False, gc=False):
     """Stands in a subscription where events were dropped (`on_loss="mark"`): the last of them, with
     an empty payload."""
 
-    __slots__ = ("lost",)
+    lost: int  # how many events
 
-    def __init__(self, deliver: seam.Deliver) -> None:
-        super().__init__(deliver, len(deliver.run.payloads) - 1)
-        self.lost = len(deliver.run.payloads)  # how many events
+    @classmethod
+    def of(cls, deliver: seam.Deliver, before: int = 0) -> Gap:
+        """In place of a run, and of so many events `before` it."""
+        count = len(deliver.run.payloads)
+        return cls(deliver, count - 1, before + count)
 
     @property
     def payload(self) -> bytes:
@@ -191,12 +190,6 @@ class Gap(Notification):
     @property
     def headers(self) -> dict[str, str]:
         return {}
-
-    def widened(self, deliver: seam.Deliver) -> Gap:
-        """With more events that were dropped after these."""
-        gap = Gap(deliver)
-        gap.lost += self.lost
-        return gap
 
     def __repr__(self) -> str:
         return f"Gap({self.topic!r}, lost={self.lost})"
@@ -248,7 +241,7 @@ class Subscription:
         self._settings = settings
         self._runs: deque[seam.Deliver] = deque()
         self._place = 0  # in the first of them: what the application takes next
-        self._waiting = 0  # events in all of them
+        self._events = 0  # in all of them
         self._bytes = 0
         self._congestion = Congestion(timers, settings.subscription_patience_ms)
         self._reader: asyncio.Future[None] | None = None
@@ -260,7 +253,7 @@ class Subscription:
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.outcome or "joining"
         more = f" and {len(self._topics) - 1} more" if len(self._topics) > 1 else ""
-        return f"Subscription({self.topic!r}{more}, {state}, {self._waiting} waiting)"
+        return f"Subscription({self.topic!r}{more}, {state}, {len(self)} waiting)"
 
     @property
     def outcome(self) -> seam.Outcome | None:
@@ -286,6 +279,11 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Notification:
+        if not self._runs:
+            await self._wait_for_more()
+        return self._take()
+
+    async def _wait_for_more(self) -> None:
         while not self._runs and not self._gaps:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -296,7 +294,6 @@ class Subscription:
                 raise UsageError("two tasks read from one subscription; subscribe twice")
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        return self._take()
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
@@ -304,7 +301,7 @@ class Subscription:
 
     def __len__(self) -> int:
         """Notifications that wait to be read."""
-        return self._waiting
+        return self._events - self._place
 
     async def __aenter__(self) -> Subscription:
         return await self
@@ -375,26 +372,28 @@ class Subscription:
         return self._closed
 
     def _take(self) -> Notification:
-        if self._gaps and self._put - self._waiting >= self._gaps[0][0]:
+        if self._gaps and self._put - len(self) >= self._gaps[0][0]:
             return self._take_gap()
         deliver, place = self._runs[0], self._place
-        payloads = deliver.run.payloads
-        if place + 1 < len(payloads):
-            self._place = place + 1
-        else:
-            self._runs.popleft()
-            self._place = 0
-        self._waiting -= 1
-        self._bytes -= len(payloads[place]) + _NOTE_BYTES
+        self._place = place + 1
+        if place + 1 == len(deliver.run.payloads):
+            self._end_run(deliver)
+        if self._decode is not None:
+            return Decoded(deliver, place, self._decode)
+        return Notification(deliver, place)
+
+    def _end_run(self, deliver: seam.Deliver) -> None:
+        """The application has taken the last event of a run: the queue has room for others."""
+        self._runs.popleft()
+        self._events -= self._place
+        self._bytes -= _weight(deliver)
+        self._place = 0
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
                 self._log_losses()
             if self._past is not None:
                 self._past.go_on()
-        if self._decode is not None:
-            return Decoded(deliver, place, self._decode)
-        return Notification(deliver, place)
 
     def _take_gap(self) -> Gap:
         _, gap = self._gaps.popleft()
@@ -413,9 +412,9 @@ class Subscription:
         if self._on_loss == "log":
             return
         if self._gaps and self._gaps[-1][0] == self._put:
-            self._gaps[-1] = (self._put, self._gaps[-1][1].widened(deliver))
+            self._gaps[-1] = (self._put, Gap.of(deliver, self._gaps[-1][1].lost))
         else:
-            self._gaps.append((self._put, Gap(deliver)))
+            self._gaps.append((self._put, Gap.of(deliver)))
         self._wake()
 
     def _log_losses(self) -> None:
@@ -449,11 +448,11 @@ class Subscription:
 
     def put(self, deliver: seam.Deliver) -> Congestion | None:
         """Take the events of a run in; returns what to wait for if the queue is full now."""
-        run = deliver.run
+        count = len(deliver.run.payloads)
         self._runs.append(deliver)
-        self._waiting += len(run.payloads)
-        self._put += len(run.payloads)
-        self._bytes += run.size + _NOTE_BYTES * len(run.payloads)
+        self._events += count
+        self._put += count
+        self._bytes += _weight(deliver)
         if self._reader is not None:
             self._wake()
         if not self._over(1):
@@ -469,7 +468,7 @@ class Subscription:
         """Whether the queue holds more than its bounds divided by `divisor`."""
         settings = self._settings
         return (
-            self._waiting * divisor > settings.subscription_events_max
+            len(self) * divisor > settings.subscription_events_max
             or self._bytes * divisor > settings.subscription_bytes_max
         )
 
@@ -508,6 +507,11 @@ class Subscription:
         reader, self._reader = self._reader, None
         if reader is not None and not reader.done():
             reader.set_result(None)
+
+
+def _weight(deliver: seam.Deliver) -> int:
+    """Bytes that the events of a run count for in a queue."""
+    return deliver.run.size + _NOTE_BYTES * len(deliver.run.payloads)
 
 
 class _Past:
