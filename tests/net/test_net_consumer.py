@@ -55,6 +55,25 @@ async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Pat
             assert payloads(await take(other, 5)) == numbered(1, 5)
 
 
+async def test_a_program_that_breaks_out_of_its_loop_reads_on_by_the_same_name() -> None:
+    """It never closed the consumer, and cannot: it has no name for it."""
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
+        await publish(peer, 1, 3)
+        got = []
+        for _ in range(3):
+            async for note in peer.consume(T, name="billing"):
+                got.append(note.payload)
+                await note.ack()
+                break
+        assert got == numbered(1, 3)
+        assert peer.status()["subscriptions"].keys() == {T}  # type: ignore[attr-defined]
+        held = peer.consume(T, name="billing")
+        with pytest.raises(weft.UsageError, match="close it first"):
+            peer.consume(T, name="billing")
+        await held.close()
+        assert T not in peer.status()["subscriptions"]  # type: ignore[operator]
+
+
 async def test_what_was_published_while_the_worker_was_away(tmp_path: Path) -> None:
     async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as shop:
         await shop.subscribe(T)

@@ -122,8 +122,10 @@ def test_reductions_are_pooled_over_users(spark: SparkSession) -> None:
 def test_the_job_says_what_the_engine_says(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bin_cost: float
 ) -> None:
-    """Whatever the bins: every user's view sizes are those of one run over all topics."""
+    """Whatever the bins: every user's view sizes are those of one run over all topics; and no
+    process has the whole table."""
     monkeypatch.setattr(stan, "BIN_COST", bin_cost)
+    monkeypatch.delattr(stan, "held")
     config = Config(overheard=True, patience=1, lean=True)
     interests = engine.interests_of(HELD.topic_of, HELD.members)
     outcome = engine.run(OVERLAYS, config, 3, (0, 8, IDEAL), interests)

@@ -53,6 +53,9 @@ BOUNDS = {
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
     "_Group.waiting": 3 * 64 * 16,  # references to events that have not come
+    "Informants._spoke": 1_024,  # peers that spoke for themselves
+    "Informants._told": 1_024,  # peers that others told of
+    "Quota._counts": 8 * 128,  # peers whose doings are counted, of each kind
 }
 BOUND = 150
 

@@ -32,10 +32,10 @@ from weft.documents.run import NOTHING_BEFORE, Run, Statement, sign_run
 from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import NO_NEWS, JoinReply, JoinRequest
+from weft.protocol.membership import NO_NEWS, Advert, JoinReply, JoinRequest
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import Advertisement
 from weft.protocol.tera.tree import Prune
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.wire import Payload

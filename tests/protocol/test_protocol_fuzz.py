@@ -26,7 +26,6 @@ TINY = c.Config(
     tera=c.Tera(
         table_size=3,
         advert_page=2,
-        advertise_every_cycles=2,
         advertise_to=2,
         pending_max=3,
         route_attempts=2,

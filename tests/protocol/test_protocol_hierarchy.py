@@ -11,10 +11,11 @@ from weft.documents.run import Part, Run
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config
+from weft.protocol.membership import Advert
 from weft.protocol.multi_topic import Again
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
-from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, LookupMiss, LookupWalk
 from weft.protocol.wire import Payload
 
 A = Topic(f"{T}/a")

@@ -34,6 +34,7 @@ from weft.protocol import seam
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -45,7 +46,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.publication import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload

@@ -24,6 +24,7 @@ from weft.protocol import seam
 from weft.protocol.liveness import Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -33,7 +34,7 @@ from weft.protocol.membership import (
     ShuffleReply,
     ShuffleRequest,
 )
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
 
 SMALL = c.Config(cyclon=c.Cyclon(view_size=4, shuffle_length=3, join_walk_steps=2))
 

@@ -6,11 +6,11 @@ from protocol_kit import Group, Rig, T, answers, contact, delivered, run, sent, 
 from weft.documents.run import Part, Run
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.membership import LeaveNotice
+from weft.protocol.membership import Advert, LeaveNotice
 from weft.protocol.multi_topic import Again, without_payload
 from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import Repair
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import Advertisement
 from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import Payload, Span
 

@@ -24,9 +24,16 @@ from weft.ids import GENERAL
 from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.membership import NO_NEWS, Descriptor, JoinReply, JoinRequest, LeaveNotice
+from weft.protocol.membership import (
+    NO_NEWS,
+    Advert,
+    Descriptor,
+    JoinReply,
+    JoinRequest,
+    LeaveNotice,
+)
 from weft.protocol.peer import Peer
-from weft.protocol.tera.access_points import Advert, Advertisement, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, LookupWalk
 from weft.protocol.tera.links import LinkRequest, Unlink
 from weft.protocol.wire import Payload
 

@@ -17,10 +17,9 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import Descriptor, JoinGift, JoinRequest
+from weft.protocol.membership import Advert, Descriptor, JoinGift, JoinRequest
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     LookupHit,
     LookupMiss,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from benchmarks.browser import MISSING, browser, chromium
@@ -72,6 +73,37 @@ async def test_without_the_token_the_page_offers_no_publishing() -> None:
         await tab.until("document.getElementById('state').textContent.startsWith('peer')")
         assert await tab.ask("document.getElementById('publish').hidden")
         assert not await tab.ask("document.getElementById('read-only').hidden")
+
+
+@pytest.mark.skipif(not chromium(), reason=MISSING)
+async def test_verdicts_are_a_list_that_opens_one_by_one(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        verdict = {
+            "id": name,
+            "title": HTML,
+            "claim": "It holds.",
+            "passed": name == "one",
+            "tolerance": {"copies": {"relation": "at most", "bound": 1.05}},
+            "measured": {"copies": {"value": 1.0049}},
+        }
+        (tmp_path / name / "verdict.json").write_text(json.dumps(verdict))
+    async with (
+        weft.Peer.open(config=keeping()) as peer,
+        served(peer, tmp_path) as web,
+        browser() as tab,
+    ):
+        await tab.open(web.url)
+        await tab.ask("document.getElementById('tab-lab').click()")
+        await tab.until("document.querySelectorAll('#verdicts details').length == 2")
+        assert not await tab.ask("document.querySelectorAll('#verdicts details[open], img').length")
+        await tab.ask("document.querySelector('#verdicts summary').focus()")
+        await tab.press("Enter", "\r", 13)
+        said = await tab.until("document.querySelector('#verdicts details[open]')?.innerText")
+        assert (
+            said.split()
+            == f"holds one: {HTML} It holds. measured asked copies 1.005 at most 1.05".split()
+        )
 
 
 def sight(peer: str, view: list[str], **links: list[str]) -> Sight:

@@ -39,6 +39,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("demo",): ("core", "pipeline", "lab"),
     ("docs",): ("core", "docs"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
+    ("spark",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),
     ("trace", "convert"): ("core",),

@@ -58,7 +58,7 @@ FORMATS = (
     "gossipsub-trace",
 )
 UNITS = ("s", "ms", "us", "ns")
-WEIGHTS = (1.0, 4.0, 2.0, 1.0, 1.0, 3.0)
+WEIGHTS = (1.0, 4.0, 0.5, 1.0, 1.0, 4.0)
 """measured: about what the steps take of the time"""
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}

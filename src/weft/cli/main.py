@@ -29,7 +29,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Running peers", ("peer", "pub", "sub", "status", "topics", "swarm", "web")),
     ("Seeing it work", ("demo", "sim", "bench", "lab", "versus", "size")),
     ("Events that stay", ("history", "topic", "get", "export", "import")),
-    ("Your data", ("data", "sql", "trace", "cluster")),
+    ("Your data", ("data", "sql", "trace", "spark", "cluster")),
     ("Working on weft", ("test", "check", "docs")),
     ("This tool", ("config", "completion")),
 )

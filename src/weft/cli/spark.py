@@ -1,4 +1,5 @@
-"""Spark for commands: which master, a session for the time of the work, and how the work ends.
+"""`weft spark`, a Spark that stays; and Spark for the other commands: which master, a session for
+the time of the work, and how the work ends.
 
 Long work with Spark (`stoppable`) runs in a thread of its own: an interruption in the midst of a
 call to Spark would leave the connection to it in disorder. It is ended by cancelling what Spark
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,19 +20,75 @@ from errno import ENOSPC
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.cli.problem import Problem
+from weft.cli.parser import whole_option
+from weft.cli.problem import USAGE, Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HELP = "Keep a Spark running that commands use"
+DETAILS = """
+up      start Spark and let it stay: every command that needs one finds it and starts at once
+status  whether it is there (exit code 1 if not)
+down    end it, with all its processes
+
+Commands with --master or --driver-memory do not use it, nor does 'trace measure --follow', nor
+those of another checkout. It is a Spark Connect server that listens on loopback and takes requests
+of this user alone: its token is in its folder (WEFT_SPARK, else ~/.weft/spark).
+"""
+EXAMPLES = """
+weft spark up
+weft data ingest subs.csv --out lake
+weft sql lake "select count(*) from memberships"
+weft spark down
+"""
 _CANCEL_SECONDS = 0.3  # guess: how often to cancel what was begun meanwhile
 
 Result = TypeVar("Result")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("up", "status", "down"), help="what to do")
+    whole_option(parser, "--cores", 1, 1024, "with up: tasks at once (as many as there are cores)")
+    parser.add_argument(
+        "--memory", type=memory, metavar="SIZE", help="with up: Java's, such as 4g (by the machine)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from weft.pipeline.standby import default_folder, described, down, up
+
+    folder = default_folder()
+    if args.action == "up":
+        _say("starting Spark")
+        made = up(folder, args.memory or "", args.cores or 0)
+        print(made.address)
+        _say("commands use it from now on; 'weft spark down' ends it")
+    elif args.action == "down":
+        ended = down(folder)
+        _say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
+    else:
+        known = described(folder)
+        if known is None:
+            raise Problem("no Spark stays; 'weft spark up' starts one")
+        if not known.answers():
+            raise Problem(f"{known.address} does not answer; 'weft spark down' cleans up")
+        print(f"address    {known.address}")
+        print(f"memory     {known.memory}")
+        print(f"processes  {len(known.processes())}")
+        print(f"code       {known.source}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"weft: {text}", file=sys.stderr)
+
+
 def master_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--master", metavar="URL", help="a Spark master (default: local[*], this machine)"
+        "--master",
+        metavar="URL",
+        help="a Spark master, or sc://HOST:PORT (default: that of 'weft spark up', else local[*])",
     )
     parser.add_argument(
         "--driver-memory",
@@ -54,20 +112,26 @@ def session(
     *,
     small_tables: bool = False,
     options: Mapping[str, str] | None = None,
+    own: bool = False,
 ) -> Iterator[SparkSession]:
-    """Spark on the master that a command was given, for the time of a `with` block."""
+    """Spark on the master that a command was given, or else the one that stays, for the time of a
+    `with` block. `own` is for what works on no Spark Connect server."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from weft.pipeline.session import SessionSettings, opened, reason_of
+    from weft.pipeline.session import CONNECT, SessionSettings, opened, reason_of
+    from weft.pipeline.standby import found
 
-    master = args.master or "local[*]"
+    if own and (args.master or "").startswith(CONNECT):
+        raise Problem(f"weft {command} needs a Spark of its own, which {args.master} is not", USAGE)
+    standby = None if own or args.driver_memory else found(args.master)
     settings = SessionSettings(
-        master,
+        standby.address if standby else args.master or "local[*]",
         f"weft {command}",
         driver_memory=args.driver_memory or "",
         small_tables=small_tables,
         options=options or {},
+        token=standby.token if standby else "",
     )
     try:
         with opened(settings) as spark:
@@ -120,6 +184,8 @@ class Stopping:
 
 def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result:
     """Do the work. On Ctrl-C it is ended first; a result that came in time is still returned."""
+    from weft.pipeline.session import cancel
+
     stopping = Stopping()
     with ThreadPoolExecutor(1, "weft-work") as thread:
         future: Future[Result] = thread.submit(work, stopping)
@@ -128,7 +194,7 @@ def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result
         except KeyboardInterrupt:
             stopping.want()
             while not future.done():
-                spark.sparkContext.cancelAllJobs()
+                cancel(spark)
                 wait([future], _CANCEL_SECONDS)
             if future.exception() is None:
                 return future.result()

@@ -18,7 +18,7 @@ else after 'test' goes to pytest.
 """
 EXAMPLES = """
 weft test                           everything
-weft test --fast                    what takes about two minutes
+weft test --fast                    what takes about a minute
 weft test tests/cli                 one folder
 weft test -k cyclon -x              by name, stop at the first failure
 weft test -n 0 --pdb                in one process, with the debugger

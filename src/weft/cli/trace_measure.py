@@ -116,7 +116,8 @@ def _follow(args: argparse.Namespace) -> int:
     if not path.exists():
         raise NoTrace(f"{path}: no such file or folder")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
-    with session(args, "trace", small_tables=True) as spark:
+    # Batches are handed to this process, one after the other, which Spark Connect cannot.
+    with session(args, "trace measure --follow", small_tables=True, own=True) as spark:
         follower = Follower(
             spark, folder, args.out, args.delay or DELAY_S, lambda figures: _show(figures, args)
         )

@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,7 +158,7 @@ class Steps:
     def __init__(
         self, spark: SparkSession, weights: Sequence[float], stream: TextIO | None = None
     ) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        self._share = _share_of(spark)
         self._weights = list(weights)
         self._progress = Progress(len(self._weights), sum(self._weights), stream)
         self._at = (0, "")
@@ -189,9 +189,33 @@ class Steps:
             done = sum(self._weights[:step])
             self._progress.show(step, done + self._weights[step] * self._share(), f"steps: {text}")
 
-    def _share(self) -> float:
-        """How much of what Spark has under way is finished."""
-        stages = [self._tracker.getStageInfo(each) for each in self._tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        total = sum(stage.numTasks for stage in known)
-        return sum(stage.numCompletedTasks for stage in known) / total if total else 0.0
+
+def _share_of(spark: SparkSession) -> Callable[[], float]:
+    """How much of what Spark has under way is finished, whenever one asks."""
+    from weft.pipeline.session import is_remote  # noqa: PLC0415  (needs Spark's packages)
+
+    if is_remote(spark):  # Spark Connect tells it while it works, and cannot be asked
+        told = [0.0]
+
+        def hear(
+            stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+        ) -> None:
+            told[0] = _finished((each.num_tasks, each.num_completed_tasks) for each in stages or ())
+
+        handler: Any = hear  # Spark's own type for it is a class
+        spark.registerProgressHandler(handler)
+        return lambda: told[0]
+    tracker = spark.sparkContext.statusTracker()
+
+    def ask() -> float:
+        stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+        return _finished((each.numTasks, each.numCompletedTasks) for each in stages if each)
+
+    return ask
+
+
+def _finished(stages: Iterable[tuple[int, int]]) -> float:
+    """The share of the stages' tasks that is done."""
+    known = list(stages)
+    total = sum(tasks for tasks, _ in known)
+    return sum(done for _, done in known) / total if total else 0.0

@@ -9,6 +9,7 @@ async with weft.Peer.open(join=["/ip4/…/tcp/4001/p2p/12D3KooW…"]) as peer:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ from weft.net import metrics as prometheus
 from weft.net.config import Config
 from weft.net.consumer import Consumer
 from weft.net.dht import Dht
-from weft.net.errors import NotConfirmed, UsageError, usable
+from weft.net.errors import NotConfirmed, UsageError, check_seconds, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
@@ -113,7 +114,7 @@ class Peer:
     @staticmethod
     async def start(
         listen: str | None = None,
-        join: str | Iterable[str] = (),
+        join: str | Iterable[str] | None = (),
         key: Identity | Path | str | None = None,
         config: Config | None = None,
         trace: Path | str | None = None,
@@ -146,13 +147,17 @@ class Peer:
         network = config.network
         known = (*_texts("join", join), *network.join)
         contacts = tuple(usable(parse_contact, text) for text in known)
-        identity = _identity(key)
-        identity.hold()
-        kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
-        incarnation = identity.next_incarnation()
-        credentials = Credentials(identity)
-        listener, address = bind(listen or network.listen, announce or network.announce)
-        try:
+        with contextlib.ExitStack() as undo:  # what a peer that does not start leaves behind
+            listener, address = bind(listen or network.listen, announce or network.announce)
+            undo.callback(listener.close)
+            identity = _identity(key)
+            identity.hold()
+            undo.callback(identity.release)
+            kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
+            if kept is not None:
+                undo.callback(kept.close)
+            incarnation = identity.next_incarnation()
+            credentials = Credentials(identity)
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
@@ -166,12 +171,7 @@ class Peer:
                 machine, me, credentials, network, tracer, f"weft/{__version__}", durable, life
             )
             await runtime.start(listener, incarnation, contacts)
-        except BaseException:
-            listener.close()
-            if kept is not None:
-                kept.close()
-            identity.release()
-            raise
+            undo.pop_all()
         peer = Peer(runtime, machine, config, identity, life, kept, encode, decode)
         if metrics is not None:
             try:
@@ -241,7 +241,11 @@ class Peer:
         """
         if on_loss not in ON_LOSS:
             raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
-        several = topic if isinstance(topic, list | tuple) else (topic,)
+        if callback is not None and not callable(callback):
+            raise UsageError(f"callback is {callback!r:.60}, which cannot be called")
+        if not isinstance(topic, str | list | tuple):
+            raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
+        several = (topic,) if isinstance(topic, str) else topic
         names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
         if not names:
             raise UsageError("no topic to subscribe to")
@@ -274,8 +278,10 @@ class Peer:
         """
         if self._machine.history is None:
             raise UsageError("a consumer needs a store: open the peer with store=…")
-        if name is not None and not name:
-            raise UsageError("the name of a consumer is empty")
+        if name is not None and (not name or not isinstance(name, str)):
+            raise UsageError(f"the name of a consumer is a text, and not empty: {name!r:.60}")
+        if after is not None and not isinstance(after, str):
+            raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
         parsed = usable(parse_plain_topic, topic)
         return self._runtime.consume(parsed, self._has_past(parsed), name, after, self._decode)
 
@@ -351,8 +357,8 @@ class Peer:
         an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
         said, each under its own key, that they have it. "stored": that it is on their disk, for
         which this peer needs a store, too. These two wait for a network, an access point and the
-        other peers, up to `timeout` seconds (None: as long as this peer tries). `Receipt.copies`
-        names the peers that said so.
+        other peers, up to `timeout` seconds (None: as long as this peer tries, which is two minutes
+        if not set otherwise: `tera.pending_ms_max`). `Receipt.copies` names the peers that said so.
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -365,6 +371,8 @@ class Peer:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
             raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
+        if timeout is not None:
+            raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         return await self._publish(topic, self._wrapped(payload, headers))
 
     def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
@@ -417,6 +425,7 @@ class Peer:
         seconds: float | None,
     ) -> Receipt | list[Receipt]:
         self._check_confirm(confirm, copies)
+        check_seconds(seconds)
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + seconds
         try:
@@ -609,8 +618,10 @@ def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...
     return dataclasses.replace(config, protocol=protocol)
 
 
-def _texts(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    """One text, or several."""
+def _texts(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One text, or several, or none."""
+    if given is None:
+        return ()
     if isinstance(given, str):
         return (given,)
     try:

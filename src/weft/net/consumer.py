@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import finalize
 
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
@@ -154,6 +155,7 @@ class Consumer:
         self._reading = False
         self._more = asyncio.Event()
         self._unwatch = durable.watch(self._more.set)
+        finalize(self, self._unwatch).atexit = False
 
     def _known(self, after: After) -> Cursor | None:
         if after is None:

@@ -38,6 +38,14 @@ def usable(parse: Callable[[str], T], text: str) -> T:
         raise UsageError(str(error)) from error
 
 
+def check_seconds(seconds: float | None) -> None:
+    """A timeout that the caller gave; `UsageError` if it is none."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise UsageError(f"a timeout is a number of seconds from 0, not {seconds!r:.60}")
+
+
 class ListenError(WeftError):
     """The peer could not listen where it was told to."""
 

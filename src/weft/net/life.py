@@ -36,7 +36,14 @@ from weft.ids import (
     peer_text,
     split_address,
 )
-from weft.net.errors import ClosedError, Fault, IsolatedError, UsageError, WrongPeerFault
+from weft.net.errors import (
+    ClosedError,
+    Fault,
+    IsolatedError,
+    UsageError,
+    WrongPeerFault,
+    check_seconds,
+)
 
 log = logging.getLogger("weft.net")
 
@@ -155,6 +162,7 @@ class Life:
 
     async def joined(self, seconds: float | None) -> None:
         """Until this peer knows another; `IsolatedError` says why it does not."""
+        check_seconds(seconds)
         try:
             async with asyncio.timeout(seconds):
                 async for event in self.events():

@@ -61,9 +61,12 @@ def bind(listen: str, announce: str = "") -> tuple[socket.socket, str]:
     except OSError as error:
         raise ListenError(f"cannot listen on {listen}: {error.strerror or error}") from error
     actual = listener.getsockname()[1]
-    return listener, make_address(*_announced(announce, actual)) if announce else make_address(
-        host, actual
-    )
+    try:
+        told = _announced(announce, actual) if announce else (host, actual)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, make_address(*told)
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -80,10 +83,15 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def _announced(announce: str, actual: int) -> tuple[str, int]:
+    host, port = announce, 0
     if announce.startswith("/") or announce.startswith("[") or announce.count(":") == 1:
-        host, port = parse_endpoint(announce)
-        return host, port or actual
-    return announce, actual
+        try:
+            host, port = parse_endpoint(announce)
+        except ListenError as error:
+            raise ListenError(
+                f"cannot announce {announce!r}: expected HOST or HOST:PORT"
+            ) from error
+    return host, port or actual
 
 
 def _is_unspecified(host: str) -> bool:

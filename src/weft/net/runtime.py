@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
+from weakref import ref
 
 from msgspec.structs import replace
 
@@ -107,7 +108,9 @@ class Runtime:
         self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
         self._gathered: dict[Topic, _Gathered] = {}
         self._window = Window()
-        self._consumers: dict[tuple[Topic, str | None], Consumer] = {}  # the latest of each name
+        # The latest of each name, and what keeps this peer in its topic: a program that breaks out
+        # of its loop has let go of the first, and nothing is missed until it reads on.
+        self._consumers: dict[tuple[Topic, str], tuple[ref[Consumer], Unqueued]] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
         self._closing = False
@@ -553,13 +556,18 @@ class Runtime:
     ) -> Consumer:
         self._check_open()
         assert self._durable is not None
-        running = self._consumers.get((topic, name))
-        if name is not None and running is not None and not running.closed:
+        before = self._consumers.get((topic, name)) if name is not None else None
+        running = before[0]() if before is not None else None
+        if running is not None and not running.closed:
             raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
         unqueued = Unqueued(topic, self._settings, self._timers, self)
         consumer = Consumer(unqueued, self._durable, has_past, name, after, decode)
-        self._consumers[topic, name] = consumer
         unqueued.enter(topic, None, None if after == NOW else "beginning")
+        if name is not None:
+            self._consumers[topic, name] = ref(consumer), unqueued
+        if before is not None and not before[1].closed:
+            self.subscriptions.remove(before[1], topic)  # the new one keeps this peer in the topic
+            before[1].end()
         return consumer
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

@@ -29,7 +29,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -288,7 +288,7 @@ def _with_master(cluster: Cluster, port: int, page_port: int) -> Cluster:
         return len(heard) == 2 or daemon.poll() is not None
 
     if not resources.wait_until(ready, START_SECONDS) or len(heard) < 2:
-        raise ClusterError("\n".join(["the master did not start:", *_last_words(log)]))
+        raise ClusterError("\n".join(["the master did not start:", *last_words(log)]))
     for wanted, address in ((port, heard["master"]), (page_port, heard["page"])):
         if wanted and not address.endswith(f":{wanted}"):
             raise ClusterError(f"port {wanted} is taken")
@@ -323,37 +323,48 @@ def _with_workers(cluster: Cluster, size: Size, host: str) -> None:
             log = cluster.log(name)
             for each in daemons:
                 each.terminate()
-            raise ClusterError("\n".join([f"{name} did not come up:", *_last_words(log)]))
+            raise ClusterError("\n".join([f"{name} did not come up:", *last_words(log)]))
 
 
 def _started(
     cluster: Cluster, name: str, kind: str, host: str, *arguments: str
 ) -> subprocess.Popen[bytes]:
-    """A daemon of Spark, in a session of its own, so that it outlives the terminal."""
+    """A master or a worker."""
+    return daemon(
+        [kind, "--host", host, *arguments],
+        work=cluster.folder / "work" / name,
+        log=cluster.log(name),
+        environment={
+            resources.MARK_VARIABLE: cluster.mark,
+            "SPARK_CONF_DIR": str(cluster.conf),
+            "SPARK_LOCAL_IP": host,
+            "SPARK_PUBLIC_DNS": host,  # what the page's address reads
+            "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+            "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {resources.mark_argument(cluster.mark)}",
+        },
+    )
+
+
+def daemon(
+    program: Sequence[str], *, work: Path, log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """A program of Spark that stays, in a session of its own, so that it outlives the terminal."""
     spark_home = _spark_home()
-    work = cluster.folder / "work" / name
     work.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("SPARK_")},
-        resources.MARK_VARIABLE: cluster.mark,
+    known = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
+    spark = {
         "JAVA_HOME": str(java_home()),
         "SPARK_HOME": str(spark_home),
-        "SPARK_CONF_DIR": str(cluster.conf),
-        "SPARK_LOCAL_IP": host,
-        "SPARK_PUBLIC_DNS": host,  # what the page's address reads
         "SPARK_LOCAL_DIRS": str(work / "scratch"),
-        "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON_OPTIONS} {resources.mark_argument(cluster.mark)}",
         "SPARK_LAUNCHER_OPTS": DAEMON_OPTIONS,
     }
-    program = [str(spark_home / "bin" / "spark-class"), kind, "--host", host, *arguments]
-    with cluster.log(name).open("wb") as log:
+    with log.open("wb") as said:
         return subprocess.Popen(  # noqa: S603  (Spark's own program, with arguments of ours)
-            program,
-            env=environment,
+            [str(spark_home / "bin" / "spark-class"), *program],
+            env={**known, **spark, **environment},
             cwd=work,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -365,6 +376,7 @@ def _spark_home() -> Path:
     return Path(pyspark.__file__).resolve().parent
 
 
-def _last_words(log: Path) -> list[str]:
+def last_words(log: Path) -> list[str]:
+    """What a daemon said last, without the places in its source."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line for line in lines if not line.startswith("\tat ")][-10:]

@@ -25,7 +25,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -157,11 +157,12 @@ def mark_argument(mark: str) -> str:
     return f"-D{MARK_VARIABLE.lower().replace('_', '.')}={mark}"
 
 
-def carriers(mark: str) -> list[int]:
-    """The numbers of the living processes with this mark, this one excepted."""
+def carriers(mark: str, variable: str = MARK_VARIABLE) -> list[int]:
+    """The numbers of the living processes with this mark, this one excepted. A mark of Spark's own
+    stands in another variable, and is seen on Linux alone."""
     if (_PROC / "self" / "environ").exists():
         numbers = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()]
-        return sorted(n for n in numbers if n != os.getpid() and _carries(n, mark))
+        return sorted(n for n in numbers if n != os.getpid() and _carries(n, variable, mark))
     listed = subprocess.run(
         ["ps", "-axww", "-o", "pid=,command="],  # noqa: S607  (the system's own)
         capture_output=True,
@@ -172,12 +173,12 @@ def carriers(mark: str) -> list[int]:
     return sorted(int(pid) for pid, command in lines if mark_argument(mark) in command.split())
 
 
-def _carries(number: int, mark: str) -> bool:
+def _carries(number: int, variable: str, mark: str) -> bool:
     try:
         environment = (_PROC / str(number) / "environ").read_bytes()
     except OSError:  # ended meanwhile, or another user's
         return False
-    return f"{MARK_VARIABLE}={mark}".encode() in environment.split(b"\0")
+    return f"{variable}={mark}".encode() in environment.split(b"\0")
 
 
 def command_of(number: int) -> str:
@@ -188,23 +189,27 @@ def command_of(number: int) -> str:
         return ""
 
 
-def end_carriers(mark: str, polite_seconds: float) -> int:
+def end_carriers(mark: str, polite_seconds: float, variable: str = MARK_VARIABLE) -> int:
     """End all that carry the mark, politely first; returns how many there were."""
     met: set[int] = set()
-    _signal(mark, signal.SIGTERM, met)
-    if not wait_until(lambda: not carriers(mark), polite_seconds):
+
+    def signalled(which: signal.Signals) -> bool:
+        found = carriers(mark, variable)
+        _signal(found, which)
+        met.update(found)
+        return bool(found)
+
+    signalled(signal.SIGTERM)
+    if not wait_until(lambda: not carriers(mark, variable), polite_seconds):
         # One that is being started while the others end is met in a later round.
-        wait_until(lambda: not _signal(mark, signal.SIGKILL, met), polite_seconds)
+        wait_until(lambda: not signalled(signal.SIGKILL), polite_seconds)
     return len(met)
 
 
-def _signal(mark: str, which: signal.Signals, met: set[int]) -> list[int]:
-    found = carriers(mark)
+def _signal(found: Sequence[int], which: signal.Signals) -> None:
     for number in found:
         with suppress(ProcessLookupError):
             os.kill(number, which)
-    met.update(found)
-    return found
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

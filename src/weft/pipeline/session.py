@@ -12,6 +12,11 @@ loopback, such as the one of `weft cluster up`, is this machine again: its worke
 Python. Of the user's own cluster the secret is known as well (see `cluster`). A master that has no
 room for the job is an error after a while, not a job that waits for ever.
 
+A master `sc://HOST:PORT` is a Spark Connect server: a Spark that is there already, such as the one
+of `weft spark up` (`standby`), in which each command has a session of its own. It has no
+`sparkContext` on this side, so nothing but this module asks whether there is one. Its settings are
+its own but for those of SQL, and its Python must have this package: nothing is shipped.
+
 A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
 task is started a second time because it is slow: the long ones are simulations, which take as long
 anywhere. Either would do no harm: tables are written so that a task run twice leaves one result.
@@ -21,8 +26,10 @@ Each task has one core, so the libraries that would start threads of their own a
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -30,11 +37,11 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +52,7 @@ from weft.pipeline.java import ClassArchive, java_home
 from weft.pipeline.resources import scratch
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
 
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -52,16 +60,21 @@ SHIPPED = "weft-package"
 """The folder, in a worker's own, that the package is unpacked to. Not left zipped: the engine names
 its compiled code after the content of its files."""
 
-_ENDED = (
-    "Spark's Java process has ended before its time: was it killed, or out of memory? "
-    "What was finished is kept; the same command goes on from there"
-)
+_KEPT = "What was finished is kept; the same command goes on from there"
+_ENDED = f"Spark's Java process has ended before its time: was it killed, or out of memory? {_KEPT}"
 _PATIENCE_SECONDS = 1.0
 """guess: a process that broke off its connections is gone by then."""
 EXECUTORS_SECONDS = 90.0  # guess: a cluster that starts machines on demand needs a minute
 _PREPARE_SECONDS = 300.0  # guess: Java writes its classes in 3 s, ten times that on a busy machine
 MASTER_SECONDS = 10.0  # guess: a master across the world answers in one
 _STANDALONE = "spark://"
+CONNECT = "sc://"
+_CONNECT_PORT = "15002"  # Spark's own
+_CONNECT_TRIES = 5  # guess: some 17 s in all, as Spark spaces them; by default it tries for minutes
+_CONNECT_VARIABLE = "SPARK_CONNECT_MODE_ENABLED"
+_SESSION_VARIABLE = "SPARK_JOB_ARTIFACT_UUID"
+"""What Spark names a session in the environment of the Python processes that work for it."""
+_TOLD_PARALLELISM = "weft.parallelism"
 _FULL = "No space left on device"
 _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 _SHOWN = 300
@@ -91,6 +104,16 @@ LARGE_TABLES = {
 """measured: counting 2·10⁷ memberships by 10⁶ topics takes half the CPU time; 8 MB a task."""
 
 
+_SQL = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, as by default
+    # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+"""What every session has, on whatever Spark."""
+
+
 class SessionError(WeftError):
     """Spark did not start, and the text says what it said last; or it ended before its time."""
 
@@ -104,6 +127,12 @@ class SessionSettings:
     driver_memory: str = ""  # Java's, as Spark writes it; empty: by the machine, see below
     small_tables: bool = False  # for tables of up to some 10⁵ rows, see SMALL_TABLES
     options: Mapping[str, str] = field(default_factory=dict)  # further Spark settings, these win
+    token: str = ""  # of a Spark Connect server of the user's own on this machine (`standby`)
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is a Spark Connect server."""
+        return self.master.startswith(CONNECT)
 
     @property
     def local(self) -> bool:
@@ -132,6 +161,10 @@ def opened(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     settings = settings or SessionSettings()
+    if settings.remote:
+        with _attached(settings) as spark:
+            yield spark
+        return
     with scratch() as folder:
         spark = _started(settings, folder)
         try:
@@ -220,7 +253,10 @@ def _use_classes(spark: SparkSession) -> None:
 
 
 def for_small_tables(spark: SparkSession) -> SparkSession:
-    """A session beside this one, on the same Spark, with the settings for small tables."""
+    """A session beside this one, on the same Spark, with the settings for small tables; on Spark
+    Connect, where sessions share no tables, the same one."""
+    if is_remote(spark):
+        return spark
     beside = spark.newSession()
     for key, value in SMALL_TABLES.items():
         if key.startswith("spark.sql."):
@@ -228,9 +264,64 @@ def for_small_tables(spark: SparkSession) -> SparkSession:
     return beside
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once."""
-    return int(spark.sparkContext.defaultParallelism)
+    if not is_remote(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    known = spark.conf.get(_TOLD_PARALLELISM, "")
+    if not known:  # a range is parted into as many
+        parts = "SELECT spark_partition_id() AS part FROM range(100000)"
+        known = str(spark.sql(parts).distinct().count())
+        spark.conf.set(_TOLD_PARALLELISM, known)
+    return int(known)
+
+
+def cancel(spark: SparkSession) -> None:
+    """End what Spark does for this session."""
+    if is_remote(spark):
+        spark.interruptAll()
+    else:
+        spark.sparkContext.cancelAllJobs()
+
+
+class Sent:
+    """A value that all tasks have; `shared` sends it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source  # a broadcast, or the name of a file that the session has
+
+    @property
+    def value(self) -> Any:
+        """The value. A task that asks more than once should keep it."""
+        if not isinstance(self._source, str):
+            return self._source.value
+        from pyspark import SparkFiles  # noqa: PLC0415
+
+        with open(SparkFiles.get(self._source), "rb") as file:
+            return pickle.load(file)  # noqa: S301  (written by `shared`)
+
+    def forget(self) -> None:
+        """Let tasks drop the value; a file stays until the session ends."""
+        if not isinstance(self._source, str):
+            self._source.unpersist()
+
+
+def shared(spark: SparkSession, value: Any) -> Sent:
+    """Send a value to all tasks, once; on Spark Connect, which has no broadcasts, as a file."""
+    if not is_remote(spark):
+        return Sent(spark.sparkContext.broadcast(value))
+    content = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    name = f"weft-{hashlib.sha256(content).hexdigest()}"
+    with scratch() as folder:
+        (folder / name).write_bytes(content)
+        with suppress(FileExistsError):
+            spark.addArtifacts(str(folder / name), file=True)
+    return Sent(name)
 
 
 def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
@@ -247,7 +338,6 @@ def packed(costs: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.int32]:
 
 def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when it is used)
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     _look_for_master(settings.master)
@@ -261,8 +351,7 @@ def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     except (PySparkException, OSError) as error:
         raise SessionError("\n".join(["Spark did not start:", str(error), *_said(log)])) from error
     spark.sparkContext.setLogLevel("ERROR")
-    # What it says of a wrong query, with a hundred lines of places, is in the error as well.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    _hush()
     if not settings.local:
         try:
             spark.sparkContext.addArchive(f"{_package_zip(folder)}#{SHIPPED}")
@@ -273,13 +362,107 @@ def _started(settings: SessionSettings, folder: Path) -> SparkSession:
     return spark
 
 
+def _hush() -> None:
+    """What Spark says of a wrong query, with a hundred lines of places, is in the error as well;
+    and of a window without parts, it cannot know that the table has a few rows."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    warnings.filterwarnings("ignore", ".*No Partition Defined for Window", UserWarning)
+
+
+@contextmanager
+def _attached(settings: SessionSettings) -> Iterator[SparkSession]:
+    """A session on a Spark Connect server, which goes on when the session ends."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+
+    _look_for_master(settings.master)
+    _hush()
+    own, name = bool(settings.token), settings.master.partition("/;")[0]
+    url = f"{settings.master}/;token={settings.token}" if own else settings.master
+    sizes = SMALL_TABLES if settings.small_tables else LARGE_TABLES
+    builder = SparkSession.builder.remote(url)
+    for key, value in {**_SQL, **sizes, **settings.options}.items():
+        if key.startswith("spark.sql."):
+            builder = builder.config(key, value)
+    before = os.environ.get(_CONNECT_VARIABLE)
+    try:
+        spark: Any = builder.create()
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_TRIES)])
+        try:
+            if not own:
+                _check_package(spark, name)
+            yield spark
+        finally:
+            named = getattr(spark.client, "_server_session_id", None)
+            with suppress(PySparkException):
+                spark.stop()
+            if own and named:
+                # Each session has Python processes of its own, which Spark would keep.
+                resources.end_carriers(named, _PATIENCE_SECONDS, _SESSION_VARIABLE)
+    except PySparkException as error:
+        if why := _not_taken(str(error)):
+            raise SessionError(f"{name}: {why}") from error
+        raise
+    finally:  # the next session of this process may be of another kind
+        if before is None:
+            os.environ.pop(_CONNECT_VARIABLE, None)
+
+
+def _not_taken(said: str) -> str:
+    """What is wrong with a Spark Connect server, if it is that."""
+    if "StatusCode.UNAUTHENTICATED" in said:
+        return "it asks for another token; 'sc://HOST:PORT/;token=…' gives one"
+    if "StatusCode.UNAVAILABLE" in said:
+        return "the Spark Connect server has ended, or is none. " + _KEPT
+    return ""
+
+
+def _check_package(spark: SparkSession, master: str) -> None:
+    """Whether the tasks of a server find this same package."""
+    from pyspark.errors import PythonException  # noqa: PLC0415
+
+    try:
+        [row] = spark.range(0, 1, 1, 1).mapInArrow(_package_of, "digest string").collect()
+    except PythonException as error:
+        raise SessionError(
+            f"{master}: its Python has no weft ({reason_of(error)}); install it there"
+        ) from error
+    if row.digest != _package_digest():
+        raise SessionError(f"{master}: its Python has another version of weft")
+
+
+def _package_of(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    import pyarrow  # noqa: PLC0415
+
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"digest": [_package_digest()]})
+
+
+def _package_digest() -> str:
+    """Names the code of this package."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def _look_for_master(master: str) -> None:
     """Whether somebody answers where a master of Spark's own kind should be: Spark would try for a
     minute and then show where in its code it gave up."""
-    if not master.startswith(_STANDALONE):
+    if master.startswith(CONNECT):
+        said = master.removeprefix(CONNECT).partition("/")[0]
+        places = [said if re.search(r":\d+$", said) else f"{said}:{_CONNECT_PORT}"]
+    elif master.startswith(_STANDALONE):
+        places = master.removeprefix(_STANDALONE).split(",")
+    else:
         return
     why: Exception | None = None
-    for place in master.removeprefix(_STANDALONE).split(","):
+    for place in places:
         host, _, port = place.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS).close()
@@ -287,7 +470,8 @@ def _look_for_master(master: str) -> None:
             why = error
         else:
             return
-    raise SessionError(f"{master}: no Spark master answers there ({why})")
+    kind = "Spark Connect server" if master.startswith(CONNECT) else "Spark master"
+    raise SessionError(f"{master}: no {kind} answers there ({why})")
 
 
 def _with_archive(options: dict[str, str]) -> dict[str, str]:
@@ -330,14 +514,10 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         # measured: noting where each call comes from takes two fifths of this process's time.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.scheduler.mode": "FAIR",  # a short query is not held up by a long job
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, as by default
-        # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+        **_SQL,
     }
     if settings.local:
         # guess: driver and worker are one process, so a silence is that of a machine that slept.
@@ -363,8 +543,29 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
     return options
 
 
+def for_daemon(settings: SessionSettings, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Spark's settings, and the environment, of a Spark that a process beside this one runs."""
+    options = _with_archive({**_options(settings, folder), **settings.options})
+    return options, _inherited(settings)
+
+
 @contextmanager
 def _environment(settings: SessionSettings) -> Iterator[None]:
+    """Have the Java process that is started meanwhile inherit what it needs."""
+    wanted = _inherited(settings)
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _inherited(settings: SessionSettings) -> dict[str, str]:
     """What the Java process and, through it, the Python workers inherit."""
     source = str(Path(__file__).resolve().parents[2])
     wanted = {"JAVA_HOME": str(java_home()), **dict.fromkeys(ONE_THREAD, "1")}
@@ -383,16 +584,7 @@ def _environment(settings: SessionSettings) -> Iterator[None]:
     elif own := cluster.known(settings.master):
         # By file, because what is given on a command line can be read by anybody.
         wanted["SPARK_CONF_DIR"] = str(own.conf)
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    return wanted
 
 
 @contextmanager

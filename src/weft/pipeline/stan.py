@@ -21,7 +21,6 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow
 from pyarrow import RecordBatch, Table
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weft.engine.stan import overlays as engine
-from weft.engine.stan.overlays import IDEAL, Config, Outcome, Overlays, fewest, overlays_of
+from weft.engine.stan.overlays import (
+    IDEAL,
+    Config,
+    Outcome,
+    Overlays,
+    fewest,
+    interests_of,
+    overlays_of,
+)
 from weft.engine.stan.views import Interests
 from weft.pipeline.memberships import held, topic_sizes
 from weft.pipeline.schemas import (
@@ -42,7 +49,7 @@ from weft.pipeline.schemas import (
     columns,
     selected,
 )
-from weft.pipeline.session import packed, parallelism
+from weft.pipeline.session import packed, parallelism, shared
 from weft.rules.stan import view_size, visits
 
 # Which bin a topic is computed in.
@@ -103,28 +110,55 @@ def computed(
     """What `compute` makes of the overlays, some topics at a time, in the tasks of their bins."""
     spark = memberships.sparkSession
     bins, count = bins_of(spark, memberships, config, rounds)
-    interests = spark.sparkContext.broadcast(_interests(memberships)) if config.lean else None
     if count == 1:
-        parted = memberships.select("topic", "user").repartition(1)
+        placed = memberships.select("topic", "user", F.lit(0).alias("bin"))
     else:
-        placed = memberships.select("user", "topic").join(F.broadcast(bins), "topic")
-        parted = placed.repartitionById(count, F.col("bin")).select("topic", "user")
+        placed = memberships.select("topic", "user").join(F.broadcast(bins), "topic")
+
+    def tables_of(overlays: Overlays, interests: Interests | None) -> Iterator[Table]:
+        for some in pieces(overlays, links_at_once // max(1, len(rounds))):
+            yield from compute(some, interests)
+
+    if config.lean:
+        return _lean(placed, memberships, count, tables_of, shape)
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        known = Interests(True, *interests.value) if interests is not None else None
-        for overlays in pieces(overlays_in(batches), links_at_once // max(1, len(rounds))):
-            for table in compute(overlays, known):
-                yield from table.to_batches()
+        for table in tables_of(overlays_in(batches), None):
+            yield from table.to_batches()
 
-    return parted.mapInArrow(work, shape)
+    parted = placed.repartitionById(count, F.col("bin"))
+    return parted.select("topic", "user").mapInArrow(work, shape)
 
 
-def _interests(
+def _lean(
+    placed: DataFrame,
     memberships: DataFrame,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
-    """Every node's topics, which lean weights need in every task."""
-    known = held(memberships)
-    return known.of_peer_offsets, known.topic_of[known.of_peer], known.topics
+    bins: int,
+    compute: Compute,
+    shape: StructType,
+) -> DataFrame:
+    """The same where weights lean, which needs all topics of the users of a bin: they travel to its
+    task with the rows that are computed. No process holds those of all users."""
+    kind = columns(bin=SMALL, held=SMALL, topic=WHOLE, user=WHOLE)
+    of_bins = placed.select("bin", "user").distinct().join(memberships, "user")
+    both = placed.withColumn("held", F.lit(0)).unionByName(
+        of_bins.select("topic", "user", "bin", F.lit(1).alias("held"))
+    )
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        rows = [batch.select(["held", "topic", "user"]) for batch in batches]
+        if not rows:
+            return
+        held, topics, users = (
+            np.concatenate([batch.column(place).to_numpy() for batch in rows]) for place in range(3)
+        )
+        members = held == 0
+        overlays = overlays_of(topics[members].astype(np.int32), users[members].astype(np.int32))
+        for table in compute(overlays, interests_of(topics[~members], users[~members])):
+            yield from table.to_batches()
+
+    parted = selected(both, kind).repartitionById(bins, F.col("bin"))
+    return parted.mapInArrow(work, shape)
 
 
 def overlays_in(batches: Iterable[RecordBatch]) -> Overlays:
@@ -243,14 +277,15 @@ def omniscient(memberships: DataFrame) -> DataFrame:
     """The physical view size of each user if all knew everything (`FEWEST`); for small universes,
     since each user is compared with all others that it shares a topic with, again and again."""
     spark = memberships.sparkSession
-    known = spark.sparkContext.broadcast(held(memberships))
-    users = known.value.peers
+    everything = held(memberships)
+    users, sent = everything.peers, shared(spark, everything)
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        known = sent.value
         for batch in batches:
             some = batch.column(0).to_numpy()
-            some = some[np.diff(known.value.of_peer_offsets)[some] > 0]
-            counts = fewest(known.value, some)
+            some = some[np.diff(known.of_peer_offsets)[some] > 0]
+            counts = fewest(known, some)
             yield pyarrow.RecordBatch.from_arrays(
                 [pyarrow.array(some), pyarrow.array(counts)], names=FEWEST.names
             )

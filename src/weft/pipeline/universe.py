@@ -50,7 +50,7 @@ from weft.pipeline.lake import Lake
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS, pruned, topic_sizes
 from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import DRAW, MEMBERSHIP, WHOLE, columns, selected
-from weft.pipeline.session import parallelism
+from weft.pipeline.session import parallelism, shared
 
 DRAWS = 100  # paper (Section 3.1)
 FILE = "universe.json"
@@ -194,7 +194,7 @@ class Universes:
     def _asked(self, questions: Sequence[Any], answer: _Answerer) -> list[_Answer]:
         """What the tasks answer to each question for their users, added up: topics, each once, and
         the sums of what is said of each."""
-        sent = self._spark.sparkContext.broadcast(list(questions))
+        sent = shared(self._spark, list(questions))
         shape = to_arrow_schema(_ANSWER)
 
         def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -213,7 +213,7 @@ class Universes:
 
         said = self._parted().mapInArrow(work, _ANSWER).groupBy("question", "topic")
         summed = said.agg(F.sum("value").alias("value")).orderBy("question", "topic").toArrow()
-        sent.unpersist()
+        sent.forget()
         places, keys, values = (summed.column(name).to_numpy() for name in _ANSWER.names)
         cuts = np.searchsorted(places, np.arange(len(questions) + 1))
         return [(keys[first:end], values[first:end]) for first, end in pairwise(cuts.tolist())]

@@ -56,7 +56,7 @@ general overlay never splits for longer than views remember.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -68,7 +68,7 @@ from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic, network_of
 from weft.protocol.context import Context, require
 from weft.protocol.defence import Crowds, Informants, Sampler
 from weft.protocol.seam import Millis
-from weft.protocol.wire import Counter, Message, Statements
+from weft.protocol.wire import LIST_MAX, Counter, Message, Statements
 from weft.rules import cyclon as rules
 from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
 
@@ -104,6 +104,20 @@ class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
 NO_NEWS = OverlayNews()
 
 
+class Advert(Struct, frozen=True, array_like=True, gc=False):
+    """A topic of the sender, its overlay and how many members it has (TERA, Section 3)."""
+
+    topic: WireTopic
+    overlay: Counter
+    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
+
+
+AdvertList: TypeAlias = Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+"""In the general overlay exchanges carry what their sender is subscribed to."""
+Riders: TypeAlias = Callable[[Contact], list[Advert]]
+"""What to send along to a peer that views are exchanged with."""
+
+
 class ShuffleRequest(Message, frozen=True, tag=1):
     asks: ClassVar[bool] = True
 
@@ -114,6 +128,7 @@ class ShuffleRequest(Message, frozen=True, tag=1):
     # Fingerprints of topics in the asker's access point table: a uniform sample of the active
     # topics, from which the asked peer estimates how many there are (TERA 4.2.2, footnote 7).
     topics_sample: Annotated[list[Counter], Meta(max_length=16)] = []
+    adverts: AdvertList = []
 
 
 class ShuffleReply(Message, frozen=True, tag=2):
@@ -125,6 +140,7 @@ class ShuffleReply(Message, frozen=True, tag=2):
     # How many of the asker's descriptors were taken, counted from the last, which is the asker's
     # own: what was not taken stays in the asker's view.
     taken: Annotated[int, Meta(ge=0, le=DESCRIPTORS_MAX)] = DESCRIPTORS_MAX
+    adverts: AdvertList = []
 
 
 class JoinRequest(Message, frozen=True, tag=3):
@@ -426,7 +442,9 @@ class Cyclon:
 
     # --- exchanges: asking -----------------------------------------------------------------------
 
-    def exchange(self, news: OverlayNews, topics_sample: list[int]) -> None:
+    def exchange(
+        self, news: OverlayNews, topics_sample: list[int], riders: Riders | None = None
+    ) -> None:
         """Run one cycle: ask the oldest neighbour for an exchange, unless the last one has not even
         left: this side is making more connections than it has time for."""
         self.tick += 1
@@ -447,7 +465,8 @@ class Cyclon:
             contact = self._ctx.pick(_SAMPLER, strays)
         else:
             contact = self._contacts[self.peers[rules.oldest_slot(self.ages)]]
-        self._ask_for_exchange(contact, news, topics_sample)
+        adverts = riders(contact) if riders is not None else []
+        self._ask_for_exchange(contact, news, topics_sample, adverts)
 
     def exchange_with(self, contact: Contact, news: OverlayNews) -> None:
         """Force a view exchange with this peer (TERA's ForceViewExchange).
@@ -462,10 +481,14 @@ class Cyclon:
         ):
             return
         self.tick += 1
-        self._ask_for_exchange(contact, news, [])
+        self._ask_for_exchange(contact, news, [], [])
 
     def _ask_for_exchange(
-        self, contact: Contact, news: OverlayNews, topics_sample: list[int]
+        self,
+        contact: Contact,
+        news: OverlayNews,
+        topics_sample: list[int],
+        adverts: list[Advert],
     ) -> None:
         ctx = self._ctx
         known = contact.peer in self.peers
@@ -477,7 +500,8 @@ class Cyclon:
         descriptors = [Descriptor(self._contacts[self.peers[s]], self.ages[s]) for s in slots]
         descriptors.append(Descriptor(ctx.me, 0))
         self._asked[self.tick] = _Asked(contact, known, sent, ctx.now)
-        ctx.send(contact, ShuffleRequest(self.topic, self.tick, descriptors, news, topics_sample))
+        request = ShuffleRequest(self.topic, self.tick, descriptors, news, topics_sample, adverts)
+        ctx.send(contact, request)
 
     def on_reply(self, sender: Contact, message: ShuffleReply) -> bool:
         """Merge the answer to an exchange of ours; False if it answers none."""
@@ -512,7 +536,13 @@ class Cyclon:
 
     # --- exchanges: answering --------------------------------------------------------------------
 
-    def on_request(self, sender: Contact, message: ShuffleRequest, news: OverlayNews) -> None:
+    def on_request(
+        self,
+        sender: Contact,
+        message: ShuffleRequest,
+        news: OverlayNews,
+        riders: Riders | None = None,
+    ) -> None:
         ctx = self._ctx
         self._met(sender)
         asker = int.from_bytes(sender.peer[:8], "big")
@@ -526,7 +556,10 @@ class Cyclon:
         self._taken += taken
         # In times of doubt the asker keeps what may not be taken after all.
         kept = min(taken, 1) if self.informants.doubted else taken
-        reply = ShuffleReply(self.topic, message.tick, descriptors, news, taken=kept)
+        adverts = riders(sender) if riders is not None else []
+        reply = ShuffleReply(
+            self.topic, message.tick, descriptors, news, taken=kept, adverts=adverts
+        )
         ctx.send(sender, reply)
         self._merge(sender, message.descriptors[len(message.descriptors) - taken :], sent)
 

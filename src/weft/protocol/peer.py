@@ -360,14 +360,16 @@ class Peer:
         if self.general.on_reply(sender, message):
             self._entry.worked(sender)
             self._entry.heard_of(message.descriptors)
+            self.routing.on_adverts(sender, message.adverts)
             if self.cycle < _FILLING_CYCLES:
                 self.general.fill_up(sender, NO_NEWS)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
         self._entry.worked(sender)
         self._entry.heard_of(message.descriptors)
-        self.general.on_request(sender, message, NO_NEWS)
+        self.general.on_request(sender, message, NO_NEWS, self.routing.adverts_for)
         self.routing.on_sample(message.topics_sample)
+        self.routing.on_adverts(sender, message.adverts)
 
     def _on_join_request(self, sender: Contact, message: JoinRequest) -> None:
         self.general.on_join_request(sender, NO_NEWS, [])
@@ -566,7 +568,7 @@ class Peer:
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
         if self._entry.is_thin:
             self._heal_view()
-        self.general.exchange(NO_NEWS, self.routing.sample())
+        self.general.exchange(NO_NEWS, self.routing.sample(), self.routing.adverts_for)
         if self.isolated:
             self._entry.ask()
         self._entry.run_cycle(self.cycle)

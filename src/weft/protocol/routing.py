@@ -19,6 +19,7 @@ from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp, LookupDone
 from weft.protocol.delivery import Delivery
+from weft.protocol.membership import Advert
 from weft.protocol.recent import Recent
 from weft.protocol.seam import Scheme, Timer
 
@@ -145,6 +146,12 @@ class Routing(ABC):
         return []
 
     def on_sample(self, sample: list[int]) -> None: ...
+
+    def adverts_for(self, contact: Contact) -> list[Advert]:
+        """What to tell a peer of the own topics, along with a view exchange."""
+        return []
+
+    def on_adverts(self, sender: Contact, adverts: list[Advert]) -> None: ...
 
     def welcome(self, newcomer: Contact) -> None:
         """A newcomer enters the network by way of this peer."""

@@ -26,6 +26,7 @@ from weft.protocol.kademlia.rpc import FindReply, Neighbour
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.membership import (
     MEMBERS_MAX,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -39,7 +40,6 @@ from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteR
 from weft.protocol.pulsar.branch import RendezvousSync
 from weft.protocol.recent import IHave, Offer, Repair
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     Hint,
     LookupHit,
@@ -382,10 +382,10 @@ class Lie(Member):
     def twists(self, to: Contact, message: Message) -> Message | None:
         if isinstance(message, ShuffleRequest | ShuffleReply | JoinReply):
             news = OverlayNews(self._ground(message.topic), MEMBERS_MAX, 0, self._draws)
-            return replace(message, news=news)
-        if isinstance(message, Advertisement):
+            message = replace(message, news=news)
+        if isinstance(message, Advertisement | ShuffleRequest | ShuffleReply):
             adverts = [replace(one, popularity=MEMBERS_MAX) for one in message.adverts]
-            return Advertisement(adverts)
+            return replace(message, adverts=adverts)
         return message
 
     def _ground(self, topic: Topic) -> OverlayId:

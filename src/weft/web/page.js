@@ -285,22 +285,26 @@ async function showLab() {
     const mark = element("b", verdict.passed ? "holds" : "falls short");
     mark.className = verdict.passed ? "good" : "bad";
     const rows = Object.entries(verdict.tolerance ?? {}).map(([name, asked]) =>
-      element("tr", "", element("th", name),
-        element("td", `${number(verdict.measured?.[name]?.value)} ${asked.relation} ${number(asked.bound)}`)));
-    const entry = element("article", "", element("h2", `${verdict.id}: ${verdict.title}`), mark,
+      element("tr", "", element("th", name), element("td", number(verdict.measured?.[name]?.value)),
+        element("td", `${asked.relation} ${number(asked.bound)}`)));
+    if (rows.length) rows.unshift(element("tr", "", element("th"), element("th", "measured"), element("th", "asked")));
+    const entry = element("details", "", element("summary", "", mark, ` ${verdict.id}: ${verdict.title}`),
       element("p", verdict.claim), element("table", "", ...rows));
+    entry.open = verdicts.length === 1;
     entry.className = "verdict";
     if (verdict.figure) {
       const picture = element("img");
       picture.src = `/api/lab/${encodeURIComponent(verdict.id)}/figure.svg`;
       picture.alt = `figure of ${verdict.id}`;
+      picture.loading = "lazy";
       entry.append(picture);
     }
     return entry;
   }));
 }
 
-const number = (value) => typeof value === "number" ? exact.format(value) : "–";
+const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const number = (value) => typeof value === "number" ? precise.format(value) : "–";
 
 // --- tabs and lists ----------------------------------------------------------------------------
 

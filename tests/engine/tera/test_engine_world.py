@@ -8,7 +8,9 @@ from benchmarks.graph import indegrees
 
 from weft.engine.core.layout import random_rows
 from weft.engine.data.workload import spread
+from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.cyclon import join
+from weft.engine.tera.lookup import Lookups
 from weft.engine.tera.world import ChurnWorld, Rates, WorldSettings, build_churning
 from weft.rules.deployment import stale_share
 
@@ -73,3 +75,30 @@ def test_newcomers_are_known_as_well_as_others() -> None:
     known = indegrees(rows, peers + newcomers)
     assert known[peers:].mean() == pytest.approx(20, abs=3)
     assert (rows.counts()[peers:] >= 18).all()
+
+
+def test_when_mended_advertisements_ride_on_exchanges_and_keep_tables_fresher() -> None:
+    """They take no message of their own, and tables hear of each member twice a cycle."""
+    stale = {}
+    for mended in (False, True):
+        world = run(Rates(peers=0.01, subscriptions=0.01, mended=mended))
+        assert (world.counts.advert == 0) == mended and world.counts.advert_entries > 0
+        there = np.flatnonzero(world.peer_there[: world.peers])
+        used = np.arange(world.tables.size) < world.tables.counts[there][:, None]
+        stale[mended] = 1 - world.member_there[world.tables.points[there][used]].mean()
+    assert stale[True] < 0.75 * stale[False]
+
+
+def test_all_access_points_that_walks_found_are_tried() -> None:
+    """Algorithms 1 to 3: a lookup fails only if none of them is there."""
+    world = run(Rates(subscriptions=0.02))
+    origins, topics = np.arange(300), np.arange(300) % 12
+    found = world.find_points(origins, topics, -1, own=False)
+    lookups = Lookups(origins, topics, world.seed, world.settings.walks, 5, -1)
+    while not lookups.is_over:
+        lookups.advance(world.ground())
+    there = (lookups.listed != NOT_FOUND) & (world.member_there[lookups.listed] != 0)
+    live = (found != NOT_FOUND) & (world.member_there[found] != 0)
+    assert list(live) == list(there.any(axis=1))
+    first = (lookups.found != NOT_FOUND) & (world.member_there[lookups.found] != 0)
+    assert live.mean() > first.mean() + 0.1

@@ -33,7 +33,7 @@ def records(spark: SparkSession) -> DataFrame:
             (0, 0, (1 << 33) + 1, [ann, bob]),
         ],
         RECORD,
-    )
+    ).transform(entries.one_by_one)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_files_are_counted(spark: SparkSession, records: DataFrame) -> None:
     same(records.transform(entries.counted, ["deleted"]), one_wrong)
 
 
-def test_pairs_are_distinct_and_early_and_rejects_the_rest(spark: SparkSession) -> None:
+def test_what_is_good_becomes_pairs_and_the_rest_rejects(spark: SparkSession) -> None:
     found = spark.createDataFrame(
         [
             ("f", 1, "ann", "cats", 9, None, None),
@@ -76,8 +76,9 @@ def test_pairs_are_distinct_and_early_and_rejects_the_rest(spark: SparkSession) 
         ],
         ENTRY,
     )
-    pairs = spark.createDataFrame([("ann", "cats", 7), ("bob", "cats", None)], PAIR)
-    same(found.transform(entries.distinct_pairs), pairs)
+    ann = [("ann", "cats", time) for time in (9, None, 7)]
+    pairs = spark.createDataFrame([*ann, ("bob", "cats", None)], PAIR)
+    same(found.transform(entries.pairs_of), pairs)
     rejects = spark.createDataFrame([("f", 5, "no user", ",cats")], REJECT)
     same(found.transform(entries.bad_entries), rejects)
 

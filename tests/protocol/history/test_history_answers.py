@@ -24,12 +24,12 @@ class Served:
         self.pace = Pace(self.ctx)
         self.times: list[int] = []
 
-    def ask(self, size: int, number: int = 2, looked_at: int = 0) -> None:
+    def ask(self, size: int, number: int = 2, looked_at: int = 0, page: bool = False) -> None:
         def answer() -> Cost:
             self.times.append(self.ctx.now)
             return Cost(size, looked_at)
 
-        self.pace.serve(contact(number), T, answer)
+        self.pace.serve(contact(number), T, answer, page)
 
     def play(self) -> None:
         """Let the timers fire, in their order."""
@@ -107,6 +107,17 @@ def test_what_waits_is_bounded_and_forgotten_with_its_asker() -> None:
     served.pace.forget(contact(2).peer)
     served.play()
     assert served.times == [0]
+
+
+def test_a_page_that_is_asked_for_again_takes_the_place_of_the_one_before() -> None:
+    """A reader that lost patience would pay for pages that it does not wait for any more."""
+    served = Served()
+    served.ask(3 * RATE, page=True)
+    for _ in range(5):
+        served.ask(RATE, page=True)
+    served.ask(RATE)  # blocks are another question
+    served.play()
+    assert len(served.times) == 3
 
 
 def test_a_slow_source_is_read_to_the_end() -> None:

@@ -8,7 +8,7 @@ import pytest
 from history_kit import Town
 from weft.protocol.history import reader
 
-SLOW = 64 << 10
+SLOW = 48 << 10
 """Bytes of history that a member serves to one asker in a second: a reading takes a while."""
 
 

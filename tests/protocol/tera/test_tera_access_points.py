@@ -9,8 +9,8 @@ import pytest
 from protocol_kit import Rig, T, contact, everything_sent, number_of, sent
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
-from weft.protocol.membership import NO_NEWS, JoinRequest, LeaveNotice, ShuffleRequest
-from weft.protocol.tera.access_points import Advert, Advertisement, Hint, TableCopy, TableEntry
+from weft.protocol.membership import NO_NEWS, Advert, JoinRequest, LeaveNotice, ShuffleRequest
+from weft.protocol.tera.access_points import Advertisement, Hint, TableCopy, TableEntry
 
 SMALL = c.Config(tera=c.Tera(table_size=5))
 

@@ -1,4 +1,4 @@
-"""Advertisements: whom, how often, and in pages that never grow however many topics there are."""
+"""Advertisements: to whom, how often, and in pages that never grow with the topics there are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from protocol_kit import Rig, T, contact, event, number_of, sent, told
-from weft.ids import Topic
+from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import JoinRequest, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import Advert, JoinRequest, ShuffleReply, ShuffleRequest
 from weft.protocol.publication import RouteEvent
-from weft.protocol.tera.access_points import Advert, Advertisement, LookupMiss, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkRequest
 
-TERA = c.Tera(advertise_every_cycles=3, advertise_to=2, advert_page=4, advert_pages_per_cycle=2)
+TERA = c.Tera(advertise_to=2, advert_page=4, advert_pages_per_cycle=2)
 
 
 def subscriber(topics: int, config: c.Config | None = None) -> Rig:
@@ -26,6 +26,7 @@ def subscriber(topics: int, config: c.Config | None = None) -> Rig:
         rig.subscribe(Topic(f"/{number}"), token=number)
     rig.meet(2, 3, 4, 5)
     rig.wait(1_000)  # what is new has been advertised
+    keep_neighbours(rig, rig.cycle())  # what is to ride has been put together
     return rig
 
 
@@ -36,24 +37,52 @@ def keep_neighbours(rig: Rig, effects: list[seam.Effect]) -> None:
             rig.hear(to, ShuffleReply(request.topic, request.tick, []))
 
 
-def rounds(rig: Rig, cycles: int) -> list[list[tuple[int, Advertisement]]]:
+def rounds(rig: Rig, cycles: int) -> list[list[tuple[int, list[Advert]]]]:
+    """What is told to whom in each cycle: riding on a view exchange, or after it."""
     found = []
     for _ in range(cycles):
         effects = rig.cycle()
         keep_neighbours(rig, effects)
-        found.append(sent(effects, Advertisement))
+        riding = [(to, one.adverts) for to, one in sent(effects, ShuffleRequest) if not one.topic]
+        found.append(riding + [(to, one.adverts) for to, one in sent(effects, Advertisement)])
     return found
 
 
-def test_every_so_many_cycles_the_list_goes_to_some_neighbours() -> None:
-    cycles = rounds(subscriber(3), 9)
-    lengths = [len(one) for one in cycles]
-    assert sorted(lengths) == [0, 0, 0, 0, 0, 0, 2, 2, 2]
-    assert lengths[:3] == lengths[3:6] == lengths[6:]
-    for one in cycles:
-        assert len({to for to, _ in one}) == len(one)
-        for _, message in one:
-            assert sorted(advert.topic for advert in message.adverts) == ["/0", "/1", "/2"]
+def test_the_list_rides_on_every_view_exchange_and_takes_no_message_of_its_own() -> None:
+    rig = subscriber(3)
+    asked: Counter[int] = Counter()
+    for _ in range(9):
+        effects = rig.cycle()
+        keep_neighbours(rig, effects)
+        assert sent(effects, Advertisement) == []
+        [(to, request)] = [one for one in sent(effects, ShuffleRequest) if not one[1].topic]
+        assert sorted(advert.topic for advert in request.adverts) == ["/0", "/1", "/2"]
+        asked[to] += 1
+    assert set(asked) == {2, 3, 4, 5}
+
+
+def test_a_peer_that_is_asked_tells_its_list_too_once_a_cycle() -> None:
+    """However often it is asked: an answer must not be much larger than the question."""
+    rig = subscriber(3)
+    for expected in (3, 0, 0):
+        [(_, reply)] = sent(rig.hear(9, ShuffleRequest(GENERAL, 7, [])), ShuffleReply)
+        assert len(reply.adverts) == expected
+
+
+@pytest.mark.parametrize("reply", [False, True])
+def test_what_rides_on_an_exchange_enters_the_table(reply: bool) -> None:
+    rig = Rig(1)
+    rig.meet(2)
+    adverts = [Advert(T, 1, 1)]
+    if reply:
+        [(to, request)] = sent(rig.cycle(), ShuffleRequest)
+        rig.hear(to, ShuffleReply(GENERAL, request.tick, [], adverts=adverts))
+        unasked = [Advert(Topic("/no"), 1, 1)]
+        rig.hear(to, ShuffleReply(GENERAL, request.tick, [], adverts=unasked))
+    else:
+        rig.hear(2, ShuffleRequest(GENERAL, 7, [], adverts=adverts))
+    assert rig.peer.tera.table.find(T) == contact(2)
+    assert rig.peer.tera.table.find(Topic("/no")) is None
 
 
 def test_an_advert_names_overlay_and_popularity() -> None:
@@ -70,22 +99,20 @@ def test_long_lists_are_paged_over_cycles_and_nothing_is_left_out() -> None:
     rig = subscriber(topics)
     heard: Counter[str] = Counter()
     for one in rounds(rig, 24):
-        assert len(one) <= TERA.advert_pages_per_cycle * TERA.advertise_to
-        for _, message in one:
-            assert len(message.adverts) <= TERA.advert_page
-            heard.update(advert.topic for advert in message.adverts)
+        assert len(one) <= TERA.advert_pages_per_cycle and len({to for to, _ in one}) == 1
+        for _, adverts in one:
+            assert len(adverts) <= TERA.advert_page
+            heard.update(advert.topic for advert in adverts)
     assert set(heard) == {f"/{number}" for number in range(topics)}
-    assert max(heard.values()) - min(heard.values()) <= TERA.advertise_to
+    assert max(heard.values()) - min(heard.values()) <= 1
 
 
 def test_what_was_left_in_the_meantime_is_not_advertised() -> None:
     rig = subscriber(12)
-    while not any(rounds(rig, 1)):
-        pass
+    rounds(rig, 1)
     rig.do(seam.Unsubscribe(99, Topic("/11")))
     for one in rounds(rig, 6):
-        for _, message in one:
-            assert "/11" not in [advert.topic for advert in message.adverts]
+        assert "/11" not in [advert.topic for _, adverts in one for advert in adverts]
 
 
 def test_without_neighbours_nothing_is_sent_and_nothing_forgotten() -> None:
@@ -94,18 +121,6 @@ def test_without_neighbours_nothing_is_sent_and_nothing_forgotten() -> None:
     assert told(rig.wait(100_000), Advertisement) == []
     rig.meet(2)
     assert told(rig.wait(100), Advertisement) == [2]
-
-
-def test_peers_that_start_together_advertise_in_different_cycles() -> None:
-    first: Counter[int] = Counter()
-    for number in range(1, 40):
-        rig = Rig(number)
-        rig.subscribe()
-        rig.meet(*(n for n in (51, 52, 53)))
-        rig.wait(100)
-        cycles = rounds(rig, 5)
-        first[next(index for index, one in enumerate(cycles) if one)] += 1
-    assert len(first) == 5
 
 
 # --- what an advertisement does to a subscriber -------------------------------------------------
@@ -148,22 +163,24 @@ def collector() -> Iterator[Rig]:
 
 def test_a_cycle_of_a_peer_with_very_many_topics_costs_little(collector: Rig) -> None:
     config = collector.peer.config
-    pages = config.tera.advert_pages_per_cycle * config.tera.advertise_to
+    pages = config.tera.advert_pages_per_cycle
     walks = config.cyclon.exchanges_per_cycle_max * config.tera.walks
     advertised: set[str] = set()
+    collector.wait(1_000)  # what is new has been advertised
     for _ in range(10):
         effects = collector.cycle()
         keep_neighbours(collector, effects)
-        adverts = sent(effects, Advertisement)
+        adverts = [message.adverts for _, message in sent(effects, Advertisement)]
+        adverts += [message.adverts for _, message in sent(effects, ShuffleRequest)]
         assert len(adverts) <= pages
-        assert all(len(message.adverts) <= config.tera.advert_page for _, message in adverts)
+        assert all(len(page) <= config.tera.advert_page for page in adverts)
         assert len(sent(effects, LookupWalk)) <= walks
         assert len(sent(effects, ShuffleRequest)) == 1
         assert len(effects) <= pages + walks + config.cyclon.exchanges_per_cycle_max + 10
-        advertised |= {advert.topic for _, message in adverts for advert in message.adverts}
+        advertised |= {advert.topic for page in adverts for advert in page}
         for _, walk in sent(effects, LookupWalk):
             collector.hear(2, LookupMiss(walk.lookup))
-    assert len(advertised) >= 5 * config.tera.advert_page * config.tera.advert_pages_per_cycle
+    assert len(advertised) >= 5 * config.tera.advert_page * pages
 
 
 def test_and_a_message_to_it_touches_one_topic(collector: Rig) -> None:

@@ -23,6 +23,7 @@ from weft.ids import GENERAL, Contact, OverlayId
 from weft.protocol import seam
 from weft.protocol.config import Config, Routing
 from weft.protocol.membership import (
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
@@ -34,7 +35,6 @@ from weft.protocol.membership import (
 )
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     LookupHit,
     LookupMiss,

@@ -18,10 +18,9 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import NO_NEWS, JoinReply, JoinRequest, ShuffleRequest
+from weft.protocol.membership import NO_NEWS, Advert, JoinReply, JoinRequest, ShuffleRequest
 from weft.protocol.publication import RouteEvent
 from weft.protocol.tera.access_points import (
-    Advert,
     Advertisement,
     LookupHit,
     LookupMiss,

@@ -12,9 +12,9 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
-from weft.protocol.membership import Descriptor, JoinReply, LeaveNotice, OverlayNews
+from weft.protocol.membership import Advert, Descriptor, JoinReply, LeaveNotice, OverlayNews
 from weft.protocol.seam import Collect
-from weft.protocol.tera.access_points import Advert, Advertisement
+from weft.protocol.tera.access_points import Advertisement
 from weft.protocol.tera.links import LinkRelease, LinkRequest, Unlink
 from weft.protocol.tera.stan import AdoptMe, Candidate, CollectReply, CollectWalk, InLink
 from weft.protocol.wire import Payload

@@ -230,6 +230,10 @@ class Adverts:
         self.sent = self._room[:total]
         return len(self.sent)
 
+    def ride(self, pairs: Ids) -> None:
+        """Both sides of these view exchanges have told each other what they are subscribed to."""
+        self.sent = np.concatenate([pairs, pairs[:, ::-1]])
+
 
 def adverts(every: int, to: Ids, seed: int) -> Adverts:
     """Advertisements every so many cycles, to so many neighbours by each peer; phases are drawn

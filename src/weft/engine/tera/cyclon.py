@@ -350,11 +350,13 @@ def cycle_any(
     alive: Octets | None = None,
     handled: Numbers | None = None,
     overlays: Numbers | None = None,
+    pairs: Ids | None = None,
 ) -> tuple[int, int]:
     """Returns exchanges done and requests that nobody answered.
 
-    If given, `handled` counts for each row the messages of exchanges it sent or received, and
-    `overlays` holds each row's overlay id: exchanges carry it, and the smaller one survives.
+    If given, `handled` counts for each row the messages of exchanges it sent or received,
+    `overlays` holds each row's overlay id: exchanges carry it, and the smaller one survives, and
+    `pairs` gets (asker, asked) of each exchange.
     """
     order_key = absorb(cycle.keys[2], cycle.tick)
     bits = u64(domain_bits(span.peers))
@@ -370,6 +372,8 @@ def cycle_any(
         slot = age_and_find_oldest(rows.octets, asker)
         asked = ask_oldest(rows, asker, slot, _number(numbers, asker), cycle, alive, letters)
         if asked >= 0:
+            if pairs is not None:
+                pairs[done, 0], pairs[done, 1] = asker, asked
             done += 1
             if handled is not None:
                 handled[asker] += 2

@@ -4,7 +4,8 @@ Each walk makes one step per cycle. A visited peer answers from its access point
 switched on, from its own subscriptions; a walk that found something ends, the others go on. The
 origin does not answer its own walks. Visits are numbered over all walks together, step by step
 (walk 0, walk 1, …, walk 0 again), so that the number of the first successful visit tells for
-which K a lookup succeeds: all K at once.
+which K a lookup succeeds: all K at once. What every walk found is kept beside it: a peer tries
+them all (Algorithms 1 to 3).
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Walks(NamedTuple):
     positions: Numbers  # lookups × walks: a peer, or ENDED
     found: Numbers  # as `Lookups` has them
     found_visit: Numbers
-    answered_by: Numbers
+    listed: Numbers
+    listed_by: Numbers
 
 
 class Step(NamedTuple):
@@ -85,17 +87,25 @@ class Lookups:
     answers: int = 0
     found: Numbers = field(init=False)  # access point (a membership) or NOT_FOUND
     found_visit: Numbers = field(init=False)  # number of the successful visit, 0 for none
-    answered_by: Numbers = field(init=False)  # the peer whose table it was from
+    listed: Numbers = field(init=False)  # lookups × walks: what each walk found, or NOT_FOUND
+    listed_by: Numbers = field(init=False)  # the peers whose tables they were from
     _walks: Walks = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.origins)
         self.found = np.full(count, NOT_FOUND, np.int64)
         self.found_visit = np.zeros(count, np.int64)
-        self.answered_by = np.full(count, NOT_FOUND, np.int64)
+        self.listed = np.full((count, self.walks), NOT_FOUND, np.int64)
+        self.listed_by = np.full((count, self.walks), NOT_FOUND, np.int64)
         positions = np.full((count, self.walks), ENDED, np.int64)
         self._walks = Walks(
-            self.origins, self.topics, positions, self.found, self.found_visit, self.answered_by
+            self.origins,
+            self.topics,
+            positions,
+            self.found,
+            self.found_visit,
+            self.listed,
+            self.listed_by,
         )
 
     @property
@@ -152,6 +162,16 @@ def _next_peer(
         visited = get_id(rows.words, at, slot)
         tries += 1
     return visited, tries
+
+
+@part
+def _note(walks: Walks, item: int, walk: int, point: int, visited: int, step: int) -> None:
+    """A walk has found an access point."""
+    walks.listed[item, walk] = point
+    walks.listed_by[item, walk] = visited
+    if walks.found[item] == NOT_FOUND:
+        walks.found[item] = point
+        walks.found_visit[item] = step * walks.positions.shape[1] + walk + 1
 
 
 @compiled
@@ -212,8 +232,5 @@ def _advance(
             if handled is not None:
                 handled[visited] += 1
                 handled[origin] += 1
-            if walks.found[item] == NOT_FOUND:
-                walks.found[item] = point
-                walks.found_visit[item] = step.number * width + walk + 1
-                walks.answered_by[item] = visited
+            _note(walks, item, walk, point, visited, step.number)
     return steps, answers

@@ -11,14 +11,17 @@ future work in TERA): in each cycle a share of the peers crash, saying nothing t
 many newcomers with the same interests enter by a random peer; a share of the subscriptions end,
 and each topic gets as many new subscribers. So sizes stay as they are while nobody stays. A
 number is never given to a second peer or membership: whatever still names one that is gone is
-stale. A new subscriber looks up an access point, from its own table or by walks (which here make
-all their steps within the cycle), and joins the topic's overlay there. If it finds none that is
-there, it starts an overlay of its own, which advertisements merge with the topic's later.
+stale. A new subscriber looks up access points, from its own table or by walks (which here make
+all their steps within the cycle), tries all that the walks found (Algorithms 1 to 3), and joins the
+topic's overlay at the first that is there. If it finds none, it starts an overlay of its own, which
+advertisements merge with the topic's later.
 
-Deviation (`Rates.mended`): what TERA leaves open. A peer that is found gone is dropped, from the
-view of the peer whose walk could not go on, which then takes another neighbour, and from the
-table that named it. And a newcomer takes over the table of the peer it enters by: a table fills
-only by advertisements, which takes N·|APT|/(|T|·D/T) cycles, longer than many peers stay.
+Deviation (`Rates.mended`): what TERA leaves open, as weft's peers do it. A peer that is found gone
+is dropped, from the view of the peer whose walk could not go on, which then takes another
+neighbour, and from the table that named it. A newcomer takes over the table of the peer it enters
+by: a table fills only by advertisements, which takes N·|APT|/(|T|·D/T) cycles, longer than many
+peers stay. Peers answer walks from their subscriptions, too. Advertisements ride on the general
+overlay's view exchanges, both ways, in place of messages of their own.
 """
 
 from __future__ import annotations
@@ -266,12 +269,16 @@ class ChurnWorld:
 
     def _exchange_views(self) -> None:
         shuffle = self.settings.shuffle_length
+        pairs = np.empty((self.peers, 2), np.int32)
         done, lost = cycle_any(
             self.rows,
             Span(0, self.peers),
             Cycle(overlay_keys(self.seed), self.cycle, shuffle),
             alive=self.peer_there,
+            pairs=pairs,
         )
+        if self.rates.mended:
+            self.adverts.ride(pairs[:done])
         self.counts.exchange_general += 2 * done + lost
         done, lost = cycle_any(
             self.topic_rows,
@@ -299,9 +306,10 @@ class ChurnWorld:
         )
 
     def _send_adverts(self) -> None:
-        self.counts.advert += self.adverts.send(
-            self.rows, self.held, self.peers, self.cycle, self.peer_there
-        )
+        if not self.rates.mended:
+            self.counts.advert += self.adverts.send(
+                self.rows, self.held, self.peers, self.cycle, self.peer_there
+            )
 
     def _handle_adverts(self) -> None:
         """What was sent to peers that are gone is lost."""
@@ -432,6 +440,7 @@ class ChurnWorld:
             self.rows,
             self.held,
             self.tables,
+            from_subscriptions=self.rates.mended,
             alive=self.peer_there,
             detour=self.rates.mended,
         )
@@ -447,19 +456,29 @@ class ChurnWorld:
             held &= np.arange(self.tables.size) < self.tables.counts[origins][:, None]
             has = held.any(axis=1)
             found[has] = self.tables.points[origins[has], held[has].argmax(axis=1)]
-        answered_by = np.where(found == NOT_FOUND, NOT_FOUND, origins)
         rest = found == NOT_FOUND
         steps = steps_of_each(settings.visits, settings.walks)
         lookups = Lookups(origins[rest], topics[rest], self.seed, settings.walks, steps, batch)
         while not lookups.is_over:
             lookups.advance(self.ground())
         self.counts.lookup += lookups.messages
-        found[rest] = lookups.found
-        answered_by[rest] = lookups.answered_by
         if self.rates.mended:
-            stale = (found != NOT_FOUND) & (self.member_there[found] == 0)
-            drop_entries(self.tables, answered_by[stale], found[stale])
+            stale = ~rest & (self.member_there[found] == 0)
+            drop_entries(self.tables, origins[stale], found[stale])
+        found[rest] = self._tried(lookups)
         return found
+
+    def _tried(self, lookups: Lookups) -> Numbers:
+        """Of what each lookup's walks found the first that is there, in the order of the walks, or
+        else any; if `mended`, tables forget what was tried in vain."""
+        listed = lookups.listed
+        known = listed != NOT_FOUND
+        there = known & (self.member_there[listed] != 0)
+        tried = known & ~there & (np.cumsum(there, axis=1) == 0)
+        if self.rates.mended:
+            drop_entries(self.tables, lookups.listed_by[tried], listed[tried])
+        first = listed[np.arange(len(listed)), there.argmax(axis=1)]
+        return np.where(there.any(axis=1), first, lookups.found)
 
 
 def build_churning(

@@ -18,8 +18,9 @@ Lookups that measure leave tables and views as they were: those of a mended worl
 find stale, so that measuring more would look like a better network.
 
 With `mended`, the transport's failures are used: a walk that cannot go on drops that neighbour
-and takes another, a table drops an entry once a lookup it answered found nobody there; and a
-newcomer starts with a copy of the table of the peer it enters by.
+and takes another, a table drops an entry once a lookup it answered found nobody there; a newcomer
+starts with a copy of the table of the peer it enters by; peers answer from their subscriptions,
+too; and advertisements ride on view exchanges.
 """
 
 from __future__ import annotations
@@ -311,7 +312,8 @@ ENTRY = Entry.of(
     "lookups with retries and deliveries hardly suffer; that at 1 % an event still reaches the "
     "members that are merged with the others; and that peers that heed failures (mended: a "
     "walk takes another neighbour, a table drops what proved stale, a newcomer starts with a "
-    "copy of a table) keep lookups and deliveries up at 1 %. What 5 % does is told.",
+    "copy of a table; and advertisements ride on view exchanges) keep lookups and deliveries up at "
+    "1 %. What 5 % does is told.",
     tolerances=reasons(
         TITLES,
         quiet_lookups=ground.derived(
@@ -350,7 +352,10 @@ ENTRY = Entry.of(
     defects=(
         Defect(
             "advertisements are not sent",
-            {"weft.engine.tera.world:ChurnWorld._send_adverts": left_out},
+            {
+                "weft.engine.tera.world:ChurnWorld._send_adverts": left_out,
+                "weft.engine.tera.access_points:Adverts.ride": left_out,
+            },
             where=lambda params: params["churn"] in ("none", "both") and params["rate"] <= 0.01,
         ),
         Defect(

@@ -28,9 +28,10 @@ from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.protocol.config import Config, Tera
 from weft.protocol.context import Context
+from weft.protocol.membership import Advert
 from weft.protocol.peer import Peer
 from weft.protocol.seam import Received
-from weft.protocol.tera.access_points import AccessPoints, Advert, Advertisement
+from weft.protocol.tera.access_points import AccessPoints, Advertisement
 from weft.rules.deployment import table_bytes
 from weft.sim.builder import SimNet
 from weft.sim.node import keyed

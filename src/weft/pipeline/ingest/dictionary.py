@@ -111,6 +111,10 @@ def sooner(known: DataFrame, met_again: DataFrame) -> DataFrame:
 
 def merged(new: DataFrame, known: DataFrame) -> DataFrame:
     """`MEMBERSHIP` with what is known already: once each, with the earliest time."""
-    both = new.unionByName(known)
-    earliest = both.groupBy("user", "topic").agg(F.min("time").alias("time"))
-    return selected(earliest, MEMBERSHIP)
+    return new.unionByName(known).transform(earliest)
+
+
+def earliest(memberships: DataFrame) -> DataFrame:
+    """`MEMBERSHIP`, perhaps repeated → `MEMBERSHIP`: once each, with the earliest time."""
+    first = memberships.groupBy("user", "topic").agg(F.min("time").alias("time"))
+    return selected(first, MEMBERSHIP)

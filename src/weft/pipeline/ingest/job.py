@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from weft.pipeline import tables
-from weft.pipeline.ingest import dictionary, records
+from weft.pipeline.ingest import dictionary
 from weft.pipeline.ingest import files as sources
 from weft.pipeline.ingest.dictionary import PLACED
 from weft.pipeline.ingest.files import Inspected
@@ -29,7 +29,16 @@ from weft.pipeline.ingest.records import FILE, PAIR, Place, Reading
 from weft.pipeline.ingest.snap import COMMUNITIES
 from weft.pipeline.lake import SHAPES, Address, Draft, Lake, drafted, is_lake
 from weft.pipeline.location import Location
-from weft.pipeline.schemas import HAPPENED, MEMBERSHIP, TEXT, TIME, WHOLE, columns
+from weft.pipeline.schemas import (
+    HAPPENED,
+    MEMBERSHIP,
+    REJECT,
+    TEXT,
+    TIME,
+    WHOLE,
+    columns,
+    selected,
+)
 from weft.pipeline.session import reason_of
 from weft.pipeline.transforms import together
 
@@ -39,9 +48,14 @@ BAD_SHARE = 0.5
 FEW_PAIRS = 200_000
 """guess: so many pairs of names, some ten megabytes, are sent to all tasks; what the lake has is
 then looked through where it lies. More are merged with all of it."""
+ONE_TASK = 1 << 21
+"""guess: so many names are sorted by one task, in some hundred megabytes, sooner than by several"""
+NAMES_SENT = 1 << 20
+"""guess: a dictionary of so many names, some hundred megabytes, is sent to all tasks, so that what
+is stated need not be parted and sorted by name"""
 _MET = columns(user=WHOLE, topic=WHOLE, earlier=TIME, source=TEXT)
 
-STEPS = ("looking at the files", "reading", "distinct pairs", "users", "topics", "merging")
+STEPS = ("looking at the files", "reading", "bad rows", "users", "topics", "merging")
 Watch = Callable[[int, str], None]
 Reason = tuple[str, int, str]
 """Why rows were rejected, how many, and where the first one stands."""
@@ -166,19 +180,17 @@ class _Ingest:
         self._step(1)
         places = self._stage(new)
         judged = self._judge(new, places)
-        reasons = self._add_rejects(judged, places, most)
         self._step(2)
+        reasons = self._add_rejects(judged, places, most)
         pairs, stated = self._pairs(places, judged)
-        few = tables.count(pairs) <= FEW_PAIRS
-        named = tables.read(self._spark, pairs, PAIR)
+        named = together(*pairs)
         self._step(3)
-        users = self._names("users", "user", named, few)
+        users = self._names("users", "user", named, stated)
         self._step(4)
-        topics = self._names("topics", "topic", named, few)
+        topics = self._names("topics", "topic", named, stated)
         self._step(5)
-        total = self._add_memberships(named.transform(dictionary.interned, users, topics), few)
-        if self._events:
-            self._add_events(places, users, topics)
+        held = self._interned(places, pairs, users, topics).transform(dictionary.earliest)
+        total = self._add_memberships(held, few=stated <= FEW_PAIRS)
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
         self._draft.add_rows("sources", rows)
@@ -297,49 +309,73 @@ class _Ingest:
 
     def _pairs(
         self, places: Sequence[tuple[Reading, Place]], judged: Sequence[Read]
-    ) -> tuple[Location, int]:
-        """The memberships of all files by name, distinct, written down; and how many rows state
-        them."""
+    ) -> tuple[list[DataFrame], int]:
+        """The memberships that are stated by name, for each way to read; and how many that are."""
         stated = sum(each.rows for each in judged if not each.reading.is_trace)
-        folders = []
+        found = []
         for number, (reading, place) in enumerate(places):
-            named = reading.pairs(place).transform(
-                dictionary.prefixed, self._options.user_prefix, self._options.topic_prefix
-            )
-            folders.append(self._draft.staging / f"pairs-{number}")
-            tables.write(named, folders[-1])
-            stated += tables.count(folders[-1]) if reading.is_trace else 0
-        if len(folders) == 1:
-            return folders[0], stated
-        all_of_them = together(*(tables.read(self._spark, each, PAIR) for each in folders))
-        folder = self._draft.staging / "pairs"
-        tables.write(all_of_them.transform(records.earliest), folder)
-        return folder, stated
+            pairs = reading.pairs(place)
+            if reading.is_trace:  # few of its records state one
+                folder = self._draft.staging / f"pairs-{number}"
+                tables.write(pairs, folder)
+                stated += tables.count(folder)
+                pairs = tables.read(self._spark, folder, PAIR)
+            found.append(self._prefixed(pairs))
+        return found, stated
 
-    def _names(self, table: str, column: str, pairs: DataFrame, few: bool) -> DataFrame:
-        """Give numbers to new names; the dictionary of all of them, or, for few pairs, of those
-        that they need."""
+    def _prefixed(self, named: DataFrame) -> DataFrame:
+        prefixes = self._options.user_prefix, self._options.topic_prefix
+        return named.transform(dictionary.prefixed, *prefixes) if any(prefixes) else named
+
+    def _interned(
+        self,
+        places: Sequence[tuple[Reading, Place]],
+        pairs: Sequence[DataFrame],
+        users: DataFrame,
+        topics: DataFrame,
+    ) -> DataFrame:
+        """What is stated, by number: `MEMBERSHIP`, perhaps repeated. What users did is kept on the
+        way, and memberships are then taken from there: names are looked up once."""
+        events, plain = [], []
+        for (reading, place), named in zip(places, pairs, strict=True):
+            said = reading.events(place) if self._events else None
+            if said is None:
+                plain.append(named)
+            else:
+                events.append(self._prefixed(said))
+        found = []
+        if plain:
+            found.append(together(*plain).transform(dictionary.interned, users, topics))
+        if events:
+            interned = together(*events).transform(dictionary.interned, users, topics, HAPPENED)
+            kept = self._draft.add("events", interned)
+            happened = tables.read_files(self._spark, kept.places, HAPPENED)
+            found.append(selected(happened, MEMBERSHIP))
+        return together(*found)
+
+    def _names(self, table: str, column: str, pairs: DataFrame, stated: int) -> DataFrame:
+        """Give numbers to new names; the dictionary of all of them, or, where few memberships are
+        stated, of those that they need."""
         known = self._old(table)
         found = pairs.select(pairs[column].alias("name"))
-        if few:
-            if self._draft.rows(table):
-                folder = self._draft.staging / f"known-{table}"
-                tables.write(known.transform(dictionary.mentioned, found, column), folder)
-                known = tables.read(self._spark, folder, SHAPES[table])
-            new = found.transform(dictionary.unknown, known).transform(
-                dictionary.numbered_here, self._draft.rows(table)
-            )
-            staged = self._draft.add(table, new.withColumnRenamed("id", column))
-            return known.unionByName(tables.read_files(self._spark, staged.places, SHAPES[table]))
-        folder = self._draft.staging / table
-        tables.write(
-            found.transform(dictionary.unknown, known).transform(dictionary.placed), folder
+        if stated <= FEW_PAIRS and self._draft.rows(table):
+            folder = self._draft.staging / f"known-{table}"
+            tables.write(known.transform(dictionary.mentioned, found, column), folder)
+            known = tables.read(self._spark, folder, SHAPES[table])
+        new = found.transform(dictionary.unknown, known)
+        if stated <= ONE_TASK:
+            new = new.transform(dictionary.numbered_here, self._draft.rows(table))
+        else:
+            folder = self._draft.staging / table
+            tables.write(new.transform(dictionary.placed), folder)
+            placed = tables.read(self._spark, folder, PLACED)
+            new = placed.transform(dictionary.numbered, self._draft.rows(table))
+        staged = self._draft.add(table, new.withColumnRenamed("id", column))
+        all_of_them = known.unionByName(
+            tables.read_files(self._spark, staged.places, SHAPES[table])
         )
-        placed = tables.read(self._spark, folder, PLACED)
-        new = placed.transform(dictionary.numbered, self._draft.rows(table))
-        fresh = new.withColumnRenamed("id", column)
-        self._draft.add(table, fresh)
-        return known.unionByName(fresh)
+        fits = self._draft.rows(table) <= NAMES_SENT
+        return F.broadcast(all_of_them) if fits else all_of_them
 
     def _add_memberships(self, new: DataFrame, few: bool) -> int:
         """Add memberships to those of the lake; how many there are then."""
@@ -385,8 +421,11 @@ class _Ingest:
         if not rejects:
             return []
         bad = together(*(reading.rejects(place) for reading, place in places))
-        tally = bad.groupBy("reason").agg(
-            F.count("*").alias("times"), F.min(F.struct("file", "line")).alias("first")
+        kept = self._draft.add("rejects", bad)
+        tally = (
+            tables.read_files(self._spark, kept.places, REJECT)
+            .groupBy("reason")
+            .agg(F.count("*").alias("times"), F.min(F.struct("file", "line")).alias("first"))
         )
         reasons = [
             (row.reason, row.times, f"{row.first.file}:{row.first.line}")
@@ -399,20 +438,7 @@ class _Ingest:
                 f"{rejects:,} of {total:,} rows are bad, and --rejects-max allows {most}; "
                 f"nothing was added\n{said}"
             )
-        self._draft.add("rejects", bad)
         return reasons
-
-    def _add_events(
-        self, places: Sequence[tuple[Reading, Place]], users: DataFrame, topics: DataFrame
-    ) -> None:
-        """What users did, as often as it is stated."""
-        found = [reading.events(place) for reading, place in places]
-        known = [frame for frame in found if frame is not None]
-        if not known:
-            return
-        prefixes = self._options.user_prefix, self._options.topic_prefix
-        named = together(*known).transform(dictionary.prefixed, *prefixes)
-        self._draft.add("events", named.transform(dictionary.interned, users, topics, HAPPENED))
 
     def _add_trace(self, places: Sequence[tuple[Reading, Place]]) -> None:
         traces = [reading.trace(place) for reading, place in places]

@@ -6,8 +6,9 @@ line to line within it; once the lines of each block are counted, which is a sma
 line numbers. No sorting is needed.
 
 A format makes *records* of lines (or of what else it reads), each with any number of memberships or
-the reasons why there are none. Records become *entries*, one by one and with the numbers of their
-lines; the good ones become pairs, the bad ones rejects.
+the reasons why there are none. They are staged one by one, in plain columns, of which each later
+step reads those that it needs. The good ones become pairs; the bad ones get the numbers of their
+lines and become rejects.
 
 A `Reading` is one way to read files. It first *stages* what it parses, so that files are unpacked
 and parsed once; everything else is asked of what was staged.
@@ -36,7 +37,10 @@ LINE = columns(file=SMALL, block=WHOLE, position=WHOLE, value=TEXT)
 # the text that is to blame; `extra` is what else the file says of it, a JSON object.
 FOUND = columns(user=TEXT, topic=TEXT, time_us=WHOLE, problem=TEXT, text=TEXT, extra=TEXT)
 RECORD = columns(file=SMALL, block=WHOLE, position=WHOLE, found=ArrayType(FOUND))
-# The same one by one, with the line; and those that are good, once each, with the earliest time.
+# The same one by one, as they are staged. A record in which nothing was found is a row without user
+# and problem: it counts as a line.
+STAGED = joined(columns(file=SMALL, block=WHOLE, position=WHOLE), FOUND)
+# With the path of the file and the line; and those that are good, by name alone.
 ENTRY = columns(
     file=TEXT, line=WHOLE, user=TEXT, topic=TEXT, time_us=WHOLE, problem=TEXT, text=TEXT
 )
@@ -216,60 +220,68 @@ def recorded(lines: DataFrame, entries: Column, *, skip: Column | None = None) -
 # --- records → entries → pairs and rejects --------------------------------------------------------
 
 
-def numbered(records: DataFrame) -> DataFrame:
-    """Adds `line`, counted from 1 in each file: the lines of the blocks before, and those before
-    it in its own."""
-    blocks = records.groupBy("file", "block").agg(
-        F.min("position").alias("first"), F.count("*").alias("lines")
+def one_by_one(records: DataFrame) -> DataFrame:
+    """`RECORD` → `STAGED`."""
+    return records.select("file", "block", "position", F.inline_outer("found"))
+
+
+def numbered(some: DataFrame, staged: DataFrame) -> DataFrame:
+    """Adds to some rows of what was staged their `line`, counted from 1 in each file: the lines of
+    the blocks before, and those before it in its own."""
+    blocks = staged.groupBy("file", "block").agg(
+        F.min("position").alias("first"), F.max("position").alias("last")
     )
     earlier = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
-    before = F.coalesce(F.sum("lines").over(earlier), F.lit(0))
+    lines = F.col("last") - F.col("first") + 1
+    before = F.coalesce(F.sum(lines).over(earlier), F.lit(0))
     starts = blocks.select("file", "block", "first", before.alias("before"))
     line = F.col("before") + F.col("position") - F.col("first") + 1
-    known = records.join(F.broadcast(starts), ["file", "block"])
+    known = some.join(F.broadcast(starts), ["file", "block"])
     return known.withColumn("line", line).drop("first", "before")
 
 
-def entries(records: DataFrame, files: DataFrame) -> DataFrame:
-    """`RECORD` → `ENTRY`. A topic without a name is called after its file and line."""
-    found = records.transform(numbered).select("file", "line", F.explode("found").alias("found"))
-    named = found.join(F.broadcast(files), "file").select(
-        F.col("path").alias("file"), "label", "line", "found.*"
-    )
+def entries(staged: DataFrame, files: DataFrame, wanted: Column | None = None) -> DataFrame:
+    """`STAGED` → `ENTRY`, all or those that are wanted. A topic without a name is called after its
+    file and line."""
+    some = staged.where(_something() if wanted is None else wanted)
+    known = some.transform(numbered, staged).withColumnRenamed("file", "number")
+    by_number = files.select(F.col("file").alias("number"), F.col("path").alias("file"), "label")
+    named = known.join(F.broadcast(by_number), "number")
     by_line = F.when(F.col("problem").isNull(), F.concat_ws(":", "label", "line"))
     return selected(named.withColumn("topic", F.coalesce("topic", by_line)), ENTRY)
 
 
-def counted(records: DataFrame, harmless: Sequence[str] = ()) -> DataFrame:
-    """`RECORD` → `COUNTED`: the memberships that each file states, and its bad rows.
+def _something() -> Column:
+    """Whether something was found, good or bad."""
+    return F.col("user").isNotNull() | F.col("problem").isNotNull()
+
+
+def counted(staged: DataFrame, harmless: Sequence[str] = ()) -> DataFrame:
+    """`STAGED` → `COUNTED`: the memberships that each file states, and its bad rows.
 
     `harmless` are problems that a file of the right format may well have.
     """
-    problems = F.filter(F.col("found.problem"), lambda problem: problem.isNotNull())
-    bad = F.size(problems)
-    wrong = F.size(F.filter(problems, lambda problem: ~problem.isin(*harmless)))
-    sums = records.groupBy("file").agg(
-        F.sum(F.size("found") - bad).alias("rows"),
-        F.sum(bad).alias("rejects"),
-        F.sum(wrong).alias("wrong"),
+    bad = F.col("problem").isNotNull()
+    sums = staged.groupBy("file").agg(
+        F.count_if(F.col("user").isNotNull() & ~bad).alias("rows"),
+        F.count_if(bad).alias("rejects"),
+        F.count_if(bad & ~F.col("problem").isin(*harmless)).alias("wrong"),
     )
     return selected(sums, COUNTED)
 
 
-def distinct_pairs(found: DataFrame) -> DataFrame:
-    """`ENTRY` or `FOUND` → `PAIR`: distinct, each with its earliest time."""
-    return found.where(F.col("problem").isNull()).transform(earliest)
+def pairs_of(found: DataFrame) -> DataFrame:
+    """`ENTRY` or `STAGED` → `PAIR`: the good ones, as often as they are stated."""
+    return selected(found.where(_good()), PAIR)
 
 
-def earliest(pairs: DataFrame) -> DataFrame:
-    """`PAIR`, perhaps repeated → `PAIR`: distinct, each with its earliest time."""
-    first = pairs.groupBy("user", "topic").agg(F.min("time_us").alias("time_us"))
-    return selected(first, PAIR)
+def _good() -> Column:
+    return F.col("user").isNotNull() & F.col("problem").isNull()
 
 
 def stated(found: DataFrame) -> DataFrame:
-    """`FOUND` → `STATED`: the good ones, as often as they are stated."""
-    return selected(found.where(F.col("problem").isNull()), STATED)
+    """`STAGED` → `STATED`: the good ones, as often as they are stated."""
+    return selected(found.where(_good()), STATED)
 
 
 def bad_entries(found: DataFrame) -> DataFrame:
@@ -312,7 +324,7 @@ class Reading(ABC):
 
     @abstractmethod
     def pairs(self, place: Place) -> DataFrame:
-        """The topics that users are in, by name: `PAIR`."""
+        """The topics that users are in, by name, as often as that is stated: `PAIR`."""
 
     @abstractmethod
     def rejects(self, place: Place) -> DataFrame:
@@ -339,16 +351,15 @@ class Records(Reading):
         """What the files hold: `RECORD`."""
 
     def stage(self, place: Place) -> None:
-        tables.write(self.records(place.spark, place.links), place.folder)
+        tables.write(self.records(place.spark, place.links).transform(one_by_one), place.folder)
 
     def counts(self, place: Place) -> DataFrame:
         return self._staged(place).transform(counted, self.harmless)
 
     def pairs(self, place: Place) -> DataFrame:
         if self.names_topics:  # where a membership stands does not matter
-            found = self._staged(place).select(F.inline("found"))
-            return found.transform(distinct_pairs)
-        return self._entries(place).transform(distinct_pairs)
+            return self._staged(place).transform(pairs_of)
+        return self._staged(place).transform(entries, place.files).transform(pairs_of)
 
     @property
     def has_events(self) -> bool:
@@ -358,17 +369,15 @@ class Records(Reading):
     def events(self, place: Place) -> DataFrame | None:
         if not self.has_events:
             return None
-        return self._staged(place).select(F.inline("found")).transform(stated)
+        return self._staged(place).transform(stated)
 
     def rejects(self, place: Place) -> DataFrame:
-        return self._entries(place).transform(bad_entries)
-
-    def _entries(self, place: Place) -> DataFrame:
-        return self._staged(place).transform(entries, place.files)
+        bad = F.col("problem").isNotNull()
+        return self._staged(place).transform(entries, place.files, bad).transform(bad_entries)
 
     @staticmethod
     def _staged(place: Place) -> DataFrame:
-        return tables.read(place.spark, place.folder, RECORD)
+        return tables.read(place.spark, place.folder, STAGED)
 
 
 class Lines(Records):

@@ -72,7 +72,8 @@ class Server:
 
     def _serve_page(self, sender: Contact, message: PageRequest, part: int) -> None:
         """One of the pages that were asked for, and then those after it, each within the share."""
-        self._pace.serve(sender, message.topic, lambda: self._answer_page(sender, message, part))
+        answer = partial(self._answer_page, sender, message, part)
+        self._pace.serve(sender, message.topic, answer, page=True)
 
     def on_pace_timer(self, number: int) -> None:
         self._pace.on_timer(number)
@@ -194,6 +195,14 @@ _DATES_AT_ONCE = 64
 """measured: going through so many events by their date takes as long as looking at one."""
 
 
+class _Waiting(NamedTuple):
+    """A question that waits for its turn."""
+
+    peer: PeerId
+    answer: Serve
+    page_of: Topic | None
+
+
 class Pace:
     """What one peer has served to each other one, in bytes, and the questions that wait."""
 
@@ -201,32 +210,38 @@ class Pace:
         self._ctx = ctx
         # When a peer was served last, and the bytes beyond its share at that time.
         self._owed: BoundedDict[PeerId, tuple[Millis, int]] = BoundedDict(_PEERS_MAX)
-        self._waiting: dict[int, tuple[PeerId, Serve]] = {}
+        self._waiting: dict[int, _Waiting] = {}
 
-    def serve(self, sender: Contact, topic: Topic, answer: Serve) -> None:
-        """Answer at once, or as soon as the sender's share allows."""
+    def serve(self, sender: Contact, topic: Topic, answer: Serve, page: bool = False) -> None:
+        """Answer at once, or as soon as the sender's share allows. A peer that asks for a `page` of
+        a topic waits for no other one of it: it lost patience, or reads from elsewhere by now."""
         peer = sender.peer
+        if page:
+            self._drop(lambda one: one.peer == peer and one.page_of == topic)
         wait_ms = self._wait_ms(peer)
         if wait_ms == 0:
             self._charge(peer, answer())
             return
-        of_peer = sum(one == peer for one, _ in self._waiting.values())
+        of_peer = sum(one.peer == peer for one in self._waiting.values())
         if len(self._waiting) >= _WAITING_MAX or of_peer >= _WAITING_EACH_MAX:
             self._ctx.counters["history_not_served"] += 1
             return
         self._ctx.counters["history_paced"] += 1
         number = self._ctx.next_serial()
-        self._waiting[number] = peer, answer
+        self._waiting[number] = _Waiting(peer, answer, topic if page else None)
         self._ctx.set_timer(wait_ms, PACE, topic, number)
 
     def on_timer(self, number: int) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            self._charge(waiting[0], waiting[1]())
+            self._charge(waiting.peer, waiting.answer())
 
     def forget(self, peer: PeerId) -> None:
         """The peer is gone, and with it what it asked."""
-        for number in [n for n, (one, _) in self._waiting.items() if one == peer]:
+        self._drop(lambda one: one.peer == peer)
+
+    def _drop(self, which: Callable[[_Waiting], bool]) -> None:
+        for number in [number for number, one in self._waiting.items() if which(one)]:
             del self._waiting[number]
 
     def _owes(self, peer: PeerId) -> int:

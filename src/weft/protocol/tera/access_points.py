@@ -40,7 +40,7 @@ from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context, Late, LookupDone, require, require_positive
 from weft.protocol.defence import Quota
 from weft.protocol.liveness import topic_fingerprint
-from weft.protocol.membership import MEMBERS_MAX, Cyclon
+from weft.protocol.membership import Advert, AdvertList, Cyclon
 from weft.protocol.publication import AVOID_MAX
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
@@ -54,14 +54,8 @@ _TRIES_MAX = 3
 Attempt = Annotated[int, Meta(ge=0, le=_TRIES_MAX)]
 
 
-class Advert(Struct, frozen=True, array_like=True, gc=False):
-    topic: WireTopic
-    overlay: Counter
-    popularity: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)]
-
-
 class Advertisement(Message, frozen=True, tag=10):
-    adverts: Annotated[list[Advert], Meta(max_length=LIST_MAX)]
+    adverts: AdvertList
 
 
 class Hint(Message, frozen=True, tag=29):
@@ -121,10 +115,9 @@ LOOKUP_LATE = "lookup.late"
 class Config:
     """Subscription management, access point table, lookup, event management."""
 
-    advertise_every_cycles: int = 5  # paper (T)
-    advertise_to: int = 5  # paper (D)
-    advert_page: int = 256  # guess: topics in one advertisement message
-    advert_pages_per_cycle: int = 4  # guess: bounds what a peer with very many topics sends
+    advertise_to: int = 5  # paper (D): neighbours that hear of a new subscription at once
+    advert_page: int = 256  # guess: topics that ride on an exchange, or in one advertisement
+    advert_pages_per_cycle: int = 4  # guess: bounds what a peer with very many topics sends at once
     table_size: int = 400  # paper (largest of Fig. 4a)
     walks: int = 4  # paper (r)
     lookup_success: float = 0.999  # guess: wanted probability, from which K follows

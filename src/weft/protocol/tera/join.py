@@ -3,9 +3,9 @@ and Appendix A.1).
 
 A new subscription looks an access point up and joins through it. If nobody is found, the peer
 instantiates an overlay of its own, which partition merging joins to others later; a lookup whose
-walks died has not found that there is nobody, and is made again. Every T cycles a
-peer sends the list of its topics, each with overlay id and popularity, to D peers sampled from the
-general overlay; their tables (`access_points.py`) lead others to it.
+walks died has not found that there is nobody, and is made again. A peer tells others the list of
+its topics, each with overlay id and popularity; their tables (`access_points.py`) lead others to
+it.
 
 Invariants: this peer has a part exactly in the topics that it is subscribed to; a join is under way
 only in one of them. A member that looks for others again has a join under way, too, and a further
@@ -15,9 +15,14 @@ Deviation: the topic's state exists from the first moment (an overlay of one), s
 published while the join is under way is kept and passed on; a member that knows no other looks
 for access points again from time to time, instead of only waiting to be found.
 
-Deviation: the list of topics is paged, and only so many pages leave in a cycle, so that a peer in
-10⁵ topics never sends one giant message; a new subscription is advertised at once, which is when
-others need to learn of it most.
+Deviation: the list rides on the general overlay's view exchanges, on both sides' messages, where
+the paper sends it every T cycles to D sampled peers. Partners of exchanges are as random, it takes
+no message of its own, and tables hear of each member twice a cycle in place of D/T = 1 times: with
+1 % of peers and subscriptions leaving per cycle that was what lookups needed (`tera-churn`).
+
+Deviation: the list is paged, and only so many pages go with an exchange, so that a peer in 10⁵
+topics never sends one giant message: the first rides, others follow in messages of their own. A new
+subscription is advertised to D peers at once, which is when others need to learn of it most.
 """
 
 from __future__ import annotations
@@ -25,19 +30,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
 from weft.protocol.delivery import Delivery
-from weft.protocol.membership import Cyclon, JoinReply
+from weft.protocol.membership import Advert, Cyclon, JoinReply
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import Recent
-from weft.protocol.seam import Outcome, Scheme
+from weft.protocol.seam import Millis, Outcome, Scheme
 from weft.protocol.subscriptions import Subscriptions
-from weft.protocol.tera.access_points import Advert, Advertisement, Lookup
+from weft.protocol.tera.access_points import Advertisement, Lookup
 from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.stan import Acquaintances
 from weft.protocol.tera.topic import TopicState
-from weft.rules.draw import below, stream_of
+from weft.rules.draw import stream_of
 
 
 class EntryLookupDone(LookupDone, frozen=True, gc=False):
@@ -50,11 +56,12 @@ NEW_TOPICS = "new_topics"
 """The time until new subscriptions are advertised."""
 
 _OVERLAY = stream_of("overlay.id")
-_PHASE = stream_of("advertise.phase")
 _ATTEMPTS_MAX = 4
 """guess, as for publishing: stale access points tried, and lookups whose walks died, before an
 overlay of its own will do. Where many messages are lost all walks may die, and a user waits for the
 answer."""
+_TOLD_MAX = 64
+"""guess: peers remembered as told; about two are told in a cycle."""
 _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
@@ -139,6 +146,7 @@ class Joins(Subscriptions[TopicState]):
         if state is not None:
             state.leave()
             self._joining.pop(topic, None)
+            self.adverts.drop(topic)
         self.unsubscribe(token, topic)
         if state is not None:
             self.give_up(state)
@@ -231,20 +239,48 @@ def _waits_for(joining: _Joining, peer: PeerId) -> bool:
 
 
 class Adverts:
-    """What this peer still has to advertise."""
+    """What this peer tells others of its topics."""
 
     def __init__(self, ctx: Context, general: Cyclon, topics: Mapping[Topic, TopicState]) -> None:
         self._ctx = ctx
         self._general = general
         self._topics = topics
-        self._left: list[Topic] = []  # of the current round
+        self._left: list[Topic] = []  # of a round through all topics, where they take pages
+        self._riding: list[list[Advert]] = []  # the pages that go with this cycle's exchanges
+        self._told: BoundedDict[PeerId, Millis] = BoundedDict(_TOLD_MAX)
         self._new: dict[Topic, None] = {}
         self._new_armed = False
-        # Peers that start together must not advertise in the same cycles.
-        self._phase = below(ctx.bits(_PHASE), ctx.config.tera.advertise_every_cycles)
+
+    def ride(self, contact: Contact) -> list[Advert]:
+        """The list for a peer that views are exchanged with; pages that it has besides are sent. A
+        peer that asks again and again is told once a cycle."""
+        told = self._told.get(contact.peer)
+        pause_ms = self._ctx.config.cyclon.cycle_ms // 2
+        if told is not None and self._ctx.now - told < pause_ms:
+            return []
+        self._told.renew(contact.peer, self._ctx.now)
+        for page in self._riding[1:]:
+            self._ctx.send(contact, Advertisement(page))
+        return self._riding[0] if self._riding else []
+
+    def run_cycle(self) -> None:
+        """Put together what rides until the next cycle: nobody's message shall cost by the number
+        of topics."""
+        if not self._left:
+            self._left = list(self._topics)
+        config = self._ctx.config.tera
+        count = config.advert_page * config.advert_pages_per_cycle
+        now, self._left = self._left[:count], self._left[count:]
+        self._riding = self._pages(now)
+
+    def drop(self, topic: Topic) -> None:
+        """This peer has left a topic."""
+        self._riding = [
+            [advert for advert in page if advert.topic != topic] for page in self._riding
+        ]
 
     def add(self, topic: Topic) -> None:
-        """Advertise a new subscription without waiting for its round."""
+        """Advertise a new subscription without waiting for an exchange."""
         self._new[topic] = None
 
     def send_soon(self) -> None:
@@ -254,34 +290,21 @@ class Adverts:
             self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
 
     def on_timer(self) -> None:
-        """Send what is new, as far as one cycle's pages go."""
+        """Send what is new, as far as a cycle's pages go."""
         self._new_armed = False
         if self._new and not self._general.knows_nobody:
             config = self._ctx.config.tera
             fresh = list(self._new)[: config.advert_page * config.advert_pages_per_cycle]
             self._new = {}
-            self._send_pages(fresh)
+            for page in self._pages(fresh):
+                for contact in self._general.sample(config.advertise_to):
+                    self._ctx.send(contact, Advertisement(page))
 
-    def run_cycle(self, cycle: int) -> None:
-        config = self._ctx.config.tera
-        if not self._left and (cycle + self._phase) % config.advertise_every_cycles == 0:
-            self._left = list(self._topics)
-        if not self._left or self._general.knows_nobody:
-            return
-        count = config.advert_page * config.advert_pages_per_cycle
-        now, self._left = self._left[:count], self._left[count:]
-        self._send_pages(now)
-
-    def _send_pages(self, topics: list[Topic]) -> None:
-        config = self._ctx.config.tera
-        for start in range(0, len(topics), config.advert_page):
-            adverts = [
-                Advert(topic, state.overlay, state.popularity_to_advertise)
-                for topic in topics[start : start + config.advert_page]
-                if (state := self._topics.get(topic)) is not None
-            ]
-            if not adverts:
-                continue
-            message = Advertisement(adverts)
-            for contact in self._general.sample(config.advertise_to):
-                self._ctx.send(contact, message)
+    def _pages(self, topics: list[Topic]) -> list[list[Advert]]:
+        adverts = [
+            Advert(topic, state.overlay, state.popularity_to_advertise)
+            for topic in topics
+            if (state := self._topics.get(topic)) is not None
+        ]
+        size = self._ctx.config.tera.advert_page
+        return [adverts[start : start + size] for start in range(0, len(adverts), size)]

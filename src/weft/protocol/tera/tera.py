@@ -25,6 +25,7 @@ from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Cyclon,
     JoinGift,
     JoinReply,
@@ -152,7 +153,7 @@ class Tera(Routing):
             RouteCheck: self._on_route_check,
             JoinReply: self._joins.on_join_reply,
             LeaveNotice: self._on_leave_notice,
-            Advertisement: self._on_advertisement,
+            Advertisement: lambda sender, message: self.on_adverts(sender, message.adverts),
             TableCopy: lambda sender, message: table.on_copy(message),
             LookupWalk: self._on_lookup_walk,
             LookupHit: lookup.on_hit,
@@ -243,16 +244,19 @@ class Tera(Routing):
     def on_sample(self, sample: list[int]) -> None:
         self.table.on_sample(sample)
 
-    def welcome(self, newcomer: Contact) -> None:
-        for page in self.table.copy():
-            self._ctx.send(newcomer, page)
+    def adverts_for(self, contact: Contact) -> list[Advert]:
+        return self._joins.adverts.ride(contact)
 
-    def _on_advertisement(self, sender: Contact, message: Advertisement) -> None:
-        for advert in message.adverts:
+    def on_adverts(self, sender: Contact, adverts: list[Advert]) -> None:
+        for advert in adverts:
             self.table.on_advert(sender, advert)
             state = self.topics.get(advert.topic)
             if state is not None:
                 state.on_advert(sender, OverlayId(advert.overlay))
+
+    def welcome(self, newcomer: Contact) -> None:
+        for page in self.table.copy():
+            self._ctx.send(newcomer, page)
 
     def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
         self._lookup.on_walk(sender, message, message.topic in self.topics)
@@ -420,7 +424,7 @@ class Tera(Routing):
                 if state.alone:
                     self._joins.seek_others(topic)
                 self._schedule.put(topic, cycle + state.run_cycle())
-        self._joins.adverts.run_cycle(cycle)
+        self._joins.adverts.run_cycle()
 
     def _on_lazy_timer(self) -> None:
         states = [self.topics.get(topic) for topic in self._announcer.take_topics()]
