@@ -24,12 +24,12 @@ def test_each_group_is_judged_and_a_defence_that_is_off_must_be_missed(
 ) -> None:
     def row(hostile: int, history: int, defended: int, **found: float) -> dict[str, object]:
         numbers = dict.fromkeys(attack.TOLD, 1.0)
-        asked = {"delivered": 100.0, "of_allowed": 0.5, "forged": 0, "twice": 0, "short": 0}
+        asked = {"delivered": 100.0, "of_allowed": 0.5, "forged": 0, "twice": 0, "made_up": 0.0}
         place = {"hostile": hostile, "history": history, "defended": defended}
-        return {**place, "honest": 20, "seed": 1, **numbers, **asked, **found}
+        return {**place, "honest": 20, "seed": 1, "short": 0, **numbers, **asked, **found}
 
     rows = [
-        row(10, 0, 1),
+        row(10, 0, 1, made_up=2.5),
         row(30, 1, 1, delivered=99.5, of_allowed=1.5),
         row(80, 0, 1, delivered=99.5, of_allowed=1.5),
         row(30, 0, 0, delivered=50.0, forged=7),
@@ -38,8 +38,9 @@ def test_each_group_is_judged_and_a_defence_that_is_off_must_be_missed(
     found = measures_of(entry, frame(spark, attack.COLUMNS, rows), "full")
     verdict = judge(entry, found, size="full", seeds=1, points=7, notes=[])
     short = {name for name, asked in verdict.tolerance.items() if not asked["passed"]}
-    assert len(verdict.tolerance) == 4 + 4 + 3 + 1
+    assert len(verdict.tolerance) == 5 + 5 + 4 + 1
     assert short == {
+        f"10 % hostile, without a store: {attack.ASKED['made_up']}",
         f"30 % hostile, with a store: {attack.ASKED['delivered']}",
         f"30 % hostile, with a store: {attack.ASKED['of_allowed']}",
         f"30 % hostile, without a store, defence off: {attack.SHORT}",
@@ -51,6 +52,14 @@ def test_a_row_is_run_without_its_defence_where_there_is_one(name: str) -> None:
     [entry] = [one for one in attack.ENTRIES if one.id == f"attack-{name}"]
     off = [point for point in entry.points("quick") if not point["defended"]]
     assert len(off) == (attack.OFF[name] != Defence())  # type: ignore[index]
+
+
+@pytest.mark.parametrize("defended", [0, 1])
+def test_poisoned_views_fall_short_without_their_defence(defended: int) -> None:
+    point = {"attack": "poison", "honest": 5, "hostile": 30, "history": 0, "defended": defended}
+    found = attack.run(point, 1)
+    assert found["short"] == 1 - defended
+    assert (found["made_up"] > 50) is not bool(defended)
 
 
 def test_a_small_network_under_drops_delivers_all() -> None:

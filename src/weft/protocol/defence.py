@@ -181,7 +181,7 @@ class Sampler:
 
 class Crowds:
     """How many of some contacts have an address in common: identities cost nothing, addresses do
-    (S/Kademlia, Baumgart and Mies 2007, Section 3; Heilman and others 2015 bound peers by address
+    (S/Kademlia, Baumgart and Mies 2007; Heilman and others 2015 bound peers by address
     in Bitcoin's tables)."""
 
     __slots__ = ("_config", "_counts")

@@ -94,7 +94,7 @@ class RouteKnown(Message, frozen=True, tag=48):
 TIMER = "route"
 _ACCEPTED = 2
 """guess: access points that must have an event, where as many are known."""
-_OTHERS = 3
+OTHERS = 3
 """guess: access points beside the first. Where 30 % of all peers are hostile and say that they are
 one, all four are in one case of 120."""
 _CHECK_MS = 50
@@ -280,7 +280,7 @@ class _Doubted:
         """One more to ask; the one that was asked longest gives way."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
-        while len(self.others) >= _OTHERS:
+        while len(self.others) >= OTHERS:
             del self.others[next(iter(self.others))]
         other = self.others[contact.peer] = _Other(contact)
         self.found += 1
@@ -558,7 +558,7 @@ class Publishing:
         return serial
 
     def _seek_others(self, topic: Topic, doubted: _Doubted) -> None:
-        if not doubted.seeking and not doubted.rests and doubted.found < _OTHERS:
+        if not doubted.seeking and not doubted.rests and doubted.found < OTHERS:
             doubted.seeking = True
             self._doubts[self._routing.find(topic, doubted.used)] = topic
 
@@ -575,11 +575,12 @@ class Publishing:
         if doubted is None:
             return
         doubted.seeking = False
-        doubted.rests = not contacts
-        for contact in contacts[:1]:
+        wanted = max(1, OTHERS - doubted.found) if self._routing.finds_several else 1
+        doubted.rests = len(contacts) < wanted  # there are no more
+        for contact in contacts[:wanted]:
             doubted.admit(contact).to_ask.update(dict.fromkeys(doubted.runs))
-            self._ask_others(topic)
         if contacts:
+            self._ask_others(topic)
             self._seek_others(topic, doubted)
         self._conclude_all(topic)
 

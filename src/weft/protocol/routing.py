@@ -38,6 +38,8 @@ class Routing(ABC):
 
     shares_events = False
     """Whether one event in several topics may be sent by reference (`multi_topic.py`)."""
+    finds_several = False
+    """Whether a lookup meets several members, each of which says itself that it is one."""
 
     def __init__(self, ctx: Context, delivery: Delivery) -> None:
         self._ctx = ctx

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from test_protocol_bounds import sizes
 
 from arbitrary import KEYS, LOCATIONS, PEERS, pooled_message, random_message
-from kademlia_kit import Network, answer, asked, dht, machine, reply, request, told
+from kademlia_kit import (
+    Network,
+    answer,
+    asked,
+    by_distance,
+    dht,
+    machine,
+    reply,
+    request,
+    rig,
+    told,
+)
 from protocol_kit import Rig, contact
 from weft.ids import Contact
 from weft.protocol import seam
@@ -200,6 +211,26 @@ def test_lookups_work_with_liars_among_the_peers(
     done = network.ask(honest[-1], lambda token: seam.DhtClosest(token, as_bytes(target)), 120_000)
     expected = network.closest(target, 8)
     assert [one.peer for one in done.contacts] == [contact(n).peer for n in expected]
+
+
+def test_a_value_is_found_behind_liars_that_lie_closest_to_its_key() -> None:
+    """As ids that were ground do; they answer, name each other, and have nothing."""
+    value = b"value"
+    key = block_key(value)
+    one = rig(dht(k=2, alpha=2), *range(2, 12))
+    *liars, third, holder = by_distance(location_of(key), [*range(2, 12)])[:4]
+    answered: list[int] = []
+    effects = one.do(seam.DhtGet(5, key))
+    while asks := asked(effects):
+        effects = []
+        for to, question in asks:
+            answered.append(to)
+            found = {"found": True, "value": value} if to == holder else {}
+            named = liars if to in liars else [third, holder]
+            effects += one.hear(to, reply(question, *named, **found))
+    got = answer(effects, 5)
+    assert got is not None and got.value == value
+    assert set(answered) <= {*liars, third, holder}
 
 
 def test_an_answer_comes_once_even_if_it_is_said_twice() -> None:

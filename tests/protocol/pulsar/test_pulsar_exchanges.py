@@ -6,9 +6,9 @@ from protocol_kit import Rig, T, answers, contact, delivered, event, proven_run,
 from weft.ids import Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Cyclon, Pulsar
-from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest, Neighbour
 from weft.protocol.liveness import LinkList
-from weft.protocol.publication import RouteEvent, RouteResult
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, RendezvousSync, TreeFamily, TreeLeave
 from weft.protocol.pulsar.pulsar import Pulsar as Trees
@@ -535,3 +535,27 @@ def test_who_subscribes_again_does_not_get_the_same_events() -> None:
     rig.subscribe(token=3)
     assert delivered(rig.hear(9, Payload(T, event(7, 1), 1))) == []
     assert delivered(rig.hear(9, Payload(T, event(7, 2), 1))) == [(7, 2)]
+
+
+# --- publishing from outside ----------------------------------------------------------------------
+
+
+def test_a_publisher_from_outside_finds_other_members_by_one_lookup() -> None:
+    members = [5, 6, 7, 8]
+    rig = Rig(1, Config(routing="pulsarcast"))
+    rig.meet(2, 3)
+    said = new = rig.publish(b"x")
+    checked: list[list[int]] = []
+    while new:
+        asked, taking, new = sent(new, FindRequest), told(new, RouteEvent), []
+        for to, question in asked:
+            closer = [Neighbour(contact(number)) for number in members]
+            own = [contact(to)] if to in members else []
+            effects = rig.hear(to, FindReply(question.request, True, closer, providers=own))
+            checked += [told(effects, RouteCheck)] if told(effects, RouteCheck) else []
+            new += effects
+        for to in taking:
+            new += rig.hear(to, RouteResult(T, 1, 1, True))
+        said = [*said, *new]
+    [first] = told(said, RouteEvent)
+    assert [sorted([first, *others]) for others in checked] == [members]

@@ -25,7 +25,7 @@ from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList, Liveness
-from weft.protocol.publication import RouteCheck, RouteEvent
+from weft.protocol.publication import OTHERS, RouteCheck, RouteEvent
 from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
@@ -60,6 +60,8 @@ class Config:
 
 class Pulsar(Routing):
     """One peer's part in Pulsarcast's trees."""
+
+    finds_several = True
 
     def __init__(self, ctx: Context, delivery: Delivery, dht: Kademlia, liveness: Liveness) -> None:
         super().__init__(ctx, delivery)
@@ -129,16 +131,19 @@ class Pulsar(Routing):
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
         """A lookup towards the topic's id takes the place of TERA's walks: it answers with the
-        first member found."""
+        first member found. If others are sought beside those to `avoid`, it answers with as many as
+        a publisher asks: each says itself that it is one, and a lookup for each of them would cost
+        two dozen messages."""
         number = self._ctx.next_serial()
 
         members: list[Contact] = []
         stale = frozenset(avoid)
+        wanted = OTHERS if stale else 1
 
         def met(member: Contact) -> bool:
-            if member.peer not in stale:
+            if member.peer not in stale and member not in members:
                 members.append(member)
-            return bool(members)
+            return len(members) >= wanted
 
         def then(closest: list[Entry]) -> None:
             self._ctx.tell(LookupDone(number, topic, tuple(members)))

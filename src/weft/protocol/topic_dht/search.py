@@ -74,7 +74,7 @@ class Lookup:
         """Find the closest forwarders from outside the topic: from what this peer knows of the
         lobby, and if that leads to none, over the topic's hosts. The first forwarder met says who
         the others are, and may lie: those to `avoid` are passed by, and the way goes on to another
-        (a simple form of S/Kademlia's disjoint paths; Baumgart and Mies 2007, Section 4.3)."""
+        (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007)."""
         gates: list[Contact] = []
 
         def seen(entry: Entry, reply: FindReply) -> bool:
