@@ -73,7 +73,8 @@ class System(Protocol):
 
 
 class Weft:
-    """Publishers in a star are subscribed, too, and read their own events."""
+    """Publishers in a star are subscribed, too: that makes them members. As with the others, they
+    do not read their own events."""
 
     def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
@@ -84,15 +85,15 @@ class Weft:
         opening = self._open(listen="127.0.0.1:0", join=joins)
         self._peer = await self._stack.enter_async_context(opening)
         if not place.get("outside"):
-            self._task = asyncio.create_task(self._read(await self._peer.subscribe(TOPIC), take))
+            subscription = await self._peer.subscribe(TOPIC, own=False)
+            self._task = asyncio.create_task(self._read(subscription, take))
         if joins:
             await self._peer.joined(60)
         return str(self._peer.address)
 
     async def _read(self, subscription: Any, take: Take | None) -> None:
-        mine = self._peer.id
         async for note in subscription:
-            if take is not None and note.publisher != mine:
+            if take is not None:
                 take(note.payload)
 
     async def meet(self, others: list[Any]) -> None:

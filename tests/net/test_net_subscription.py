@@ -27,6 +27,23 @@ async def test_one_subscription_reads_several_topics() -> None:
         assert (await a.publish("/a", b"")).outcome in ("no_subscriber", "queued")
 
 
+@pytest.mark.parametrize("since", [None, "beginning"])
+async def test_what_a_peer_publishes_itself_can_be_left_out(since: str | None) -> None:
+    async with weft.Peer.open(config=LIVELY, store=MemoryStore()) as peer:
+        everything = await peer.subscribe("/x")
+        if since is None:
+            others = await peer.subscribe("/x", own=False)
+        for payload in (b"1", b"2"):
+            await peer.publish("/x", payload)
+        if since is not None:
+            others = await peer.subscribe("/x", since=since, own=False)
+        async with weft.Peer.open(config=LIVELY, join=peer.address, store=MemoryStore()) as another:
+            await another.subscribe("/x")
+            await another.publish("/x", b"3", confirm="taken", timeout=60)
+            assert (await anext(others)).payload == b"3" and len(others) == 0
+            assert [(await anext(everything)).payload for _ in range(3)] == [b"1", b"2", b"3"]
+
+
 async def test_topics_come_and_go_while_it_is_read() -> None:
     async with swarm(1) as (peer,):
         sub = await peer.subscribe("/a")

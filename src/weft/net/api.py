@@ -219,6 +219,7 @@ class Peer:
         *,
         on_loss: OnLoss = "log",
         callback: Callback | None = None,
+        own: bool = True,
     ) -> Subscription:
         """Subscribe to a topic, or to several with one queue. Await the result to be sure that they
         have been joined. `Subscription.add` and `remove` change the topics while it is read.
@@ -238,6 +239,8 @@ class Peer:
         A subscription that is not read in time drops events. `on_loss` says what it tells of that:
         a line in the "log", which is always there; with "raise" a `LossError`, with "mark" a `Gap`
         in place of the notifications, both where the events would have come.
+
+        With `own=False` what this peer publishes itself is left out.
         """
         if on_loss not in ON_LOSS:
             raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
@@ -257,7 +260,7 @@ class Peer:
                 raise UsageError(problem)
         start = self._since(names[0], since)
         has_past = self._has_past(names[0])
-        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, has_past)
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, has_past, own)
         for name in names[1:]:
             sub.enter(name, scheme)
         return sub.each(callback) if callback is not None else sub

@@ -515,16 +515,18 @@ class Runtime:
         on_loss: OnLoss = "log",
         decode: Decode | None = None,
         has_past: Callable[[], bool] = lambda: True,
+        own: bool = True,
     ) -> Subscription:
         """To one topic; more can be added. `scheme`, `since` and `has_past` (see `Consumer`) are
-        about this one."""
+        about this one. `own`: with what this peer publishes itself."""
         self._check_open()
         past = None
         if since is not None and self._durable is not None:
             seek = partial(self._seek, topic, since, has_past)
             past = (self._durable.store, since, seek)
+        without = None if own else self.me.peer
         subscription = Subscription(
-            topic, self._settings, self._timers, self, past, on_loss, decode
+            topic, self._settings, self._timers, self, past, on_loss, decode, without
         )
         subscription.enter(topic, scheme, since)
         return subscription

@@ -45,6 +45,7 @@ from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
 from weft.documents.headers import in_metadata, payload_in, unwrap
+from weft.documents.run import Run
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.config import Network
@@ -224,13 +225,16 @@ class Subscription:
         past: tuple[Store, Since, Seek] | None = None,
         on_loss: OnLoss = "log",
         decode: Decode | None = None,
+        without: PeerId | None = None,
     ) -> None:
+        """`without`: what this peer published is left out."""
         self.topic = topic  # the first, if there are several
         self.outcomes: dict[Topic, seam.Outcome] = {}  # "joined" or "instantiated", once known
         self._entering: set[Topic] = set()
         self._topics: dict[Topic, None] = {}
         self._door = door
         self._decode = decode
+        self._without = without
         self._caller: asyncio.Task[None] | None = None
         self.dropped = 0  # notifications that found no room
         self._on_loss = on_loss
@@ -446,6 +450,10 @@ class Subscription:
         """The past has been read."""
         self._past = None
 
+    def leaves_out(self, run: Run) -> bool:
+        """Whether the application wants nothing of this publisher."""
+        return run.publisher == self._without
+
     def put(self, deliver: seam.Deliver) -> Congestion | None:
         """Take the events of a run in; returns what to wait for if the queue is full now."""
         count = len(deliver.run.payloads)
@@ -580,6 +588,8 @@ class _Past:
                     continue
                 origin = claimed_origin(subscription.topic, event.metadata)
                 run = handed_out(event, event.payload)
+                if subscription.leaves_out(run):
+                    continue
                 full = subscription.put(seam.Deliver(subscription.topic, run, 0, event, origin))
             if full is not None:
                 self._paused = True
@@ -617,6 +627,8 @@ class Subscriptions:
         seconds = time.time() - effect.run.published_ms / 1_000
         self._counters.observe(seconds, effect.run.payloads)
         for subscription in self._by_topic.get(effect.topic, ()):
+            if subscription.leaves_out(effect.run):
+                continue
             if described is not None and subscription.hold_back(described.cid, effect):
                 continue
             if subscription.has_room():
