@@ -81,6 +81,7 @@ def bytes_per_contact() -> float:
         spare=0,
         failures_max=settings.failures_max,
         fresh_ms=settings.fresh_ms,
+        takes=lambda contact, others: True,
     )
     for index in range(_CONTACTS):
         contact, _ = keyed(1, index)

@@ -82,6 +82,6 @@ def test_lost_events_of_either_count() -> None:
 def test_small_arrays_reach_the_goals() -> None:
     found = bench.over_arrays(bench.shape_of(400), 1)
     assert found["tree_payload_excess"] == found["lost_events"] == 0
-    assert found["lost_events_unnoticed_links"] > 0
+    assert found["lost_events_unnoticed_links"] == 0  # one tree is whole, noticed or not
     assert found["rounds_over_bound"] <= 0 and found["stabilise_periods"] <= 10
     assert found["jain"] >= 0.95 > found["schemes"]["forward-treecast"]["jain"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-
 import msgspec
 import pytest
 
@@ -14,6 +10,7 @@ from protocol_kit import (
     Rig,
     T,
     answers,
+    calls,
     contact,
     delivered,
     event,
@@ -194,22 +191,6 @@ def test_among_few_peers_no_honest_walk_is_refused() -> None:
 def test_a_pong_nobody_asked_for_brings_no_list() -> None:
     rig = member(2)
     assert everything_sent(rig.hear(2, Pong(77, 1))) == []
-
-
-def calls(action: Callable[[], object]) -> int:
-    """How many Python functions an action calls: its cost, on any machine."""
-    count = 0
-
-    def note(frame: FrameType, kind: str, argument: object) -> None:
-        nonlocal count
-        count += kind == "call"
-
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.fixture(scope="module")
