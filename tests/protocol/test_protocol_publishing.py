@@ -17,7 +17,14 @@ from protocol_kit import (
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
-from weft.protocol.membership import Advert, Descriptor, JoinGift, JoinRequest
+from weft.protocol.membership import (
+    NO_NEWS,
+    Advert,
+    Descriptor,
+    JoinGift,
+    JoinReply,
+    JoinRequest,
+)
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteKnown, RouteResult
 from weft.protocol.tera.access_points import (
     Advertisement,
@@ -85,6 +92,19 @@ def test_a_subscriber_is_its_own_access_point() -> None:
     effects = rig.publish()
     assert answers(effects) == [(9, "delivered")]
     assert delivered(effects) == [(1, 1)]
+
+
+def test_a_member_whose_links_do_not_stand_yet_hands_its_event_to_members() -> None:
+    """It may leave before the first link does: its receipt says that the event was sent."""
+    rig = publisher()
+    rig.subscribe()
+    rig.hear(5, JoinReply(T, True, NO_NEWS, [Descriptor(contact(6), 0)], []))
+    effects = rig.publish()
+    assert answers(effects) == [(9, "delivered")]
+    assert set(told(effects, RouteEvent)) == {5, 6} and told(effects, Payload) == []
+    rig.link(5)
+    assert told(rig.publish(), Payload) == [5]
+    assert told(rig.publish(), RouteEvent) == []
 
 
 def test_events_are_numbered_per_topic() -> None:

@@ -33,6 +33,7 @@ from weft.protocol.membership import (
     ShuffleRequest,
 )
 from weft.protocol.multi_topic import MultiTopic
+from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import TopicPart
@@ -44,6 +45,9 @@ from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
 from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
+
+_HANDED_OVER = 2
+"""guess: members that get what is published before the first link stands; one may be gone."""
 
 
 class TopicState(TopicPart):
@@ -130,6 +134,14 @@ class TopicState(TopicPart):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
             self._scheme.push(proven.run, 0, None)
+            if self.tree is not None and not self.tree.eager:
+                self._hand_over(proven.run)
+
+    def _hand_over(self, run: Run) -> None:
+        """No link stands yet: members of the view spread the run, as they do for publishers from
+        outside. It would come to them with the first link, but this peer may leave before."""
+        for contact in self.view.sample(_HANDED_OVER):
+            self._ctx.send(contact, RouteEvent(self.topic, run))
 
     def judge(self, run: Run, sender: Contact) -> Judged:
         """Whether a run that this member was sent is new and proven; nothing is noted of it."""
