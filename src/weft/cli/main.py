@@ -86,7 +86,10 @@ def read(command: str, module: ModuleType, rest: Sequence[str]) -> argparse.Name
     parser = parser_for(command, module)
     if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
         return argparse.Namespace(rest=list(rest))
-    return parser.parse_args(rest)
+    args = parser.parse_args(rest)
+    if hasattr(module, "check"):  # what a parser cannot tell, and no further package is needed for
+        module.check(args)
+    return args
 
 
 def check(arguments: Sequence[str]) -> int:
