@@ -151,6 +151,8 @@ async def test_verdicts_of_the_lab_and_nothing_beside_them(tmp_path: Path) -> No
     (folder / "verdict.json").write_text(json.dumps({"id": "tera-4a", "passed": True}))
     (folder / "figure.svg").write_text("<svg/>")
     (tmp_path / "figure.svg").write_text("secret")
+    (tmp_path / "lab" / "other").mkdir()
+    (tmp_path / "lab" / "other" / "verdict.json").write_text("[]")
     async with weft.Peer.open(config=keeping()) as peer, served(peer, tmp_path / "lab") as web:
         found = (await request(web, "/api/lab")).json
         assert found == [{"id": "tera-4a", "passed": True, "figure": True}]

@@ -85,6 +85,12 @@ async def test_without_the_token_the_page_offers_no_publishing() -> None:
         await tab.until("document.getElementById('state').textContent.startsWith('peer')")
         assert await tab.ask("document.getElementById('publish').hidden")
         assert not await tab.ask("document.getElementById('read-only').hidden")
+        # A topic of which nothing was known is chosen in the list as soon as it is in there.
+        await tab.ask("document.getElementById('topic').focus()")
+        await tab.type("/new")
+        await tab.press("Enter", "\r", 13)
+        await tab.until("document.querySelectorAll('#overlay option').length == 2")
+        assert await tab.ask("document.getElementById('overlay').value") == "/new"
 
 
 @pytest.mark.skipif(not chromium(), reason=MISSING)

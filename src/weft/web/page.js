@@ -113,9 +113,15 @@ function setOptions(select, first, entries) {
   if (select.selectedIndex < 0) select.value = "";
 }
 
+function showChosen() {
+  $("overlay").value = overlay.topic;
+  if ($("overlay").selectedIndex < 0) $("overlay").value = "";
+}
+
 function showOptions(all) {
   const topics = [...new Set(all.flatMap((figure) => Object.keys(figure.links)))].sort();
   setOptions($("overlay"), "general overlay", topics.map((topic) => [topic, topic]));
+  showChosen(); // a topic that nobody was subscribed to before it was opened has its option only now
   setOptions($("peer"), "none", all.map((figure) => [String(figure.n), `${figure.n} ${short(names[figure.n])}`]));
 }
 
@@ -200,8 +206,7 @@ function openTopic(topic) {
   for (const each of $("tree").querySelectorAll("button")) {
     each.setAttribute("aria-current", String(each.dataset.topic === topic));
   }
-  $("overlay").value = topic;
-  if ($("overlay").selectedIndex < 0) $("overlay").value = "";
+  showChosen();
   stream?.close();
   $("open-topic").hidden = !topic;
   $("events").replaceChildren();

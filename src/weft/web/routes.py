@@ -244,7 +244,7 @@ def _read_verdicts(folder: Path) -> list[object]:
     found: list[object] = []
     for path in sorted(folder.glob("*/verdict.json")):
         try:
-            verdict: dict[str, object] = msgspec.json.decode(path.read_bytes())
+            verdict = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
         except (OSError, msgspec.DecodeError):
             continue  # being written, or none of ours
         verdict["figure"] = (path.parent / "figure.svg").is_file()
