@@ -130,6 +130,8 @@ def test_first_use_installs_and_later_uses_do_not(checkout: Checkout) -> None:
     [
         (["web", "--at", "somewhere"], "'127.0.0.1:somewhere' is not HOST:PORT"),
         (["lab", "rum"], "invalid choice: 'rum'"),
+        (["lab", "run", "tera-4x"], "no experiment is called 'tera-4x' (did you mean 'tera-4"),
+        (["lab", "audit", "--only", "stan*x"], "no experiment is called 'stan*x'"),
         (["swamr"], "there is no command 'swamr' (did you mean 'swarm'?)"),
     ],
 )

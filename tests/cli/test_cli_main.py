@@ -146,7 +146,8 @@ def test_asking_a_running_peer_loads_none(tmp_path: Path) -> None:
 
 
 def test_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    problem = cli.explain(ModuleNotFoundError("No module named 'numba'", name="numba"))
-    assert problem is not None and "'numba'" in str(problem)
-    assert cli.explain(ModuleNotFoundError("x", name="weft.nonsense")) is None
-    assert cli.explain(ZeroDivisionError()) is None  # our own fault: keeps its traceback
+    missing = ModuleNotFoundError("No module named 'numba'", name="numba")
+    problem = cli.explain(missing, ["bench", "engine"])
+    assert problem is not None and "'numba'" in str(problem) and "'weft[engine]'" in str(problem)
+    assert cli.explain(ModuleNotFoundError("x", name="weft.nonsense"), ["lab"]) is None
+    assert cli.explain(ZeroDivisionError(), ["lab"]) is None  # our own fault: keeps its traceback

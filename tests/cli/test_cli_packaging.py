@@ -13,7 +13,7 @@ import pytest
 
 import weft
 from weft.cli import bootstrap
-from weft.cli.main import extra_of
+from weft.cli.main import extra_of, extras_for
 from weft.cli.parser import addresses_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +42,9 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extra_of("prometheus_client") == "web"
     assert extra_of("numpy") == "engine"
     assert extra_of("somethingelse") == "all"
+    # All that a command needs is told at once, not one extra after another.
+    assert extras_for(["demo", "--web"], "numpy") == "pipeline,lab,web"
+    assert extras_for(["peer"], "prometheus_client") == "web"
 
 
 def test_help_needs_no_package_at_all() -> None:

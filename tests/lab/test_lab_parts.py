@@ -14,8 +14,9 @@ import dice
 from weft.lab import report, verdict
 from weft.lab.execute import bins_of, rows_of, stages_of
 from weft.lab.experiment import JobEntry
+from weft.lab.experiments import UnknownExperiment, names
 from weft.lab.progress import Phases, Progress, duration
-from weft.lab.run import UnknownExperiment, all_entries, matching, plan_of
+from weft.lab.run import all_entries, matching, plan_of
 from weft.lab.sources import GRID, Source
 from weft.lab.task import Task, code_of, reach, rooms_behind, tasks_of
 from weft.lab.verdict import Verdict
@@ -154,6 +155,10 @@ def test_patterns_name_entries_once_and_in_order() -> None:
     assert [each.id for each in matching(["*6", "tera-3a"], known)] == ["tera-3a", "stan-6"]
     with pytest.raises(UnknownExperiment, match=r"tera-3c.*did you mean 'tera-3"):
         matching(["tera-3c"], known)
+
+
+def test_names_are_known_without_the_experiments() -> None:
+    assert names() == list(all_entries())
 
 
 def test_every_entry_is_complete() -> None:

@@ -85,3 +85,24 @@ async def test_a_caller_just_taken_in_is_not_forgotten_when_listening_ends() -> 
         await acceptor.close()
         assert acceptor.closed
         assert await loop.sock_recv(caller, 16) in (b"hello", b"")
+
+
+async def test_small_pieces_are_sent_to_a_caller_at_once() -> None:
+    """Servers that asyncio makes on such a socket, as the page's is, do not wait for callers to
+    acknowledge the head of an answer before they send its body."""
+    taken = asyncio.Queue[asyncio.BaseTransport]()
+
+    class Taker(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            taken.put_nowait(transport)
+
+    loop = asyncio.get_running_loop()
+    place = bound("127.0.0.1", 0)
+    async with await loop.create_server(Taker, sock=place):
+        _, writer = await asyncio.open_connection(*place.getsockname())
+        transport = await taken.get()
+        accepted = transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        transport.close()
+        writer.close()
+        await writer.wait_closed()

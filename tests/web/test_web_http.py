@@ -151,12 +151,14 @@ async def test_verdicts_of_the_lab_and_nothing_beside_them(tmp_path: Path) -> No
     (folder / "verdict.json").write_text(json.dumps({"id": "tera-4a", "passed": True}))
     (folder / "figure.svg").write_text("<svg/>")
     (tmp_path / "figure.svg").write_text("secret")
+    (tmp_path / "lab" / "other").mkdir()
+    (tmp_path / "lab" / "other" / "verdict.json").write_text("[]")
     async with weft.Peer.open(config=keeping()) as peer, served(peer, tmp_path / "lab") as web:
         found = (await request(web, "/api/lab")).json
         assert found == [{"id": "tera-4a", "passed": True, "figure": True}]
         assert (await request(web, "/api/lab/tera-4a/figure.svg")).body == b"<svg/>"
-        for path in ("/api/lab/../figure.svg", "/api/lab/%2e%2e/figure.svg"):
-            assert (await request(web, path)).status == 404
+        for name in ("..", "%2e%2e", "a" * 1_000):
+            assert (await request(web, f"/api/lab/{name}/figure.svg")).status == 404
 
 
 async def test_files_of_the_page_and_no_others() -> None:
@@ -166,7 +168,7 @@ async def test_files_of_the_page_and_no_others() -> None:
             assert answer.status == 200 and b"http://" not in answer.body.replace(
                 b"http://www.w3.org/2000/svg", b""
             )
-        for name in ("..%2f__init__.py", "__init__.py", "", "nothing.js"):
+        for name in ("..%2f__init__.py", "__init__.py", "", "nothing.js", "a" * 1_000 + ".js"):
             assert (await request(web, f"/static/{name}")).status == 404
 
 

@@ -58,6 +58,18 @@ async def test_the_page_shows_publishes_and_loads_nothing_from_elsewhere() -> No
             light = await tab.ask("getComputedStyle(document.body).backgroundColor")
             await tab.colours("dark")
             assert light != await tab.ask("getComputedStyle(document.body).backgroundColor")
+            # The field is free while an answer is waited for; what was not sent comes back into it.
+            sent = "[document.getElementById('payload').value, receipt.textContent].join()"
+            await tab.ask("document.getElementById('tab-topics').click()")
+            for answer, shown in (
+                ("new Promise(() => {})", ",sending …"),
+                ("Promise.reject()", "a word,not sent: weft does not answer"),
+            ):
+                await tab.ask(f"(() => {{ window.fetch = () => {answer}; }})()")
+                await tab.ask("document.getElementById('payload').focus()")
+                await tab.type("a word")
+                await tab.press("Enter", "\r", 13)
+                assert await tab.ask(sent) == shown
             # Text of others stayed text, the token is not in the address, and all came from here.
             assert await tab.ask("document.title") == "weft"
             assert await tab.ask("document.querySelectorAll('img, b').length") == 0
@@ -73,6 +85,12 @@ async def test_without_the_token_the_page_offers_no_publishing() -> None:
         await tab.until("document.getElementById('state').textContent.startsWith('peer')")
         assert await tab.ask("document.getElementById('publish').hidden")
         assert not await tab.ask("document.getElementById('read-only').hidden")
+        # A topic of which nothing was known is chosen in the list as soon as it is in there.
+        await tab.ask("document.getElementById('topic').focus()")
+        await tab.type("/new")
+        await tab.press("Enter", "\r", 13)
+        await tab.until("document.querySelectorAll('#overlay option').length == 2")
+        assert await tab.ask("document.getElementById('overlay').value") == "/new"
 
 
 @pytest.mark.skipif(not chromium(), reason=MISSING)

@@ -28,6 +28,7 @@ weft bench dht --peers 300          what the DHT finds, at what cost, with and w
 weft bench topic-dht --json         the topic-aware DHT's promises, over arrays and with machines
 weft bench rivals --json            weft beside NATS, Zenoh, ZeroMQ, MQTT and Redis
 weft bench page                     500 peers in a browser
+weft bench exchange                 curl, a browser and ten peers: a thousand events, none lost
 weft bench history --json           verifying, storing, reading, kill -9
 weft bench pipeline --json          the pipeline's, as one JSON object
 weft bench pipeline --only prune    one measure of it: prune, stan or traces
@@ -41,6 +42,7 @@ _BENCHMARKS = {
     "topic-dht": "benchmarks.topic_dht",
     "rivals": "benchmarks.rivals.main",
     "page": "benchmarks.page",
+    "exchange": "benchmarks.exchange",
 }
 
 

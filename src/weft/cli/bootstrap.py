@@ -33,6 +33,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("bench", "engine"): ("core", "engine"),
     ("bench", "topic-dht"): ("core", "engine"),
     ("bench", "page"): ("core", "web"),
+    ("bench", "exchange"): ("core", "web"),
     ("bench", "pipeline"): ("core", "engine", "pipeline", "bench"),
     ("cluster",): ("core", "engine", "pipeline"),
     ("data",): ("core", "engine", "pipeline", "lab"),

@@ -154,8 +154,9 @@ def conclude(output: Output, outcome: Outcome, summary: Summary) -> int:
         agree = "disagree with" if summary["measured_differences"] else "agree with"
         print(
             "\nMeasured from the traces, over the whole run with joining and weaving, so with more"
+            "\nmessages than above; times end at the peer, before its application has the event;"
         )
-        print(f"messages than above; where both count, figures {agree} what was counted:")
+        print(f"where both count, figures {agree} what was counted:")
         print("\n".join(f"  {line}" for line in said(summary["measured"])) + "\n")
         failed += [f"the figures differ: {line}" for line in summary["measured_differences"]]
     if "not_measured" in summary:

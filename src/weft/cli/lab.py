@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weft.cli.parser import folder, whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.spark import master_option, session
+from weft.lab.experiments import UnknownExperiment, chosen, names
 
 if TYPE_CHECKING:
     from weft.lab.experiment import AnyEntry, JobEntry
@@ -68,9 +69,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
 
 
-def run(args: argparse.Namespace) -> int:
+def check(args: argparse.Namespace) -> None:
+    """Told before the packages of the lab are installed."""
     if args.only and args.action != "audit":
         raise Problem("--only is for audit; run takes the names themselves", USAGE)
+    if args.action == "list" and args.names:
+        raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)
+    if args.action == "new" and len(args.names) != 1:
+        raise Problem("new needs one name: weft lab new NAME", USAGE)
+    if args.action == "report" and len(args.names) != 1:
+        raise Problem("report needs the folder that a run wrote to: weft lab report DIR", USAGE)
+    if args.action == "run":
+        if not args.names:
+            what = "which experiments? 'weft lab list' names them; 'tera-*' is a pattern"
+            raise Problem(what, USAGE)
+        _known(args.names)
+    if args.action == "audit":
+        _check_audit(args)
+
+
+def _check_audit(args: argparse.Namespace) -> None:
+    for given, option in ((args.names, "a name (--only PATTERN)"), (args.full, "--full")):
+        if given:
+            raise Problem(f"audit takes no {option}; it runs quick sizes", USAGE)
+    for given, option in ((args.seeds, "--seeds"), (args.trace, "--trace"), (args.data, "--data")):
+        if given:
+            raise Problem(f"audit takes no {option}; it runs quick sizes on the grid", USAGE)
+    if args.only:
+        _known([args.only])
+
+
+def _known(patterns: Sequence[str]) -> None:
+    try:
+        chosen(patterns, names())
+    except UnknownExperiment as error:
+        raise Problem(str(error), USAGE) from error
+
+
+def run(args: argparse.Namespace) -> int:
     actions = {"list": _list, "new": _new, "run": _run, "report": _report, "audit": _audit}
     return actions[args.action](args)
 
@@ -80,8 +116,6 @@ def _list(args: argparse.Namespace) -> int:
     from weft.lab.run import all_entries, plan_of
     from weft.lab.sources import find
 
-    if args.names:
-        raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)
     sources = find(args.out or OUT, data=args.data)
     print(f"{'':<14} {'points × seeds':<16}")
     print(f"{'id':<14} {'quick':>7} {'full':>8}  what")
@@ -94,8 +128,6 @@ def _list(args: argparse.Namespace) -> int:
 def _new(args: argparse.Namespace) -> int:
     from weft.lab.template import make
 
-    if len(args.names) != 1:
-        raise Problem("new needs one name: weft lab new NAME", USAGE)
     made = make(args.names[0], date.today())
     print(made)
     print(f"weft: 'weft lab run {args.names[0]}' runs it", file=sys.stderr)
@@ -106,16 +138,10 @@ def _run(args: argparse.Namespace) -> int:
     from weft.lab import run as lab
     from weft.lab.execute import TaskFailed
     from weft.lab.experiment import JobEntry, Size
-    from weft.lab.run import UnknownExperiment, matching
     from weft.lab.sources import find
     from weft.lab.verdict import table
 
-    if not args.names:
-        raise Problem("which experiments? 'weft lab list' names them; 'tera-*' is a pattern", USAGE)
-    try:
-        entries = matching(args.names)
-    except UnknownExperiment as error:
-        raise Problem(str(error), USAGE) from error
+    entries = lab.matching(args.names)
     size: Size = "full" if args.full else "quick"
     out = args.out or OUT
     sources = find(out, args.trace, args.data)
@@ -152,8 +178,6 @@ def _report(args: argparse.Namespace) -> int:
     from weft.lab.report import summary, write
     from weft.lab.verdict import read_all
 
-    if len(args.names) != 1:
-        raise Problem("report needs the folder that a run wrote to: weft lab report DIR", USAGE)
     out = Path(args.names[0])
     verdicts = read_all(out)
     if not verdicts:
@@ -166,18 +190,9 @@ def _report(args: argparse.Namespace) -> int:
 def _audit(args: argparse.Namespace) -> int:
     from weft.lab.audit import audit, summary, table, unmoved
     from weft.lab.execute import TaskFailed
-    from weft.lab.run import UnknownExperiment, matching
+    from weft.lab.run import matching
 
-    for given, option in ((args.names, "a name (--only PATTERN)"), (args.full, "--full")):
-        if given:
-            raise Problem(f"audit takes no {option}; it runs quick sizes", USAGE)
-    for given, option in ((args.seeds, "--seeds"), (args.trace, "--trace"), (args.data, "--data")):
-        if given:
-            raise Problem(f"audit takes no {option}; it runs quick sizes on the grid", USAGE)
-    try:
-        entries = matching([args.only or "*"])
-    except UnknownExperiment as error:
-        raise Problem(str(error), USAGE) from error
+    entries = matching([args.only or "*"])
     out = args.out or AUDIT_OUT
     defects = sum(len(entry.defects) for entry in entries)
     print(

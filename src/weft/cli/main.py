@@ -86,7 +86,10 @@ def read(command: str, module: ModuleType, rest: Sequence[str]) -> argparse.Name
     parser = parser_for(command, module)
     if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
         return argparse.Namespace(rest=list(rest))
-    return parser.parse_args(rest)
+    args = parser.parse_args(rest)
+    if hasattr(module, "check"):  # what a parser cannot tell, and no further package is needed for
+        module.check(args)
+    return args
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -103,6 +106,16 @@ def check(arguments: Sequence[str]) -> int:
 def _no_command(name: str) -> Problem:
     hint = did_you_mean(name, COMMANDS)
     return Problem(f"there is no command {name!r}{hint}\nSee 'weft --help'.", USAGE)
+
+
+def extras_for(arguments: Sequence[str], package: str) -> str:
+    """The extras that a command line needs, all at once; where it needs none, the one that brings
+    the package in."""
+    from weft.cli.bootstrap import groups_for
+
+    return ",".join(group for group in groups_for(arguments) if group != "core") or extra_of(
+        package
+    )
 
 
 def extra_of(package: str) -> str:
@@ -124,7 +137,7 @@ def extra_of(package: str) -> str:
     return "all"
 
 
-def explain(error: Exception) -> Problem | None:
+def explain(error: Exception, arguments: Sequence[str]) -> Problem | None:
     """What a user can make of an error; None for one that is our own fault."""
     if isinstance(error, Problem):
         return error
@@ -134,7 +147,7 @@ def explain(error: Exception) -> Problem | None:
             return Problem(
                 f"this needs the package {package!r}, which is not installed here.\n"
                 "./weft in a checkout brings it in; otherwise: "
-                f"pip install 'weft[{extra_of(package)}]'"
+                f"pip install 'weft[{extras_for(arguments, package)}]'"
             )
     from weft.errors import WeftError
     from weft.ids import BadId
@@ -151,8 +164,9 @@ def explain(error: Exception) -> Problem | None:
 
 def main(argv: Sequence[str] | None = None, run: Callable[[Sequence[str]], int] = dispatch) -> int:
     """Run the command line, or with `check` only read it; returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        return run(sys.argv[1:] if argv is None else argv)
+        return run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -161,7 +175,7 @@ def main(argv: Sequence[str] | None = None, run: Callable[[Sequence[str]], int] 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        problem = explain(error)
+        problem = explain(error, arguments)
         if problem is None:
             raise
         for line in str(problem).splitlines():

@@ -43,6 +43,7 @@ def command(arguments: list[str]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
+    root = checkout()
     import_module("pytest")  # says clearly that it is missing, before a process does
 
-    return subprocess.run(command(args.rest), cwd=checkout(), check=False).returncode
+    return subprocess.run(command(args.rest), cwd=root, check=False).returncode

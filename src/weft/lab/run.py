@@ -14,12 +14,9 @@ task is done, while others still run.
 
 from __future__ import annotations
 
-import fnmatch
-import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -40,19 +37,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class UnknownExperiment(Exception):
-    """No experiment has this id; the text lists what there is."""
-
-
 @cache
 def all_entries() -> Mapping[str, AnyEntry]:
     """Every entry by its id, in the order of the files' names."""
     found: dict[str, AnyEntry] = {}
-    for module in sorted(each.name for each in pkgutil.iter_modules(experiments.__path__)):
-        if module.startswith("_"):
-            continue
+    for module, names in experiments.names_by_file().items():
         file = vars(import_module(f"{experiments.__name__}.{module}"))
-        for entry in file["ENTRIES"] if "ENTRIES" in file else [file["ENTRY"]]:
+        entries = file["ENTRIES"] if "ENTRIES" in file else [file["ENTRY"]]
+        if tuple(entry.id for entry in entries) != names:
+            raise ValueError(
+                f"experiments/{module}.py has other names than {', '.join(names)}; "
+                "experiments/__init__.py says which names a file has"
+            )
+        for entry in entries:
             if entry.id in found:
                 raise ValueError(f"two experiments have the id {entry.id}")
             found[entry.id] = entry
@@ -64,17 +61,7 @@ def matching(
 ) -> list[AnyEntry]:
     """The entries that ids, or patterns such as `tera-*`, name; in the order of `all_entries`."""
     known = all_entries() if known is None else known
-    wanted: set[str] = set()
-    for pattern in patterns:
-        hits = fnmatch.filter(known, pattern)
-        if not hits:
-            close = get_close_matches(pattern, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise UnknownExperiment(
-                f"no experiment is called {pattern!r}{hint}\nThere are: {', '.join(known)}"
-            )
-        wanted.update(hits)
-    return [entry for name, entry in known.items() if name in wanted]
+    return [known[name] for name in experiments.chosen(patterns, known)]
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ function showTiles(all) {
 function showLegend() {
   const members = figures.filter((figure) => overlay.topic in figure.links).length;
   $("legend").textContent = overlay.topic
-    ? `blue: ${members} subscribers; lines: their links; amber: events on their way`
+    ? `blue: ${members} ${members === 1 ? "subscriber" : "subscribers"}; lines: their links; amber: events on their way`
     : "lines: peers that know each other (Cyclon views); amber: events on their way";
   overlay.links();
   if (overlay.every > 1) $("legend").textContent += `; one line in ${overlay.every} is drawn`;
@@ -113,9 +113,15 @@ function setOptions(select, first, entries) {
   if (select.selectedIndex < 0) select.value = "";
 }
 
+function showChosen() {
+  $("overlay").value = overlay.topic;
+  if ($("overlay").selectedIndex < 0) $("overlay").value = "";
+}
+
 function showOptions(all) {
   const topics = [...new Set(all.flatMap((figure) => Object.keys(figure.links)))].sort();
   setOptions($("overlay"), "general overlay", topics.map((topic) => [topic, topic]));
+  showChosen(); // a topic that nobody was subscribed to before it was opened has its option only now
   setOptions($("peer"), "none", all.map((figure) => [String(figure.n), `${figure.n} ${short(names[figure.n])}`]));
 }
 
@@ -200,8 +206,7 @@ function openTopic(topic) {
   for (const each of $("tree").querySelectorAll("button")) {
     each.setAttribute("aria-current", String(each.dataset.topic === topic));
   }
-  $("overlay").value = topic;
-  if ($("overlay").selectedIndex < 0) $("overlay").value = "";
+  showChosen();
   stream?.close();
   $("open-topic").hidden = !topic;
   $("events").replaceChildren();
@@ -262,15 +267,28 @@ $("go").onsubmit = (event) => {
 
 $("publish").onsubmit = async (event) => {
   event.preventDefault();
-  const answer = await fetch(`/api/publish?topic=${encodeURIComponent(overlay.topic)}`, {
-    method: "POST",
-    headers: { Authorization: `Bearer ${token}` },
-    body: $("payload").value,
-  });
-  const said = await answer.json();
-  $("receipt").textContent = said.error ?? `${said.outcome}${said.reason ? `: ${said.reason}` : ""}`;
-  if (answer.ok) $("payload").value = "";
+  const payload = $("payload").value;
+  // The field is free at once: an answer may take seconds, and what is typed meanwhile is the next event.
+  $("payload").value = "";
+  $("receipt").textContent = "sending …";
+  const said = await publish(overlay.topic, payload);
+  $("receipt").textContent = said.text;
+  if (!said.ok && !$("payload").value) $("payload").value = payload;
 };
+
+async function publish(topic, payload) {
+  try {
+    const answer = await fetch(`/api/publish?topic=${encodeURIComponent(topic)}`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${token}` },
+      body: payload,
+    });
+    const said = await answer.json();
+    return { ok: answer.ok, text: said.error ?? `${said.outcome}${said.reason ? `: ${said.reason}` : ""}` };
+  } catch {
+    return { ok: false, text: "not sent: weft does not answer" };
+  }
+}
 $("publish").hidden = !token;
 $("read-only").hidden = Boolean(token);
 

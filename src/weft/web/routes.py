@@ -34,7 +34,7 @@ from weft.web.stream import HISTORY_MAX, HISTORY_USUAL, Stream, has_store, histo
 
 LIVE, EVENTS = "/live", "/api/events"
 STREAMS = (LIVE, EVENTS)
-_STATIC = files("weft.web")
+_STATIC = Path(str(files("weft.web")))
 _KINDS = {
     ".html": "text/html",
     ".css": "text/css",
@@ -166,7 +166,7 @@ class Routes:
     async def _figure(self, request: Request) -> Response:
         name = request.path_params["id"]
         path = self._lab / name / "figure.svg"
-        if name.startswith(".") or not path.is_file():
+        if name.startswith(".") or not _is_file(path):
             return _error(404, "no such figure")
         return FileResponse(path, media_type="image/svg+xml")
 
@@ -206,9 +206,17 @@ def _topic(request: Request) -> str:
 def _file(name: str) -> Response:
     path = _STATIC / name
     kind = _KINDS.get(Path(name).suffix)
-    if kind is None or "/" in name or not path.is_file():
+    if kind is None or "/" in name or not _is_file(path):
         return _error(404, "no such file")
     return Response(path.read_bytes(), media_type=kind)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that is too long for any is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _error(status: int, why: str) -> Response:
@@ -244,7 +252,7 @@ def _read_verdicts(folder: Path) -> list[object]:
     found: list[object] = []
     for path in sorted(folder.glob("*/verdict.json")):
         try:
-            verdict: dict[str, object] = msgspec.json.decode(path.read_bytes())
+            verdict = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
         except (OSError, msgspec.DecodeError):
             continue  # being written, or none of ours
         verdict["figure"] = (path.parent / "figure.svg").is_file()
