@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli import data, data_ingest
+from weft.cli import data, data_ingest, demo, lab
 from weft.cli.main import main
 from weft.cli.parser import parser_for
 from weft.cli.problem import FAILED, USAGE
@@ -122,6 +122,26 @@ def test_results_of_lab_and_demo_go_to_folders(
     with pytest.raises(SystemExit) as end:
         main([*command, "--out", "s3://bucket/out"])
     assert end.value.code == USAGE
+    assert "a folder of this machine is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("out/lab", "out/lab"),
+        ("file:///data/out%20x", "/data/out x"),
+        ("FILE://data/out", "/data/out"),
+    ],
+)
+def test_a_folder_may_be_named_by_its_address(given: str, path: str) -> None:
+    for name, module, command in (("lab", lab, ["run", "tera-mem"]), ("demo", demo, [])):
+        assert parser_for(name, module).parse_args([*command, "--out", given]).out == Path(path)
+
+
+@pytest.mark.parametrize("given", ["file://", "file:///", "s3a://bucket/out", "://x"])
+def test_another_address_is_no_folder(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser_for("demo", demo).parse_args(["--out", given])
     assert "a folder of this machine is needed" in capsys.readouterr().err
 
 

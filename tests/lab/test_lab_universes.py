@@ -14,6 +14,7 @@ from spark_fixture import SharedSpark
 from weft.engine.data.grid import Grid
 from weft.lab import run as lab
 from weft.lab import stan, universes
+from weft.lab.execute import fits_a_task
 from weft.lab.experiments import stan_7, stan_9, stan_lean, stan_loss, stan_omni
 from weft.lab.overlaid import InTask, Spread
 from weft.lab.run import plan_of
@@ -21,6 +22,7 @@ from weft.lab.sources import GRID, Source, Sources
 from weft.lab.task import shape_of, table_of, tasks_of
 from weft.pipeline import memberships, tables
 from weft.pipeline.memberships import LEAST_SUBSCRIBERS
+from weft.pipeline.schemas import MEMBERSHIP
 from weft.pipeline.universe import Universes
 
 PARAMS = {
@@ -93,6 +95,24 @@ def test_universes_are_made_once_and_are_the_median_draws(
 
 def _pairs(topics: np.ndarray, users: np.ndarray) -> list[tuple[int, int]]:
     return sorted(zip(topics.tolist(), users.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fits"),
+    [
+        pytest.param(18_257, True, id="wikipedia_edits"),
+        pytest.param(518_650, False, id="gowalla in topics of at least 30"),
+    ],
+)
+def test_the_large_one_of_the_real_traces_is_spread(
+    rows: int, fits: bool, lake: Path, tmp_path: Path
+) -> None:
+    tasks = plan_of(stan_7.ENTRY, "quick", 1, Sources([Source("lake", lake)])).tasks
+    [task] = [each for each in tasks if each.params["universe"] == universes.WHOLE_TRACE][:1]
+    numbers = np.arange(rows)
+    columns = {"user": numbers, "topic": numbers, "time": [None] * rows}
+    tables.write_part(universes.folder_of(task.params, tmp_path), "all", columns, MEMBERSHIP)
+    assert fits_a_task(task, tmp_path) is fits
 
 
 def test_what_does_not_fit_a_task_is_spread_with_the_same_rows(

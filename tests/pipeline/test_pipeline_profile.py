@@ -117,6 +117,16 @@ def trace(name: str) -> Memberships:
     return memberships(int(users.max()) + 1, offsets, users[order].astype(np.int32))
 
 
+@pytest.mark.parametrize("count", [1, 2, 101, 256])
+def test_quantiles_lie_between_their_neighbours(spark: SparkSession, count: int) -> None:
+    """On a place of the order, or between two of them in proportion."""
+    values = np.random.default_rng(count).normal(size=count)
+    rows = [(0, 0, other + 1, float(value)) for other, value in enumerate(values)]
+    [found] = spark.createDataFrame(rows, CORRELATION).transform(correlation_summary).collect()
+    expected = np.quantile(values, [0.5, 0.99])
+    assert [found.median, found.percentile_99] == pytest.approx(expected, rel=1e-12)
+
+
 def test_the_known_correlations_of_a_trace() -> None:
     groups = trace("youtube_groups")
     topics = most_popular(groups, 1_000)

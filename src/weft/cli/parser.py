@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import indent
 from types import ModuleType
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from weft.cli.problem import USAGE, did_you_mean
 from weft.terminal import printable
@@ -90,10 +91,14 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
 
 
 def folder(text: str) -> Path:
-    """A file or folder of this machine. An address is none, and must not become a folder's name."""
-    if "://" in text:
+    """A file or folder of this machine, by its path or as file:///…. Another address is none, and
+    must not become a folder's name."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return Path(text)
+    if scheme.lower() != "file" or not rest.strip("/"):
         raise argparse.ArgumentTypeError(f"a folder of this machine is needed, not {text!r}")
-    return Path(text)
+    return Path("/" + unquote(rest.lstrip("/")))  # as pipeline/location.py reads it
 
 
 def moment(text: str) -> datetime:

@@ -46,8 +46,10 @@ CROWD_EVENTS = 500_000
 LARGE_TOPICS, LARGE_LEAST = 20, 100
 NODES_PER_TOPIC = 6.25  # paper (Section 3.4): 100 nodes, 16 topics
 GRID_SHARE = 0.05  # measured: memberships over nodes squared, in a grid; for estimates
-TASK_ROWS = 4_000_000
-"""guess: memberships that one task computes, in some gigabytes; more are spread over all tasks."""
+TASK_ROWS = 250_000
+"""guess: memberships that one task computes, in some ten seconds; more are spread over all tasks.
+measured: the whole gowalla trace (518,650) takes 30 s of CPU time in one task, on one core whatever
+the machine has, and 47 s spread in a session that is warm."""
 
 Arrays = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 """Topics and users, side by side."""

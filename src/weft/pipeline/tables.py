@@ -3,10 +3,11 @@
 Three kinds of table. A *keyed* table is a folder with one file per task, named by the task's key.
 Workers add to it while a job runs: each writes aside and renames, so a file is there whole or not
 at all, a task that is run twice (a lost worker, a second attempt) leaves one file, and what is
-finished is seen by listing names. A *plain* table is a folder that Spark writes in one go; it
-appears, or takes the place of an older one, when it is complete. The third kind is *files* that
-something else names, such as the log of a Delta table (`delta`): written anywhere, seen by nobody
-until they are named.
+finished is seen by listing names. Or a task only stages its file and answers with its name, and the
+driver accepts what it was told: then a lost attempt leaves nothing that is read. A *plain* table is
+a folder that Spark writes in one go; it appears, or takes the place of an older one, when it is
+complete. The third kind is *files* that something else names, such as the log of a Delta table
+(`delta`): written anywhere, seen by nobody until they are named.
 
 Folders are seen by the driver and by all workers: any path with a local master, a shared file
 system or an address (`location`) with another. Spark opens files on this machine by itself. For
@@ -59,18 +60,40 @@ def write_part(
 
     `notes` are kept beside the rows: what is true of the run and no result of it.
     """
+    aside, rows = stage_part(folder, key, columns, shape, notes)
+    try:
+        accept_part(folder, key, aside)
+    finally:
+        (folder / aside).unlink(missing_ok=True)
+    return rows
+
+
+def stage_part(
+    folder: Path,
+    key: str,
+    columns: Mapping[str, object],
+    shape: StructType,
+    notes: Mapping[str, str] | None = None,
+) -> tuple[str, int]:
+    """Write the rows of one task where no reader looks; under which name, and how many. Runs in
+    workers."""
     table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape, timezone="UTC"))
     table = table.replace_schema_metadata(
         {NOTE + name: text for name, text in (notes or {}).items()}
     )
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".{key}.{uuid.uuid4().hex}"
+    aside = f".{key}.{uuid.uuid4().hex}"
     try:
-        parquet.write_table(table, aside)
-        os.replace(aside, folder / (key + SUFFIX))
-    finally:
-        aside.unlink(missing_ok=True)
-    return int(table.num_rows)
+        parquet.write_table(table, folder / aside)
+    except BaseException:
+        (folder / aside).unlink(missing_ok=True)
+        raise
+    return aside, int(table.num_rows)
+
+
+def accept_part(folder: Path, key: str, aside: str) -> None:
+    """Make rows that were staged those of a task."""
+    os.replace(folder / aside, folder / (key + SUFFIX))
 
 
 def finished(folder: Path) -> set[str]:

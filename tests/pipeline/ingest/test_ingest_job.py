@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from pyspark.sql import functions as F
 from samples import JOINED, content, weft_trace
 from spark_fixture import SharedSpark
 from weft.pipeline import tables
-from weft.pipeline.ingest import job
+from weft.pipeline.ingest import files, job
+from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.job import STEPS, Summary, ingest
 from weft.pipeline.ingest.options import BadInput, Options
 from weft.pipeline.lake import Lake, NotALake
@@ -305,3 +307,58 @@ def test_universes_have_their_place(spark: SparkSession, first: tuple[Path, Summ
         lake.universe_folder("../out")
     with pytest.raises(NotALake, match="no universe 'seeds-5' here"):
         lake.universe(spark, "seeds-5")
+
+
+def test_many_small_files_are_few_tasks_and_their_bad_rows_are_placed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers look at them: no beginning of a file comes to the driver."""
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
+    folder, lake = tmp_path / "many", tmp_path / "lake"
+    folder.mkdir()
+    for number in range(300):
+        bad = "no row\n" if number % 100 == 7 else ""
+        text = f"user,topic,time\nu{number % 50},t{number % 3},{number}\n{bad}"
+        (folder / f"{number:03}.csv").write_text(text)
+    staged = []
+
+    def watch(step: int, text: str) -> None:
+        if text == STEPS[2]:
+            staged.extend(lake.rglob("read-0/*.parquet"))
+
+    summary = ingest(spark, [folder], lake, watch=watch)
+    assert 0 < len(staged) <= 4  # one for each task; there were ten
+    rejects = Lake(lake).table(spark, "rejects").collect()
+    assert sorted((row.file, row.line, row.reason) for row in rejects) == [
+        (str(folder / f"{number:03}.csv"), 3, "not 3 columns") for number in (7, 107, 207)
+    ]
+    quality = summary.quality
+    assert (quality.rows_in, quality.kept, quality.rejected) == (303, 300, 3)
+    assert quality.memberships == len({(n % 50, n % 3) for n in range(300)})
+    assert quality.encodings == (("utf-8", 300),)
+
+
+def test_files_are_judged_where_they_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
+    here = os.getpid()
+
+    def judge(file: Inspected) -> tuple[bool, str]:
+        if b"odd" in file.head:
+            raise BadInput(f"{file.path}: odd")
+        return os.getpid() == here, file.lines[0]
+
+    (tmp_path / "a").write_text("first\n")
+    (tmp_path / "b").symlink_to(tmp_path / "a")  # another name for the same
+    found = files.inspected(spark, [tmp_path / "b", tmp_path / "a"], judge)
+    assert [(file.path, file.head, judged) for file, judged in found] == [
+        (str(tmp_path / name), b"", (False, "first")) for name in "ba"
+    ]
+    for name in "xy":
+        (tmp_path / name).write_text("odd\n")
+    with pytest.raises(BadInput, match=r"^\S*/y: odd$"):
+        files.inspected(spark, [tmp_path / name for name in "ayx"], judge)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a,b\n" * 99)[:-9])
+    with pytest.raises(BadInput, match=r"^\S*/cut\.gz: cut off"):
+        files.inspected(spark, [tmp_path / "x", tmp_path / "cut.gz"], judge)

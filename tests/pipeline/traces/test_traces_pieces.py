@@ -110,6 +110,24 @@ def test_any_cut_has_the_same_outcome(
     assert {row.peer: row["sum(messages)"] for row in traffic.collect()} == {"a": 2, "b": 5}
 
 
+def test_a_lost_attempt_leaves_nothing_that_is_read(
+    files: Source, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whenever it wrote: before the task was run again, or after its rows were accepted."""
+    out = tmp_path / "out"
+    twice = {"file": ["lost"], "start": [0], "lines": [7]}
+    tables.stage_part(out / pieces.LINES, "part-00000", twice, PART_LINES)
+    pieces.add_up(pieces.shared_out(spark, pieces.parts_of(files)), out)
+    written = sorted(path.name for path in (out / pieces.LINES).iterdir())
+    assert written and all(name.startswith("part-") for name in written)
+    tables.stage_part(out / pieces.LINES, "part-00000", twice, PART_LINES)
+    counted = tables.read(spark, out / pieces.LINES, PART_LINES).collect()
+    assert sorted((Path(row.file).name, row.lines) for row in counted) == [
+        ("a.jsonl", 6),
+        ("b.jsonl.gz", 6),
+    ]
+
+
 def test_row_groups_are_parts_and_columns_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "some.parquet"
     known = batch(*(record("a", at, "SEND_RPC", rpc="Ping") for at in range(10)))

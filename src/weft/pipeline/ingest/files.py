@@ -3,9 +3,10 @@
 Before anything is read for its content, every file is read once for its SHA-256, through its
 compression to the very end: an archive that was cut off or damaged is found here, and not by
 whatever a reader makes of it. So is a line that no machine could hold, and text in UTF-16 or
-UTF-32, which Spark takes for UTF-8. The beginning and the end of the content are kept, as UTF-8;
-the driver sees those of some files at a time, to decide how to read them. Spark's workers do this,
-file by file, unless there is little to read.
+UTF-32, which Spark takes for UTF-8. How to read a file is decided then and there, from the
+beginning and the end of its content, as UTF-8; both are forgotten with the next file, and what is
+left of a file is one small row. Spark's workers do this, file by file, unless there is little to
+read.
 
 Readers then get links with plain names (`000017.gz`) instead of the files themselves, so that
 blanks, wildcards and missing suffixes in names mean nothing, and the number tells the file. Text
@@ -19,27 +20,34 @@ import gzip
 import hashlib
 import io
 import json
+import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, Generic, TypeVar, cast
 
 import numpy as np
 import pyarrow
 from pyarrow import RecordBatch, parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType
 
 from weft.pipeline.ingest.options import BadInput
-from weft.pipeline.schemas import TEXT, TRUTH, WHOLE, columns
+from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.session import parallelism
 
 HEAD = 1 << 16
 TAIL = 1 << 6
 _CHUNK = 1 << 20
-FILES_AT_ONCE = 250
-"""guess: of so many files the driver sees the beginnings at a time, some 30 MB"""
+OPEN_COST = "spark.sql.files.openCostInBytes"
+OPEN_BYTES = 1 << 17
+"""guess: opening a file costs what reading so many bytes does. Spark's own estimate, 4 MB, is for
+file systems elsewhere. measured: by it 10⁴ small files are 313 tasks that stage a file each, and an
+ingest takes 36 s of CPU time; so they are 10, and 24 s."""
+TASKS_PER_CORE = 8  # guess: files differ in size, and the last tasks end together
 SMALL_BYTES = 1 << 26
 """guess: less than this is read sooner than Spark has started a Python process"""
 
@@ -50,18 +58,10 @@ _REFUSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip",
 }
-_INSPECTED = columns(
-    path=TEXT,
-    size=WHOLE,
-    sha256=TEXT,
-    packing=TEXT,
-    head=TEXT,
-    tail=TEXT,
-    problem=TEXT,
-    encoding=TEXT,
-    breaks=TRUTH,
-    shape=TEXT,
-)
+# A file to look at: its place in the list, where it is, and how the user named it; and what came of
+# it, pickled.
+_WANTED = columns(number=WHOLE, path=TEXT, shown=TEXT)
+_ANSWER = columns(number=WHOLE, looked=BinaryType())
 MAGIC = b"PAR1"
 """What Parquet begins and ends with."""
 LINE_BYTES_MAX = 64 << 20
@@ -258,44 +258,77 @@ def opened(path: str, packing: str) -> BinaryIO:
     return open(path, "rb")
 
 
-def _inspect_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    for batch in batches:
-        found = [inspect(path) for path in batch.column("path").to_pylist()]
-        rows = [{**vars(each), "head": each.head.hex(), "tail": each.tail.hex()} for each in found]
-        yield pyarrow.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_INSPECTED))
+@dataclass(frozen=True)
+class _Looked(Generic[Judged]):
+    """A file that was read to its end, without its beginning and end."""
+
+    file: Inspected
+    judged: Judged | None = None
+    refused: str = ""  # why it cannot be judged
+
+
+def _looked_at(path: str, shown: str, judge: Callable[[Inspected], Judged]) -> _Looked[Judged]:
+    """Read a file to its end and judge it; `shown` is how the user named it. Runs in workers."""
+    found = replace(inspect(path), path=shown)
+    known = replace(found, head=b"", tail=b"")
+    if found.problem:
+        return _Looked(known)
+    try:
+        return _Looked(known, judge(found))
+    except BadInput as error:
+        return _Looked(known, refused=str(error))
 
 
 def inspected(
     spark: SparkSession, paths: Sequence[Path], judge: Callable[[Inspected], Judged]
 ) -> list[tuple[Inspected, Judged]]:
     """Read every file to its end, and say of each what `judge` makes of it, by which its beginning
-    and end are then forgotten; raises `BadInput` if one is not whole."""
-    given = [str(path) for path in paths]
-    small = sum(path.stat().st_size for path in paths) <= SMALL_BYTES
-    found = map(inspect, given) if small else _inspected_by_workers(spark, given)
-    broken, good = [], {}
-    for each in found:
-        if each.problem:
-            broken.append(each)
-        elif not broken:
-            good[each.path] = (replace(each, head=b"", tail=b""), judge(each))
+    and end are then forgotten; raises `BadInput` if one is not whole. `judge` may be sent to
+    workers, and its answers come back from there."""
+    if sum(path.stat().st_size for path in paths) <= SMALL_BYTES:
+        found = [_looked_at(str(path), str(path), judge) for path in paths]
+    else:
+        found = _looked_at_by_workers(spark, paths, judge)
+    broken = [each.file for each in found if each.file.problem]
     if broken:
-        broken.sort(key=lambda each: given.index(each.path))
         raise BadInput("\n".join(f"{each.path}: {each.problem}" for each in broken))
-    return [good[path] for path in given]
+    good = []
+    for each in found:
+        if each.judged is None:
+            raise BadInput(each.refused)
+        good.append((each.file, each.judged))
+    return good
 
 
-def _inspected_by_workers(spark: SparkSession, paths: Sequence[str]) -> Iterator[Inspected]:
-    """File by file, in any order: no more than the files of one task are here at a time."""
-    whole = {str(Path(path).resolve()): path for path in paths}
-    tasks = min(len(whole), max(8 * parallelism(spark), len(whole) // FILES_AT_ONCE))
-    wanted = spark.createDataFrame([(path,) for path in whole], columns(path=TEXT))
-    found = wanted.repartition(tasks).mapInArrow(_inspect_batches, _INSPECTED).persist()
-    found.count()  # all tasks at once; the answers are then fetched one task after the other
-    for row in found.toLocalIterator():
-        ends = {name: bytes.fromhex(row[name]) for name in ("head", "tail")}
-        yield Inspected(**{**row.asDict(), **ends, "path": whole[row.path]})
-    found.unpersist()
+def _looked_at_by_workers(
+    spark: SparkSession, paths: Sequence[Path], judge: Callable[[Inspected], Judged]
+) -> list[_Looked[Judged]]:
+    """In the order of the paths. One small row for each file comes to the driver."""
+
+    def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in batches:
+            answers = []
+            for row in batch.to_pylist():
+                looked = _looked_at(row["path"], row["shown"], judge)
+                answers.append({"number": row["number"], "looked": pickle.dumps(looked)})
+            yield RecordBatch.from_pylist(answers, schema=to_arrow_schema(_ANSWER))
+
+    rows = [(number, str(path.resolve()), str(path)) for number, path in enumerate(paths)]
+    tasks = min(len(rows), TASKS_PER_CORE * parallelism(spark))
+    wanted = spark.createDataFrame(rows, _WANTED).repartition(tasks)
+    answers = wanted.mapInArrow(work, _ANSWER).orderBy("number").collect()
+    return [pickle.loads(row.looked) for row in answers]  # noqa: S301  (of our own workers)
+
+
+@contextmanager
+def cheaply_opened(spark: SparkSession) -> Iterator[None]:
+    """Meanwhile, tasks of this session take as many small files as they can well read."""
+    before = str(spark.conf.get(OPEN_COST))
+    spark.conf.set(OPEN_COST, str(OPEN_BYTES))
+    try:
+        yield
+    finally:
+        spark.conf.set(OPEN_COST, before)
 
 
 def linked(files: Sequence[Inspected], folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -149,6 +150,12 @@ def ingest(
             raise BadInput(f"Spark could not take the files in: {reason_of(error)}") from error
 
 
+def _planned(format_name: str, options: Options, file: Inspected) -> Reading:
+    """How to read a file. Runs in workers."""
+    name = guessed(file) if format_name == AUTO else format_name
+    return FORMATS[name](file, options)
+
+
 class _Ingest:
     def __init__(
         self,
@@ -171,7 +178,9 @@ class _Ingest:
 
     def run(self, paths: Sequence[Path], format_name: str, most: Most) -> Summary:
         self._step(0)
-        looked = sources.inspected(self._spark, paths, lambda file: self._plan(file, format_name))
+        looked = sources.inspected(
+            self._spark, paths, partial(_planned, format_name, self._options)
+        )
         reads = [Read(file, reading) for file, reading in looked]
         before = {table: self._draft.rows(table) for table in SHAPES}
         new, known = self._split(reads)
@@ -203,10 +212,6 @@ class _Ingest:
 
     def _step(self, number: int) -> None:
         self._watch(number, STEPS[number])
-
-    def _plan(self, file: Inspected, format_name: str) -> Reading:
-        name = guessed(file) if format_name == AUTO else format_name
-        return FORMATS[name](file, self._options)
 
     def _reading(self, reading: Reading) -> str:
         """What decides, beside format and content, what a file gives."""
@@ -275,7 +280,8 @@ class _Ingest:
         places = []
         for number, (reading, group) in enumerate(alike.items()):
             place = Place(self._spark, group, files, self._draft.staging / f"read-{number}")
-            reading.stage(place)
+            with sources.cheaply_opened(self._spark):
+                reading.stage(place)
             places.append((reading, place))
         return places
 

@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 from weft.pipeline import tables
 from weft.pipeline.ingest import records
-from weft.pipeline.ingest.files import MAGIC, Inspected, opened
+from weft.pipeline.ingest.files import MAGIC, TASKS_PER_CORE, Inspected, opened
 from weft.pipeline.ingest.options import (
     BadInput,
     Options,
@@ -50,6 +50,7 @@ from weft.pipeline.ingest.options import (
 )
 from weft.pipeline.ingest.records import LINE, RECORD
 from weft.pipeline.schemas import SMALL, TEXT, columns, joined, selected
+from weft.pipeline.session import parallelism
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
@@ -108,7 +109,8 @@ class Delimited(records.Lines):
 
         numbers = [(int(Path(link).name.partition(".")[0]), link) for link in links]
         named = spark.createDataFrame(numbers, columns(file=SMALL, link=TEXT))
-        split = named.repartition(len(links)).mapInArrow(work, _SPLIT)
+        tasks = min(len(links), TASKS_PER_CORE * parallelism(spark))
+        split = named.repartition(tasks).mapInArrow(work, _SPLIT)
         return self._judged(split, F.col("problem"))
 
     @property

@@ -4,14 +4,15 @@ Every figure can be had from six small tables, and those of two parts of a trace
 the whole. A trace that grows is added up some parts at a time (`follower`).
 
 A *part* is a span of bytes of a file of JSON lines, a whole file that is packed or protobuf, or
-some row groups of a Parquet file. A task takes several, about as much as the others, and writes
-what they add up to as one file for each piece; nothing else of the trace leaves the worker. A task
-that is run twice leaves the same files. Workers read the files themselves: text need not go through
-Java, and Parquet keeps its dictionaries. Names are codes into dictionaries, as Parquet keeps them
-and as they are made of lines here, so adding up compares numbers and not names. measured: 12.2
-million records from Parquet take 1.3 s of CPU time, where Spark's own aggregations took 14 s. Lines
-are counted part by part, so that a bad one can be told with its number without reading anything
-again.
+some row groups of a Parquet file. A task takes several, about as much as the others, stages what
+they add up to as one file for each piece, and answers with the names of these files; nothing else
+of the trace leaves the worker. The driver accepts the files that were named, so that of a task that
+is run twice one attempt counts, whenever the other ends. Workers read the files themselves: text
+need not go through Java, and Parquet keeps its dictionaries. Names are codes into dictionaries, as
+Parquet keeps them and as they are made of lines here, so adding up compares numbers and not names.
+measured: 12.2 million records from Parquet take 1.3 s of CPU time, where Spark's own aggregations
+took 14 s. Lines are counted part by part, so that a bad one can be told with its number without
+reading anything again.
 
 Which peers are subscribed when is known from JOIN and LEAVE. A peer's own records are in order, so
 whether it was subscribed when a message came is known at once; whether others were when it
@@ -24,7 +25,7 @@ import gzip
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -108,6 +109,10 @@ SHAPES: Mapping[str, StructType] = {
     "deliveries": DELIVERY,
     "copies": COPIES,
 }
+# Every table that tasks write.
+_WRITTEN: Mapping[str, StructType] = {**SHAPES, BAD: BAD_LINE, LINES: PART_LINES}
+# What a task answers with: of each piece, the file that it staged.
+_STAGED = columns(piece=TEXT, task=TEXT, aside=TEXT)
 ROUTING = RouteEvent.__name__
 """TERA's step from a publisher outside the topic to an access point."""
 _EVER_NS = -(1 << 63)
@@ -171,7 +176,14 @@ def shared_out(spark: SparkSession, parts: list[tuple[Part, float]]) -> DataFram
 def add_up(parts: DataFrame, folder: Path) -> None:
     """Write the pieces of these parts (PART) below a folder, as tables with a file per task; and
     those of reading: `bad` lines, and how many `lines` each part has."""
+    for row in parts.mapInArrow(_adding_up(folder), _STAGED).collect():
+        tables.accept_part(folder / row.piece, row.task, row.aside)
+    for name in _WRITTEN:
+        tables.tidy(folder / name)  # of attempts that were lost
 
+
+def _adding_up(folder: Path) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """What a task does: parts (PART) → the files that hold what they add up to (_STAGED)."""
     access = environment()
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -186,19 +198,22 @@ def add_up(parts: DataFrame, folder: Path) -> None:
                     number += read
                 counts.append((*part[:2], number))
         context = TaskContext.get()
-        key = f"part-{context.partitionId():05}" if context else "part"
-        found = sums.tables()
-        for name, shape in SHAPES.items():
-            some = found.get(name)
-            columns = {each: some.column(each) if some else [] for each in shape.names}
-            tables.write_part(folder / name, key, columns, shape)
-        for name, rows, shape in ((BAD, bad, BAD_LINE), (LINES, counts, PART_LINES)):
-            listed = zip(*rows, strict=True) if rows else [[]] * len(shape.names)
-            columns = dict(zip(shape.names, map(list, listed), strict=True))
-            tables.write_part(folder / name, key, columns, shape)
-        yield from ()
+        task = f"part-{context.partitionId():05}" if context else "part"
+        found: dict[str, Mapping[str, object]] = {}
+        for name, table in sums.tables().items():
+            found[name] = {each: table.column(each) for each in SHAPES[name].names}
+        for name, rows in ((BAD, bad), (LINES, counts)):
+            if rows:
+                listed = map(list, zip(*rows, strict=True))
+                found[name] = dict(zip(_WRITTEN[name].names, listed, strict=True))
+        staged = []
+        for name, shape in _WRITTEN.items():
+            some = found.get(name, {each: [] for each in shape.names})
+            aside, _ = tables.stage_part(folder / name, task, some, shape)
+            staged.append({"piece": name, "task": task, "aside": aside})
+        yield RecordBatch.from_pylist(staged, schema=to_arrow_schema(_STAGED))
 
-    parts.mapInArrow(work, PART).write.format("noop").mode("overwrite").save()
+    return work
 
 
 def blocks(
