@@ -180,6 +180,10 @@ class Life:
             for peer, contact in self._unanswered.items()
         }
 
+    def alone(self) -> bool:
+        """Whether there is no other peer, nor an address to join by that may answer yet."""
+        return self._isolated() and not self._unanswered
+
     def _reasons(self) -> str:
         lines = [f"\n{address}: {why}" for address, why in self.unanswered.items()]
         return ":" + "".join(lines) if lines else ": it was given no address to join by"
