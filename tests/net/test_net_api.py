@@ -181,6 +181,19 @@ async def test_a_member_without_a_store_hears_that_it_is_refused(
         assert no.value.outcome == "refused"
 
 
+async def test_peers_without_a_store_are_told_of_where_copies_on_disk_are_asked_for() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as keeper,
+        weft.Peer.open(config=LIVELY, join=keeper.address) as storeless,
+    ):
+        await keeper.subscribe("/orders")
+        await storeless.subscribe("/orders")
+        receipt = await keeper.publish("/orders", b"", confirm="taken", timeout=60)
+        assert receipt.copies == (storeless.id,)
+        with pytest.raises(weft.NotConfirmed, match="1 took it and did not store it"):
+            await keeper.publish("/orders", b"", confirm="stored", timeout=2)
+
+
 async def test_without_network_it_is_accepted_and_not_taken() -> None:
     async with weft.Peer.open(config=LIVELY) as gone:
         address = gone.address
