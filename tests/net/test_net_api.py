@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import weft
@@ -16,8 +17,10 @@ from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.ids import parse_contact, peer_text, split_address
+from weft.net.api import Encode
 from weft.net.config import Network
 from weft.net.identity import Identity
+from weft.net.subscription import Decode
 from weft.protocol import config as protocol
 from weft.protocol.config import Routing
 from weft.store.memory import MemoryStore
@@ -176,6 +179,19 @@ async def test_a_member_without_a_store_hears_that_it_is_refused(
         with pytest.raises(weft.NotConfirmed, match="owners do not let its publisher") as no:
             await stranger.publish("/orders", b"", confirm="taken", timeout=60)
         assert no.value.outcome == "refused"
+
+
+async def test_peers_without_a_store_are_told_of_where_copies_on_disk_are_asked_for() -> None:
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as keeper,
+        weft.Peer.open(config=LIVELY, join=keeper.address) as storeless,
+    ):
+        await keeper.subscribe("/orders")
+        await storeless.subscribe("/orders")
+        receipt = await keeper.publish("/orders", b"", confirm="taken", timeout=60)
+        assert receipt.copies == (storeless.id,)
+        with pytest.raises(weft.NotConfirmed, match="1 took it and did not store it"):
+            await keeper.publish("/orders", b"", confirm="stored", timeout=2)
 
 
 async def test_without_network_it_is_accepted_and_not_taken() -> None:
@@ -422,6 +438,19 @@ def test_every_error_that_users_meet_has_one_root() -> None:
     assert len(errors) > 20
     assert all(issubclass(error, weft.WeftError) for error in errors)
     assert {weft.StoreError, weft.PositionGap, weft.Refused, weft.BadId} <= set(errors)
+
+
+@pytest.mark.parametrize(
+    ("encode", "decode"),
+    [(json.dumps, json.loads), (msgspec.json.encode, msgspec.json.decode)],
+    ids=["texts", "bytes"],
+)
+async def test_an_encoder_makes_texts_or_bytes(encode: Encode, decode: Decode) -> None:
+    async with weft.Peer.open(encode=encode, decode=decode) as peer:
+        sub = await peer.subscribe("/readings")
+        for value in ({"celsius": [21.5]}, "a text"):
+            await peer.publish("/readings", value)
+            assert (await anext(sub)).value == value
 
 
 async def test_the_largest_payload_arrives() -> None:

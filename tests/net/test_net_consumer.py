@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import weft
 from net_kit import keeping, until
 from weft.ids import Topic
 from weft.net.config import Network
-from weft.net.consumer import Consumed, Consumer
+from weft.net.consumer import Consumed, Consumer, Past, past_read
 from weft.net.errors import UsageError
 from weft.protocol import config as protocol
 from weft.store.cursor import PositionError, PositionGap, PositionUnknown
+from weft.store.durable import Durable
+from weft.store.interface import Batch, Outcome, StoreFull
 from weft.store.memory import MemoryStore
 
 T = "/orders"
@@ -110,6 +113,101 @@ async def test_a_worker_that_lost_its_store_goes_on_with_its_position(tmp_path: 
                 notes = await take(consumer, last - first + 1)
                 assert payloads(notes) == numbered(first, last)
                 place = notes[-1].position
+
+
+async def test_a_store_that_has_only_the_end_of_what_was_read_repeats_nothing(
+    tmp_path: Path,
+) -> None:
+    """It holds the event that the position names, and gets what lies before it afterwards."""
+    async with (
+        weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as shop,
+        shop.consume(T) as first,
+    ):
+        await publish(shop, 1, 20)
+        async with weft.Peer.open(
+            config=keeping(), store=MemoryStore(), join=[shop.address]
+        ) as worker:
+            live = await worker.subscribe(T)
+            await until(lambda: shop.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+            await publish(shop, 21, 40)
+            while (await anext(live)).payload != b"40":
+                pass
+            place = (await take(first, 30))[-1].position
+            async with worker.consume(T, after=place) as second:
+                assert payloads(await take(second, 10)) == numbered(31, 40)
+                await shop.publish(T, b"41", confirm="stored", timeout=30)
+                assert payloads(await take(second, 1)) == [b"41"]
+
+
+async def test_a_worker_that_lost_its_store_waits_for_a_member_that_starts_later(
+    tmp_path: Path,
+) -> None:
+    key, path = tmp_path / "a.key", tmp_path / "a.db"
+    async with weft.Peer.open(config=keeping(), store=path, key=key) as shop:
+        address, port = shop.address, shop.address.split("/")[4]
+        async with shop.consume(T) as consumer:
+            await publish(shop, 1, 10)
+            place = (await take(consumer, 5))[-1].position
+    async with (
+        weft.Peer.open(config=keeping(), store=MemoryStore(), join=address) as worker,
+        worker.consume(T, after=place) as consumer,
+    ):
+        reading = asyncio.create_task(take(consumer, 5))
+        await until(lambda: "cannot reach" in str(worker.unanswered), "a dial in vain")
+        async with weft.Peer.open(
+            config=keeping(), store=path, key=key, listen=f"127.0.0.1:{port}"
+        ) as shop:
+            await shop.subscribe(T)
+            assert payloads(await reading) == numbered(6, 10)
+
+
+class FullStore(MemoryStore):
+    """Has no room for the next place of a consumer, once."""
+
+    full = False
+
+    def stage(self, batches: Sequence[Batch]) -> list[list[Outcome]]:
+        if self.full and any(batch.acks for batch in batches):
+            self.full = False
+            raise StoreFull("no room")
+        return super().stage(batches)
+
+
+async def test_an_acknowledgement_that_failed_is_not_taken_for_one_that_is_on_disk() -> None:
+    store = FullStore()
+    async with (
+        weft.Peer.open(config=keeping(), store=store) as peer,
+        peer.consume(T, name="billing") as consumer,
+    ):
+        await publish(peer, 1, 3)
+        notes = await take(consumer, 3)
+        store.full = True
+        with pytest.raises(StoreFull):
+            await notes[1].ack()
+        await notes[1].ack()
+        assert store.acked(Topic(T), "billing") == notes[1].position
+
+
+async def test_an_acknowledgement_of_an_earlier_consumer_takes_no_place_back() -> None:
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
+        async with peer.consume(T, name="billing") as earlier:
+            await publish(peer, 1, 6)
+            late = (await take(earlier, 3))[-1]
+        async with peer.consume(T, name="billing") as consumer:
+            await (await take(consumer, 5))[-1].ack()
+            with pytest.raises(weft.ClosedError, match="comes again"):
+                await late.ack()
+        async with peer.consume(T, name="billing") as consumer:
+            assert payloads(await take(consumer, 1)) == [b"6"]
+
+
+async def test_a_long_past_is_waited_for_as_long_as_it_comes() -> None:
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
+        sub = await peer.subscribe(T)
+        pages = iter(range(3))
+        past = Past(lambda: next(pages, None) is None, lambda: True)
+        await past_read(Durable(MemoryStore()), past, sub, patience_s=0)
+        assert next(pages, None) is None
 
 
 async def test_two_publishers_at_once(tmp_path: Path) -> None:

@@ -25,6 +25,17 @@ def life(me: Contact = HERE) -> Life:
     return Life(me, lambda: True, lambda topic: None)
 
 
+async def test_a_peer_with_an_address_to_join_by_is_not_alone_for_good() -> None:
+    """Also where the peer there has answered once, and is gone: it may start again."""
+    watched = life()
+    assert watched.alone()
+    watched.joining([NEAR])
+    assert not watched.alone()
+    watched.connected(NEAR)
+    assert not watched.alone()
+    watched.close()
+
+
 async def test_a_supervisor_sees_isolation_come_and_go() -> None:
     async with weft.Peer.open(config=LIVELY) as peer:
         events = peer.events()

@@ -102,6 +102,30 @@ def test_another_store_goes_on_from_the_frontier() -> None:
     assert read(Cursor(there, SPORTS, reads[-1].position)) == [three.payload, b"join"]
 
 
+def test_a_store_that_lacks_what_a_position_covers_says_so(store: Store) -> None:
+    """What comes there later could not be told from news."""
+    events = chain(6)
+    here = MemoryStore(b"here")
+    put(here, *events)
+    place = Cursor(here, SPORTS).read()[3].position
+    put(store, *events[2:])
+    assert Cursor(store, SPORTS, place).lacks_past
+    put(store, events[1], events[0])
+    complete = Cursor(store, SPORTS, place)
+    assert not complete.lacks_past
+    assert read(complete) == [events[4].payload, events[5].payload]
+
+
+def test_what_retention_dropped_of_what_a_position_covers_is_not_lacking(store: Store) -> None:
+    events = chain(6)
+    here = MemoryStore(b"here")
+    put(here, *events)
+    place = Cursor(here, SPORTS).read()[3].position
+    put(store, *events)
+    store.prune(SPORTS, Retention(events=4), NOW_MS)
+    assert not Cursor(store, SPORTS, place).lacks_past
+
+
 def test_a_copy_of_the_store_that_went_another_way_is_noticed(tmp_path: Path) -> None:
     one, two, three = chain(3)
     with_two = SqliteStore(tmp_path / "a.db")

@@ -35,7 +35,7 @@ from weft.ids import (
 )
 from weft.net import metrics as prometheus
 from weft.net.config import Config
-from weft.net.consumer import Consumer
+from weft.net.consumer import Consumer, Past
 from weft.net.dht import Dht
 from weft.net.errors import NotConfirmed, UsageError, check_seconds, usable
 from weft.net.history import History, Owned
@@ -259,8 +259,8 @@ class Peer:
             if problem:
                 raise UsageError(problem)
         start = self._since(names[0], since)
-        has_past = self._has_past(names[0])
-        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, has_past, own)
+        past = self._past(names[0])
+        sub = self._runtime.subscribe(names[0], scheme, start, on_loss, self._decode, past, own)
         for name in names[1:]:
             sub.enter(name, scheme)
         return sub.each(callback) if callback is not None else sub
@@ -286,12 +286,14 @@ class Peer:
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
         parsed = usable(parse_plain_topic, topic)
-        return self._runtime.consume(parsed, self._has_past(parsed), name, after, self._decode)
+        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
 
-    def _has_past(self, topic: Topic) -> Callable[[], bool]:
-        """Whether what other members have of a topic's past is in the store."""
+    def _past(self, topic: Topic) -> Past:
+        """How far what other members have of a topic's past has been read."""
         history = self._machine.history
-        return partial(history.has_past, topic) if history is not None else lambda: True
+        if history is None:
+            return Past(lambda: True, lambda: False)
+        return Past(partial(history.has_past, topic), partial(history.reads_past, topic))
 
     def _since(self, topic: Topic, since: str | datetime | None) -> Since | None:
         if since is None:
@@ -645,7 +647,7 @@ def _payload(payload: object, encode: Encode | None) -> bytes:
             raise UsageError(f"the encoder does not take {payload!r:.60}: {error}") from error
     if isinstance(payload, str):
         return payload.encode()
-    if isinstance(payload, bytearray | memoryview):
+    if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     kind = type(payload).__name__
     raise UsageError(

@@ -23,6 +23,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
+from typing import NamedTuple
 from weakref import finalize
 
 from weft.documents.descriptor import SealedEvent
@@ -34,29 +36,61 @@ from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import After, Cursor, PositionUnknown, Read
 from weft.store.durable import Durable
-from weft.store.interface import Batch
+from weft.store.interface import Batch, Outcome, StoreError
 
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
 _PAST_SECONDS = 30.0
-"""guess: members that do not answer for so long have no past to wait for."""
+"""guess: members that do not answer for so long have no past to wait for, and an event that none of
+them has told of for so long is not known to any."""
 _LOOK_SECONDS = 0.1
 """guess: how often a consumer that waits for the past looks whether it has been read."""
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Past(NamedTuple):
+    """How far this peer has read what other members have of a topic's past."""
+
+    is_read: Callable[[], bool]  # it is in the store or on its way there, as far as can be told
+    is_coming: Callable[[], bool]  # a member is being read from
+
+
 async def past_read(
-    durable: Durable, has_past: Callable[[], bool], subscription: Subscription
+    durable: Durable, past: Past, subscription: Subscription, patience_s: float = _PAST_SECONDS
 ) -> None:
-    """Wait until what other members have of the past is in the store, as far as they answer."""
+    """Wait until what other members have of the past is in the store, as far as they answer. A long
+    past is waited for as long as it comes."""
     loop = asyncio.get_running_loop()
+    patience = loop.time() + patience_s
+
+    def is_over() -> bool:
+        nonlocal patience
+        if past.is_read() or subscription.closed:
+            return True
+        if past.is_coming():
+            patience = loop.time() + patience_s
+            return False
+        return loop.time() >= patience
+
+    await _looking(durable, is_over)
+    with suppress(StoreError):  # a full disk, or the end, shows elsewhere
+        await durable.put(Batch(_now_ms()))  # what was read from members is on its way before it
+
+
+async def _looking(durable: Durable, is_over: Callable[[], bool]) -> None:
+    """Wait, and look whenever there is more in the store, and now and then."""
     more = asyncio.Event()
     unwatch = durable.watch(more.set)
-    patience = loop.time() + _PAST_SECONDS
-    while not has_past() and loop.time() < patience and not subscription.closed:
-        more.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(more.wait(), _LOOK_SECONDS)
-    unwatch()
+    try:
+        while not is_over():
+            more.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(more.wait(), _LOOK_SECONDS)
+    finally:
+        unwatch()
 
 
 class Consumed(Decoded, frozen=True, eq=False, gc=False):
@@ -92,23 +126,43 @@ class Acknowledge:
         self._durable = durable
         self._topic = topic
         self._name = name
-        self._order: dict[str, int] = {}  # positions handed out and not covered yet
+        self._order: dict[str, int] = {}  # positions handed out whose place is not on disk yet
         self._handed = 0
-        self._acked = 0
+        self._writing: asyncio.Future[list[Outcome]] | None = None  # the last one that was written
+        self._written = 0  # up to where that goes
+        self._replaced = False
 
     def hand_out(self, position: str) -> None:
         self._handed += 1
         self._order[position] = self._handed
 
+    def replace(self) -> None:
+        """Another consumer of the name goes on from the place as it is now. What this one handed
+        out and was not acknowledged comes again there, and a word about it would take that one's
+        place back."""
+        self._replaced = True
+
     async def __call__(self, position: str) -> None:
-        number = self._order.get(position, 0)
-        if number <= self._acked:  # a later one was acknowledged, and covers this one
+        number = self._order.get(position)
+        if number is None:  # this one or a later one is on disk
             return
-        self._acked = number
-        for earlier in [one for one, at in self._order.items() if at <= number]:
+        if self._replaced:
+            raise ClosedError(
+                f"another consumer {self._name!r} of {self._topic} has begun before this event was "
+                "acknowledged: it comes again there"
+            )
+        if self._writing is None or number > self._written:
+            batch = Batch(_now_ms(), acks=((self._topic, self._name, position),))
+            self._writing, self._written = self._durable.submit(batch), number
+        writing, written = self._writing, self._written
+        try:
+            await asyncio.shield(writing)
+        except StoreError:
+            if self._writing is writing:
+                self._writing = None  # the next word is written, whatever it is about
+            raise
+        for earlier in list(takewhile(lambda one: self._order[one] <= written, self._order)):
             del self._order[earlier]
-        batch = Batch(time.time_ns() // 1_000_000, acks=((self._topic, self._name, position),))
-        await self._durable.put(batch)
 
     @property
     def place(self) -> str | None:
@@ -134,34 +188,36 @@ class Consumer:
         self,
         subscription: Unqueued,
         durable: Durable,
-        has_past: Callable[[], bool],
+        past: Past,
         name: str | None,
         after: After,
         decode: Decode | None = None,
+        alone: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`has_past`: whether what other members have of the past is in the store."""
+        """`alone`: whether there is no other peer to hear from, nor an address to join by."""
         self.topic = subscription.topic
         self.name = name
         self._subscription = subscription
         self._durable = durable
-        self._has_past = has_past
+        self._past = past
+        self._alone = alone
         self._decode = decode
-        self._acknowledge = Acknowledge(durable, self.topic, name) if name is not None else None
-        place = self._acknowledge.place if self._acknowledge is not None else None
+        self.acknowledge = Acknowledge(durable, self.topic, name) if name is not None else None
+        place = self.acknowledge.place if self.acknowledge is not None else None
         self._after = place or after
         # A place that this store knows is read on from at once, and a wrong one is an error now.
-        self._cursor = self._known(self._after)
+        self._cursor = None if self._after is None else self._known()
+        if self._cursor is not None and self._cursor.lacks_past:
+            self._cursor = None  # what it covers and comes later would be taken for news
         self._reads: deque[Read] = deque()
         self._reading = False
         self._more = asyncio.Event()
         self._unwatch = durable.watch(self._more.set)
         finalize(self, self._unwatch).atexit = False
 
-    def _known(self, after: After) -> Cursor | None:
-        if after is None:
-            return None  # from the beginning: once the past has been read
+    def _known(self) -> Cursor | None:
         try:
-            return Cursor(self._durable.store, self.topic, after)
+            return Cursor(self._durable.store, self.topic, self._after)
         except PositionUnknown:
             return None  # other members may have what it names
 
@@ -197,9 +253,9 @@ class Consumer:
         finally:
             self._reading = False
         event, place = self._reads.popleft()
-        if self._acknowledge is not None:
-            self._acknowledge.hand_out(place)
-        return Consumed.of(self.topic, event, place, self._acknowledge, self._decode)
+        if self.acknowledge is not None:
+            self.acknowledge.hand_out(place)
+        return Consumed.of(self.topic, event, place, self.acknowledge, self._decode)
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""
@@ -215,7 +271,16 @@ class Consumer:
             await self._subscription
         except ClosedError:
             return
-        await past_read(self._durable, self._has_past, self._subscription)
+        await past_read(self._durable, self._past, self._subscription)
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _PAST_SECONDS
+
+        def is_over() -> bool:
+            """Members that start again may not be met yet, or read from each other themselves."""
+            known = self._known() is not None
+            return known or self._alone() or self.closed or loop.time() > patience
+
+        await _looking(self._durable, is_over)
 
     async def __aenter__(self) -> Consumer:
         return self

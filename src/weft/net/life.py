@@ -143,6 +143,7 @@ class Life:
         self._patience: asyncio.TimerHandle | None = None
         self._unanswered: dict[PeerId, Contact] = {}  # addresses to join by
         self._why: dict[PeerId, str] = {}
+        self._joins = False  # it was given addresses to join by
         self._warned_of_loopback = not _is_loopback(me.address)
         self._closed = False
 
@@ -180,6 +181,10 @@ class Life:
             for peer, contact in self._unanswered.items()
         }
 
+    def alone(self) -> bool:
+        """Whether there is no other peer, nor an address to join by that may answer (again)."""
+        return self._isolated() and not self._joins
+
     def _reasons(self) -> str:
         lines = [f"\n{address}: {why}" for address, why in self.unanswered.items()]
         return ":" + "".join(lines) if lines else ": it was given no address to join by"
@@ -190,6 +195,7 @@ class Life:
         """The peer enters the network by these; those that do not answer for so long are named in
         the log."""
         self._unanswered = {one.peer: one for one in contacts if one.peer != self._me.peer}
+        self._joins = bool(self._unanswered)
         for contact in self._unanswered.values():
             self._look_at_address(contact)
         if self._unanswered:

@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import ref
 
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion, Window
 from weft.net.connection import Connection
-from weft.net.consumer import Consumer, Unqueued, past_read
+from weft.net.consumer import Acknowledge, Consumer, Past, Unqueued, past_read
 from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
 from weft.net.life import Life
 from weft.net.listener import Acceptor
@@ -71,6 +71,14 @@ _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
 _BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
+
+
+class _Latest(NamedTuple):
+    """Of the consumers of one name."""
+
+    consumer: ref[Consumer]
+    unqueued: Unqueued
+    acknowledge: Acknowledge
 
 
 class Runtime:
@@ -112,7 +120,7 @@ class Runtime:
         self._window = Window()
         # The latest of each name, and what keeps this peer in its topic: a program that breaks out
         # of its loop has let go of the first, and nothing is missed until it reads on.
-        self._consumers: dict[tuple[Topic, str], tuple[ref[Consumer], Unqueued]] = {}
+        self._consumers: dict[tuple[Topic, str], _Latest] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
         self._closing = False
@@ -514,15 +522,15 @@ class Runtime:
         since: Since | None = None,
         on_loss: OnLoss = "log",
         decode: Decode | None = None,
-        has_past: Callable[[], bool] = lambda: True,
+        known: Past | None = None,
         own: bool = True,
     ) -> Subscription:
-        """To one topic; more can be added. `scheme`, `since` and `has_past` (see `Consumer`) are
-        about this one. `own`: with what this peer publishes itself."""
+        """To one topic; more can be added. `scheme`, `since` and `known`, how far its past has been
+        read from others, are about this one. `own`: with what this peer publishes itself."""
         self._check_open()
         past = None
-        if since is not None and self._durable is not None:
-            seek = partial(self._seek, topic, since, has_past)
+        if since is not None and self._durable is not None and known is not None:
+            seek = partial(self._seek, topic, since, known)
             past = (self._durable.store, since, seek)
         without = None if own else self.me.peer
         subscription = Subscription(
@@ -532,7 +540,7 @@ class Runtime:
         return subscription
 
     async def _seek(
-        self, topic: Topic, since: Since, has_past: Callable[[], bool], subscription: Subscription
+        self, topic: Topic, since: Since, past: Past, subscription: Subscription
     ) -> SealedEvent:
         """An event that is not in the store, from members, and what they have after it."""
         assert isinstance(since, bytes) and self._durable is not None
@@ -549,7 +557,7 @@ class Runtime:
                 f"{cid_text(cid)}"
             )
         event = event_in(answer.value, topic)
-        await past_read(self._durable, has_past, subscription)
+        await past_read(self._durable, past, subscription)
         return event
 
     def enter(
@@ -568,7 +576,7 @@ class Runtime:
     def consume(
         self,
         topic: Topic,
-        has_past: Callable[[], bool],
+        past: Past,
         name: str | None,
         after: After,
         decode: Decode | None = None,
@@ -576,17 +584,20 @@ class Runtime:
         self._check_open()
         assert self._durable is not None
         before = self._consumers.get((topic, name)) if name is not None else None
-        running = before[0]() if before is not None else None
+        running = before.consumer() if before is not None else None
         if running is not None and not running.closed:
             raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
         unqueued = Unqueued(topic, self._settings, self._timers, self)
-        consumer = Consumer(unqueued, self._durable, has_past, name, after, decode)
+        consumer = Consumer(unqueued, self._durable, past, name, after, decode, self._life.alone)
         unqueued.enter(topic, None, None if after == NOW else "beginning")
-        if name is not None:
-            self._consumers[topic, name] = ref(consumer), unqueued
-        if before is not None and not before[1].closed:
-            self.subscriptions.remove(before[1], topic)  # the new one keeps this peer in the topic
-            before[1].end()
+        keeps = consumer.acknowledge
+        if name is not None and keeps is not None:
+            self._consumers[topic, name] = _Latest(ref(consumer), unqueued, keeps)
+        if before is not None:
+            before.acknowledge.replace()
+            if not before.unqueued.closed:
+                self.subscriptions.remove(before.unqueued, topic)  # the new one keeps this peer in
+                before.unqueued.end()
         return consumer
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

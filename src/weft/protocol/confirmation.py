@@ -74,6 +74,7 @@ class _Asking:
         "deadline",
         "finding",
         "found",
+        "not_on_disk",
         "refused",
         "said",
         "span",
@@ -88,6 +89,7 @@ class _Asking:
         self.cids = [cid_of(block) for block in command.run.payloads] if stored else []
         self.said: dict[PeerId, Contact] = {}  # they have it
         self.refused: dict[PeerId, str] = {}  # and why
+        self.not_on_disk: dict[PeerId, None] = {}  # they have it, and it should be stored
         self.asked: dict[PeerId, Contact] = {}
         self.times: dict[PeerId, int] = {}  # how often
         self.found: dict[PeerId, Contact] = {}  # by lookups, and the access point
@@ -153,9 +155,7 @@ class Confirmations:
         if asking is None:
             return
         if self._ctx.now >= asking.deadline:
-            refused = len(asking.refused)
-            why = f"; {refused} refused it: {_first(asking.refused)}" if refused else ""
-            self._finish(number, asking, "dropped", _LATE + why)
+            self._finish(number, asking, "dropped", _late(asking))
         elif asking.refused and not self._open(asking) and not asking.finding:
             self._finish(number, asking, "refused", _first(asking.refused))
         else:
@@ -221,7 +221,10 @@ class Confirmations:
             return
         if message.word == REFUSED:
             asking.refused[sender.peer] = message.reason
-        elif message.word == STORED or (message.word == TAKEN and not asking.cids):
+        elif message.word == TAKEN and asking.cids:
+            asking.not_on_disk[sender.peer] = None
+        elif message.word in (STORED, TAKEN):
+            asking.not_on_disk.pop(sender.peer, None)
             asking.said[sender.peer] = sender
             if asking.lacks <= 0:
                 self._finish(message.request, asking, "found", "")
@@ -267,6 +270,16 @@ class Confirmations:
         recent = self._routing.recent(topic)
         taken = recent is not None and recent.has_taken(about)
         return (TAKEN if taken else NO_WORD), ""
+
+
+def _late(asking: _Asking) -> str:
+    """Why there are too few copies, as far as peers told."""
+    why = _LATE
+    if asking.not_on_disk:
+        why += f"; {len(asking.not_on_disk)} took it and did not store it: perhaps without a store"
+    if asking.refused:
+        why += f"; {len(asking.refused)} refused it: {_first(asking.refused)}"
+    return why
 
 
 def _first(refused: dict[PeerId, str]) -> str:

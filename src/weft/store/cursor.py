@@ -35,7 +35,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from weft.documents.dag import START, Position, position
+from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic, cid_text
 from weft.store.interface import PAGE, Store, StoreError
@@ -106,6 +106,9 @@ class Cursor:
         self._frontier: dict[Cid, int] = {}
         self._base: list[_Mark] = []
         self._past: set[Cid] = set()  # of the base
+        self.lacks_past = False
+        """Whether something that the position covers may come into this store later: it would be
+        taken for news, since nothing tells that the position covers it."""
         self._looked = 0  # nothing that arrived up to then is left, of whatever topic
         if after == NOW:
             self._upto = None
@@ -204,10 +207,17 @@ class Cursor:
             elif _position(mark) < floor:
                 raise self._gap(mark.height)
         past: set[Cid] = {place.cid for place in held}
+        lacking: dict[Cid, Cid] = {}  # parents not met so far, and an event that names each
         if held:
             for cid, parents in self._store.downwards(self._topic, max(held)):
                 if cid in past:
                     past.update(parents)
+                    lacking.update(dict.fromkeys(parents, cid))
+                    lacking.pop(cid, None)
+        self.lacks_past = not all(
+            surely_pruned(parent, self._store.height(self._topic, child) or 0, floor)
+            for parent, child in lacking.items()
+        )
         return past
 
     def _check_gap(self) -> None:

@@ -343,6 +343,11 @@ class History(Delivery):
         found = self.readers.get(topic)
         return found is None or found.has_past
 
+    def reads_past(self, topic: Topic) -> bool:
+        """Whether a member is being asked for pages of a topic's stream, and may answer."""
+        found = self.readers.get(topic)
+        return found is not None and found.reading
+
     def levels(self, topic: Topic) -> list[Topic]:
         return self.versions.levels(topic)
 

@@ -118,7 +118,9 @@ Early: TypeAlias = Waiting
 NoteRefused: TypeAlias = Callable[[Topic, Run, str], None]
 
 _WHY = {
-    Reason.NOT_ALLOWED: "the topic's owners do not let its publisher publish there",
+    # Events that name no version of an owner's are refused even where anyone may publish.
+    Reason.NOT_ALLOWED: "the topic's owners do not let its publisher publish there, or it does not "
+    "follow them",
     Reason.UNKNOWN_TOPIC: "the version of the topic that it names is not to be had",
     Reason.OVER_QUOTA: "its publisher has as much stored in the topic as one may",
 }
