@@ -139,3 +139,42 @@ def test_one_over_what_is_advertised_is_right_on_average(size: int) -> None:
 
 def test_with_a_single_repeat_there_is_nothing_to_scale_by() -> None:
     assert collide.to_advertise(40, 1) == 40
+
+
+# --- what a group shares --------------------------------------------------------------------------
+
+
+def shared_after(sizes: list[int], runs: int) -> list[int]:
+    """What groups share after so many runs each, from estimates one after the other."""
+    found = []
+    for first in range(0, len(sizes), runs):
+        known = 0
+        for each in sizes[first : first + runs]:
+            known = collide.shared_size(known, each, 10)
+        found.append(known)
+    return found
+
+
+def test_one_over_what_is_shared_is_right_on_average_and_nearer_than_one_run() -> None:
+    size, runs, groups = 1_000, 12, 150
+    sizes = [
+        round(collide.most_likely_size(count, 10))
+        for count in sample_counts(size, 10, runs * groups)
+    ]
+    inverses = [size / collide.to_advertise(each, 10) for each in shared_after(sizes, runs)]
+    single = statistics.pstdev(size / collide.to_advertise(each, 10) for each in sizes)
+    # A quarter for the newest: the variance is a seventh of a run's, and some more from the first.
+    assert statistics.pstdev(inverses) < single / math.sqrt(7) * 1.3
+    allowed = 4 * single / math.sqrt(7 * groups)
+    assert statistics.fmean(inverses) == pytest.approx(1.0, abs=allowed)
+    means = [statistics.fmean(sizes[first : first + runs]) for first in range(0, len(sizes), runs)]
+    of_means = statistics.fmean(size / collide.to_advertise(round(each), 10) for each in means)
+    assert of_means < 1 - allowed  # one over a mean of sizes, scaled alike, would be too low
+
+
+def test_a_group_that_has_changed_is_believed_at_once() -> None:
+    assert collide.shared_size(0, 300, 10) == 300
+    assert collide.shared_size(1_000, 1_000, 10) == 1_000
+    assert collide.shared_size(1_000, 500, 10) == 800
+    assert collide.shared_size(100, 1_000, 10) == 1_000
+    assert collide.shared_size(1_000, 100, 10) == 100

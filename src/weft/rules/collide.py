@@ -15,6 +15,9 @@ import math
 
 from weft.rules.draw import chance
 
+NEWEST = 4
+"""guess: the newest run counts one in so many; the deviation is then 1/√7 of a single run's."""
+
 
 def textbook(samples: int, repeats: int) -> float:
     """C²/2l, for comparison: right only while samples are few against the group."""
@@ -72,6 +75,21 @@ def to_advertise(size: int, repeats: int) -> int:
     places in tables than counted ones (at l = 10, 11 % more).
     """
     return round(size * repeats / (repeats - 1)) if repeats > 1 else size
+
+
+def shared_size(known: int, found: int, repeats: int) -> int:
+    """The estimate that a group shares after a run: `known` before (0: none), `found` by the run.
+
+    Inverses are averaged, not sizes, since tables admit by one over the size: the mean of inverses
+    is off by l/(l−1) however many runs are in it, which `to_advertise` makes good. One over a mean
+    of k sizes would be off by kl/(kl−1), a factor that changes from run to run. A newer run counts
+    more, so that the group is followed. One that differs by more than two runs of one group would
+    (three deviations of the logarithm) shows that the group has changed, and stands alone: a mean
+    of inverses forgets a small size slowly.
+    """
+    if known < 1 or abs(math.log(found / known)) > 3 * math.sqrt(2 / repeats):
+        return found
+    return round(NEWEST / ((NEWEST - 1) / known + 1 / found))
 
 
 def starts_run(bits: int, age_ms: int, fresh_ms: int, members: int) -> bool:

@@ -14,7 +14,7 @@ from weft.engine.tera.access_points import (
     settled_point,
     settled_tables,
 )
-from weft.engine.tera.collide import estimate, ideal_estimates
+from weft.engine.tera.collide import SharedSizes, estimate, ideal_estimates
 from weft.engine.tera.costs import measure
 from weft.engine.tera.cyclon import random_overlay
 from weft.engine.tera.events import Events
@@ -197,6 +197,25 @@ def test_small_groups_are_counted(size: int) -> None:
     assert (found.sizes == size).all()
     assert (found.to_advertise(10) == size).all()
     assert found.messages == 0
+
+
+def test_members_share_an_estimate_that_runs_make_better() -> None:
+    """As peers do: one member of a topic makes a run, and all know the mean of inverses."""
+    held = spread(np.array([150] * 40 + [7]), 400, 9)
+    topics = random_topics(held, 9)
+    topics.run(5)
+    shared, due = SharedSizes(topics, repeats=10, steps=8), np.arange(held.topics)
+    errors = []
+    for tick in range(12):
+        members, found = shared.renew(due, tick)
+        believed = held.sizes()[held.topic_of[members]] / found.to_advertise(10)
+        by_topic = [believed[held.topic_of[members] == topic] for topic in due]
+        assert all((each == each[0]).all() for each in by_topic)
+        assert by_topic[-1][0] == 1.0  # counted
+        errors.append(np.array([each[0] for each in by_topic[:-1]]) - 1)
+    assert np.std(errors[-1]) < 0.6 * np.std(errors[0])
+    # Walks end a little unevenly, which makes groups look smaller by some hundredths (see above).
+    assert abs(np.mean(errors[-1])) < 4 * 0.35 / np.sqrt(7 * 40) + 0.04
 
 
 def test_the_textbook_estimate_is_far_too_high_for_small_groups() -> None:

@@ -133,6 +133,18 @@ def test_a_run_ends_with_an_estimate_once_it_has_its_collisions() -> None:
     assert 80 < popularity(rig) < 140  # most likely: 105
 
 
+def test_a_run_is_averaged_as_inverses_into_what_was_known() -> None:
+    rig = member(6)
+    hear_of(rig, 150)
+    rig.now += rig.peer.config.size.fresh_ms
+    number, _ = start_run(rig)
+    refill(rig)
+    for sample in [*range(10, 50), *range(10, 20)]:
+        rig.hear(sample, SampleReply(T, number))
+    assert rig.peer.counters["size_estimates"] == 1
+    assert popularity(rig) == 135  # 4/(3/150 + 1/n) with the most likely n
+
+
 def test_samples_of_another_run_do_not_count() -> None:
     rig = member(6)
     number, _ = start_run(rig)

@@ -2,7 +2,8 @@
 
 A member that wants to know its topic's size sends walks through the topic's overlay; the peer
 at the end of each walk is a sample. It goes on until so many samples were repeats (see
-`weft.rules.collide`). Groups that fit a view are counted instead.
+`weft.rules.collide`). Groups that fit a view are counted instead. Members share one estimate, as
+peers do (`SharedSizes`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from weft.engine.core.layout import Rows, get_count, get_id
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.topics import Topics
 from weft.rules import collide as rules
-from weft.rules.draw import stream_of
+from weft.rules.draw import below as rules_below
+from weft.rules.draw import key_of, stream_of
+
+RUN_EVERY = 15
+"""Cycles between two runs in a topic: by default half of `size.fresh_ms`, in cycles of 10 s."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,44 @@ def estimate(topics: Topics, asking: Numbers, repeats: int, steps: int, tick: in
     counted = samples == 0
     sizes[counted] = 1 + rows.counts()[asking[counted]].astype(np.int64)
     return Estimates(sizes, samples, int(messages))
+
+
+class SharedSizes:
+    """The size that the members of each topic share: now and then one member of it makes a run, and
+    what it finds is averaged into what all of them know (`shared_size` in `weft.rules.collide`).
+
+    Deviation: all members know the result in the same cycle; among peers, view exchanges carry it
+    to them in about as many cycles as the logarithm of the group.
+    """
+
+    def __init__(self, topics: Topics, repeats: int, steps: int) -> None:
+        self._topics, self._repeats, self._steps = topics, repeats, steps
+        self.known = np.zeros(topics.memberships.topics, np.int64)  # 0: no run was made
+
+    def renew(self, due: Numbers, tick: int) -> tuple[Numbers, Estimates]:
+        """One member of each of these topics makes a run. Returns the memberships in the topics and
+        what each believes now."""
+        held = self._topics.memberships
+        stream = stream_of("engine.collide.member", str(tick))
+        drawn = [
+            rules_below(key_of(self._topics.seed, stream, int(topic), 0), int(size))
+            for topic, size in zip(due, held.sizes()[due], strict=True)
+        ]
+        asking = held.offsets[due] + np.array(drawn, np.int64)
+        found = estimate(self._topics, asking, self._repeats, self._steps, tick)
+        for topic, size, samples in zip(due, found.sizes, found.samples, strict=True):
+            if samples:
+                self.known[topic] = rules.shared_size(
+                    int(self.known[topic]), int(size), self._repeats
+                )
+        members = np.concatenate(
+            [np.arange(held.offsets[topic], held.offsets[topic + 1]) for topic in due]
+        )
+        counted = 1 + self._topics.rows.counts()[members].astype(np.int64)
+        shared = self.known[held.topic_of[members]]
+        fits = (counted < self._topics.rows.view_size) | (shared == 0)
+        believed = np.where(fits, counted, shared)
+        return members, Estimates(believed, np.where(fits, 0, 1), found.messages)
 
 
 def ideal_estimates(

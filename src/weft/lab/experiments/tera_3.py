@@ -18,9 +18,10 @@ topics, so the paper's "below 5 %" can only be about Zipf 2.0, where it is 0.022
 d apart are correlated by e^(−d/τ), which gives the floor of an average of snapshots.
 
 The popularity that is advertised comes in five kinds: `true`; `counted`, weft's: groups that fit a
-view are counted, larger ones estimated by Sample & Collide and scaled (see `to_advertise` in
-`rules.collide`); `unscaled`, the same without the scaling; and two that estimate everything from
-ideal samples, by maximum likelihood (`likely`) or by C²/2l (`textbook`).
+view are counted, larger ones estimated by Sample & Collide, by one member for all of its topic,
+averaged over runs and scaled (see `shared_size` and `to_advertise` in `rules.collide`); `unscaled`,
+the same without the scaling; and two that estimate everything from ideal samples, by maximum
+likelihood (`likely`) or by C²/2l (`textbook`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pyspark.sql import functions as F
 from weft.engine.core.arrays import Array, Numbers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.access_points import Tables
-from weft.engine.tera.collide import estimate, ideal_estimates
+from weft.engine.tera.collide import RUN_EVERY, SharedSizes, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab import ground
 from weft.lab.defect import Defect
@@ -55,7 +56,6 @@ _SETTLE = 6  # lifetimes of an entry before the first snapshot: e⁻⁶ of the s
 _SNAPSHOTS = {0.0: 16, 0.7: 16, 2.0: 4}  # fewer where an entry lives 1300 cycles
 _REPEATS = 10  # l
 _WALK_STEPS = 8
-_REFRESH_CYCLES = 100  # each member estimates anew once in so many cycles
 
 
 def points(letter: str, size: Size) -> list[Params]:
@@ -95,15 +95,15 @@ def run(params: Params, seed: int) -> Columns:
     )
     world = build(settings, held, seed)
     tau = lifetime(params["peers"], held.topics, params["table_size"], settings)
-    _advertise_estimates(world, params["kind"], range(held.total), 0)
+    popularity = _Popularity(world, params["kind"])
     for _ in range(round(_SETTLE * tau)):
-        _step(world, params["kind"])
+        popularity.step()
     total = np.zeros(held.topics)
     between = max(1, round(tau))
     snapshots = _SNAPSHOTS[params["zipf"]]
     for _ in range(snapshots):
         for _ in range(between):
-            _step(world, params["kind"])
+            popularity.step()
         snapshot = world.tables.times_held(held.topics)
         total += snapshot
     return _columns(params, held, world, snapshot, total / snapshots, between / tau)
@@ -135,26 +135,34 @@ def _columns(
     }
 
 
-def _step(world: World, kind: str) -> None:
-    world.step()
-    if kind != "true":
-        turn = range(world.cycle % _REFRESH_CYCLES, world.memberships.total, _REFRESH_CYCLES)
-        _advertise_estimates(world, kind, turn, world.cycle)
+class _Popularity:
+    """What members advertise as the popularity of their topics, by the kind of a point."""
 
+    def __init__(self, world: World, kind: str) -> None:
+        self._world, self._kind = world, kind
+        self._shared = SharedSizes(world.topics, _REPEATS, _WALK_STEPS)
+        self._renew(0, 1)
 
-def _advertise_estimates(world: World, kind: str, members: range, tick: int) -> None:
-    """Let some members estimate their topic's size and advertise what they found."""
-    if kind == "true" or len(members) == 0:
-        return
-    asking = np.arange(members.start, members.stop, members.step)
-    if kind in ("counted", "unscaled"):
-        found = estimate(world.topics, asking, _REPEATS, _WALK_STEPS, tick)
-        sizes = found.sizes if kind == "unscaled" else found.to_advertise(_REPEATS)
-    else:
-        found = ideal_estimates(world.topics, asking, _REPEATS, tick, textbook=kind == "textbook")
-        sizes = found.sizes
-    world.popularity[asking] = sizes
-    world.counts.size += found.messages
+    def step(self) -> None:
+        """One cycle; in each, topics have their turn that had it so many cycles ago."""
+        self._world.step()
+        self._renew(self._world.cycle % RUN_EVERY, RUN_EVERY)
+
+    def _renew(self, first: int, every: int) -> None:
+        world, kind = self._world, self._kind
+        due = np.arange(first, world.memberships.topics, every)
+        if kind == "true" or not len(due):
+            return
+        if kind in ("counted", "unscaled"):
+            members, found = self._shared.renew(due, world.cycle)
+            sizes = found.sizes if kind == "unscaled" else found.to_advertise(_REPEATS)
+        else:
+            members = np.flatnonzero(np.isin(world.memberships.topic_of, due))
+            textbook = kind == "textbook"
+            found = ideal_estimates(world.topics, members, _REPEATS, world.cycle, textbook=textbook)
+            sizes = found.sizes
+        world.popularity[members] = sizes
+        world.counts.size += found.messages
 
 
 def most_seeds(params: Params) -> int:

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Numbers
 from weft.engine.data.workload import uniform_sizes
-from weft.engine.tera.collide import estimate
+from weft.engine.tera.collide import RUN_EVERY, estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.events import Events
 from weft.engine.tera.topics import Topics
@@ -52,8 +52,6 @@ _UPKEEP = ("exchange_general", "exchange_topic", "advert")
 _KINDS = (*_UPKEEP, "lookup", "route", "dissemination")
 _EVENTS_MOST = 200
 """guess: events published in a cycle of a simulation; more are weighted."""
-_SIZE_EVERY = 30
-"""weft's default: an estimate of a topic's size is passed on for 30 cycles."""
 
 
 def points_a(size: Size) -> list[Params]:
@@ -163,7 +161,7 @@ def _size_messages(topics: Topics) -> float:
     """Messages per cycle if one member of each topic estimates its size now and then."""
     asking = topics.memberships.offsets[:-1]
     found = estimate(topics, asking, repeats=10, steps=8, tick=0)
-    return found.messages / _SIZE_EVERY
+    return found.messages / RUN_EVERY
 
 
 def _row(params: Params, costs: Costs, rate: float, size_messages: float) -> Columns:

@@ -4,7 +4,9 @@ Samples are the ends of random walks through the topic's overlay (see `rules/col
 walk of a few steps over Cyclon views ends near-uniformly, since every peer has the same
 out-degree and in-degrees are balanced. One member's estimate serves all: view exchanges carry
 the freshest one, and a member starts a run of its own only with a chance of one in the group's
-size per cycle. While it passes on the walks of another member's run, which come by most members, it
+size per cycle. What its run finds is averaged into the estimate that it knew (`shared_size`): all
+members advertise by the same number, so that nothing else evens out what a single run is off.
+While it passes on the walks of another member's run, which come by most members, it
 starts none: that one's result will do.
 """
 
@@ -20,7 +22,13 @@ from weft.protocol.context import Context, require, require_positive
 from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
-from weft.rules.collide import members_at_first, most_likely_size, starts_run, to_advertise
+from weft.rules.collide import (
+    members_at_first,
+    most_likely_size,
+    shared_size,
+    starts_run,
+    to_advertise,
+)
 from weft.rules.draw import stream_of
 
 
@@ -198,6 +206,7 @@ class Size:
 
     def _finish(self, run: _Run) -> None:
         self._run = None
-        self._known = max(1, round(most_likely_size(run.samples, run.repeats)))
+        found = max(1, round(most_likely_size(run.samples, run.repeats)))
+        self._known = shared_size(self._known, found, run.repeats)
         self._at = self._ctx.now
         self._ctx.counters["size_estimates"] += 1
