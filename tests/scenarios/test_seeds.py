@@ -132,3 +132,13 @@ def test_gossip_keeps_the_order_of_an_event_that_it_missed() -> None:
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_large_topics_are_whole_again_after_a_long_cut() -> None:
+    """Both halves had full views and the same overlay id, and their members never met again."""
+    without = ("loss", "duplication", "crashes", "partitions", "stalls", "slow", "clocks", "churn")
+    settings = ScenarioSettings(
+        50_275_725_905_931, 79, 3, 11, scheme="tree", disasters=("long-partition",), without=without
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

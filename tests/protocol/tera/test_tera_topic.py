@@ -23,15 +23,18 @@ from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import (
     NO_NEWS,
+    Advert,
     Descriptor,
     JoinGift,
     JoinReply,
+    JoinRequest,
     LeaveNotice,
     OverlayNews,
     ShuffleReply,
     ShuffleRequest,
 )
 from weft.protocol.recent import IHave, Offer, Repair, Want
+from weft.protocol.tera.access_points import Advertisement
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import LIST_MAX, Payload
@@ -47,6 +50,24 @@ def news(rig: Rig, overlay: int | None = None, recent: int | None = None) -> Ove
         0,
         state.recent.fingerprint() if recent is None else recent,
     )
+
+
+# --- after a cut --------------------------------------------------------------------------------
+
+
+def test_a_member_that_was_lost_and_is_back_is_met_though_the_view_is_full() -> None:
+    """Both sides of a cut keep the overlay's id; without this their views never mix again."""
+    rig = member(5)
+    state = rig.peer.tera.topics[T]
+    size = rig.peer.config.cyclon.view_size
+    rig.lose(5)
+    for number in range(10, 10 + size):
+        rig.hear(number, JoinRequest(T))
+    assert len(state.view.peers) == size
+    back = Advertisement([Advert(T, state.overlay, 1)])
+    assert told(rig.hear(5, back), ShuffleRequest) == [5]
+    assert told(rig.hear(5, back), ShuffleRequest) == []  # once
+    assert told(rig.hear(6, back), ShuffleRequest) == []  # it was not lost
 
 
 # --- overlay ids --------------------------------------------------------------------------------

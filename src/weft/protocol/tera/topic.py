@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
@@ -46,6 +47,8 @@ from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
 
+_LOST_MAX = 64
+"""guess: members remembered that were lost; three full views."""
 _HANDED_OVER = 2
 """guess: members that get what is published before the first link stands; one may be gone."""
 
@@ -57,6 +60,7 @@ class TopicState(TopicPart):
         "_alone_period",
         "_ctx",
         "_delivery",
+        "_lost",
         "_period",
         "_quiet",
         "_scheme",
@@ -96,6 +100,8 @@ class TopicState(TopicPart):
         self.size = Size(ctx, topic, self.view)
         self.tree: Tree | None = None
         self.entering = True  # the subscription has not been answered yet
+        # Neighbours that could not be reached any more.
+        self._lost: BoundedDict[PeerId, None] = BoundedDict(_LOST_MAX)
         self._period = 1  # cycles between view exchanges
         self._quiet = True  # nothing has changed since the last one
         self._alone_period = 1  # cycles between lookups while this peer knows no other member
@@ -330,8 +336,8 @@ class TopicState(TopicPart):
         """A peer cannot be reached, or has said that it `left` the topic."""
         if left:
             self.view.bury(peer)
-        else:
-            self.view.remove(peer)
+        elif self.view.remove(peer) or peer in self.links.linked:
+            self._lost.renew(peer, None)
         self.stan.lose(peer)
         if not self.links.lose(peer):
             self.maintain_links()
@@ -352,8 +358,11 @@ class TopicState(TopicPart):
         self.size.hear(news.size, news.size_ms)
 
     def on_advert(self, sender: Contact, overlay: OverlayId) -> None:
-        """A member advertises this topic: merge if its overlay is another one."""
-        if overlay != self.overlay:
+        """A member advertises this topic: merge if its overlay is another one, or if it was out of
+        reach. After a cut both sides have the overlay's id, and in a large topic full views."""
+        is_back = sender.peer in self._lost
+        self._lost.pop(sender.peer, None)
+        if overlay != self.overlay or is_back:
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(sender)
         elif self.view.welcome(sender):
