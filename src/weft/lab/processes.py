@@ -50,6 +50,8 @@ LEAVE_SECONDS_MAX = 20.0
 """guess: longer than some dozens of peers take to flush everything when they close."""
 LINE_BYTES_MAX = 256 << 20
 """guess: a harvest of some hundred thousand notifications."""
+_ENTRANCES = 3
+"""guess: addresses that a peer which comes back may join by."""
 FLOW_MAX = 2_000
 """guess: notifications remembered for a picture; an eye sees no more between two looks."""
 
@@ -178,9 +180,13 @@ class Swarm:
         await self._open({index: self._entrance(first, index) for index in range(first, last)})
 
     async def open_again(self, back: Sequence[int], by: Sequence[int]) -> None:
-        """Start peers that have left or died; each joins by one of `by`."""
+        """Start peers that have left or died; each joins by some of `by`: one may go before it has
+        answered, and nobody knows where the newcomer is."""
         entrances = {
-            index: [self.addresses[by[self._dice.below("swarm.back", len(by), index)]]]
+            index: [
+                self.addresses[one]
+                for one in self._dice.some("swarm.back", by, min(_ENTRANCES, len(by)), index)
+            ]
             for index in back
         }
         await self._open(entrances)
