@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from weft.cli import lab
-from weft.cli.parser import parser_for
+from weft.cli.main import read
 from weft.cli.problem import USAGE, Problem
 from weft.lab import verdict
 from weft.lab.verdict import Verdict
 
 
 def weft_lab(*arguments: str) -> int:
-    return lab.run(parser_for("lab", lab).parse_args(arguments))
+    return lab.run(read("lab", lab, arguments))
 
 
 def some_verdict(**changes: Any) -> Verdict:
