@@ -8,7 +8,8 @@ import stat
 import urllib.request
 from pathlib import Path
 
-from processes import Peers, run, started
+from processes import PATIENCE_SECONDS, Peers, run, started
+from weft.pipeline.resources import wait_until
 
 
 def test_survivors_of_sigkill_get_everything(peers: Peers) -> None:
@@ -137,6 +138,12 @@ def test_sub_ends_by_count_timeout_and_ctrl_c(peers: Peers) -> None:
 def test_pub_says_that_nobody_listens(peers: Peers) -> None:
     peers.start()
     peers.start()
+
+    def is_known() -> bool:
+        status = json.loads(run("status", "--home", peers.home(0), "--json").stdout)
+        return not status["isolated"]
+
+    assert wait_until(is_known, PATIENCE_SECONDS)
     done = run("pub", "--home", peers.home(0), "/empty", "hello?")
     assert done.returncode == 1
     assert "no subscriber of /empty" in done.stdout
