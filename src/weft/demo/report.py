@@ -122,7 +122,7 @@ def _tiles(summary: Summary) -> str:
         (_show(summary["payload_copies_per_delivery"]), "copies of an event per delivery"),
         (
             _show(summary["payload_copies_per_delivery_second_half"]),
-            "the same once the trees have settled",
+            "copies per delivery once the trees have settled",
         ),
         (_show(summary["messages_per_notification"]), "messages of all kinds per notification"),
     ]

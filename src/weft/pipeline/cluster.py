@@ -129,12 +129,9 @@ class Cluster:
         return dict(line.split(maxsplit=1) for line in lines)
 
 
-def default_folder(environment: Mapping[str, str] | None = None) -> Path:
+def default_folder() -> Path:
     """Where a cluster is described by default."""
-    environment = os.environ if environment is None else environment
-    if named := environment.get("WEFT_CLUSTER"):
-        return Path(named)
-    return Path(environment.get("WEFT_HOME") or Path.home() / ".weft") / "cluster"
+    return resources.users_folder("cluster")
 
 
 def described(folder: Path) -> Cluster | None:

@@ -212,6 +212,14 @@ def _signal(found: Sequence[int], which: signal.Signals) -> None:
             os.kill(number, which)
 
 
+def users_folder(name: str) -> Path:
+    """The folder of this name in the user's home of weft, unless the environment names another, as
+    `WEFT_CLUSTER` does for the cluster's."""
+    if named := os.environ.get(f"WEFT_{name.upper()}"):
+        return Path(named)
+    return Path(os.environ.get("WEFT_HOME") or Path.home() / ".weft") / name
+
+
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     """Look again and again; whether the condition came to hold in time."""
     deadline = time.monotonic() + seconds

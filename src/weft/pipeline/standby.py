@@ -7,21 +7,19 @@ what they share is a Java process whose classes are loaded and whose code is com
 It listens on loopback, and takes a request only from a process that knows its token. All that is
 known of it is in its folder, which only its user can read:
 
-    DIR/spark.json   where it listens, the token, and the mark its processes carry (see `resources`)
-    DIR/conf/        Spark's settings
-    DIR/spark.log    what it said last; the only thing that `down` leaves
-    DIR/work/        what it keeps for running jobs
+    spark.json   where it listens, the token, and the mark its processes carry (see `resources`)
+    conf         Spark's settings
+    spark.log    what it said last; the only thing that `down` leaves
+    work         what it keeps for running jobs
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -87,12 +85,9 @@ class Standby:
         return bool(self.port)
 
 
-def default_folder(environment: Mapping[str, str] | None = None) -> Path:
+def default_folder() -> Path:
     """Where it is described by default."""
-    environment = os.environ if environment is None else environment
-    if named := environment.get("WEFT_SPARK"):
-        return Path(named)
-    return Path(environment.get("WEFT_HOME") or Path.home() / ".weft") / "spark"
+    return resources.users_folder("spark")
 
 
 def described(folder: Path) -> Standby | None:
