@@ -21,8 +21,9 @@ def run(code: str) -> None:
 
 
 def test_what_ended_processes_used_counts() -> None:
-    # The process is looked at after its work, and only then ends.
-    burn = BURN.format(seconds=0.5, after="print(flush=True)\nimport sys\nsys.stdin.read()")
+    # The process is looked at after its work, and only then ends. The kernel tells its time in
+    # whole ticks of 10 ms, so it works for a little longer than is asked of it below.
+    burn = BURN.format(seconds=0.6, after="print(flush=True)\nimport sys\nsys.stdin.read()")
     program = [sys.executable, "-c", ORPHAN.format(burn=burn)]
     with (
         Watch() as watch,
