@@ -277,16 +277,29 @@ class Peer:
         place already goes on from there.
 
         A position that cannot be read on from is a `PositionError`; one from which events have
-        been dropped by retention since is a `PositionGap`, here or while reading.
+        been dropped by retention since is a `PositionGap`, here or while reading. None goes on from
+        the first event that is kept, and `reset_consumer` makes a name begin there.
         """
+        parsed = self._consumable(topic, name, after)
+        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
+
+    async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
+        """Make the next consumer of this name begin at `after`, wherever its place was: None: with
+        the first event that is kept; "now"; or a position. Returns once that is on disk. For a
+        name whose place cannot be read on from any more (`PositionGap`), or that shall read
+        everything again. A consumer that runs by this name is to be closed first.
+        """
+        parsed = self._consumable(topic, name or "", after)
+        await self._runtime.reset_consumer(parsed, name, after)
+
+    def _consumable(self, topic: str, name: str | None, after: str | None) -> Topic:
         if self._machine.history is None:
             raise UsageError("a consumer needs a store: open the peer with store=…")
         if name is not None and (not name or not isinstance(name, str)):
             raise UsageError(f"the name of a consumer is a text, and not empty: {name!r:.60}")
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
-        parsed = usable(parse_plain_topic, topic)
-        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
+        return usable(parse_plain_topic, topic)
 
     def _past(self, topic: Topic) -> Past:
         """How far what other members have of a topic's past has been read."""
