@@ -458,8 +458,8 @@ class Peer:
                     receipts = await self._publish(topic, data)
                 receipts = [await receipt.confirmed(confirm) for receipt in receipts]
         except TimeoutError:
-            lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
-            raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
+            text = f"not {confirm} within {seconds:g} s{self._why_alone()}"
+            raise NotConfirmed(text, "timeout") from None
         if confirm != "accepted":
             asked = (self._copied(receipt, confirm, copies, until) for receipt in receipts)
             receipts = await asyncio.gather(*asked)
@@ -498,8 +498,15 @@ class Peer:
             raise NotConfirmed(f"refused: {answer.reason}", "refused")
         if answer.outcome != "found":
             said = f"{len(answer.contacts)} of {copies} peers said that they have {strength} it"
-            raise NotConfirmed(f"{said}: {answer.reason}", "timeout")
+            why = answer.reason
+            if receipt.outcome == "alone" and self._machine.is_alone_in(topic):
+                why = f"no other peer of {topic} is known{self._why_alone()}"
+            raise NotConfirmed(f"{said}: {why}", "timeout")
         return receipt.with_copies(answer.contacts)
+
+    def _why_alone(self) -> str:
+        """What became of the addresses to join by that have not answered, a line each."""
+        return "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
 
     def _expected(self, topic: Topic) -> Became | None:
         """What becomes of an event at once, where that is known before it is sent; None: wait for
