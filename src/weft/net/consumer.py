@@ -265,6 +265,7 @@ class Consumer:
                 await self._wait_for_past()
             self._more.clear()
             self._reads.extend(self._begun().read(PAGE))
+            self._failed = False
         except PositionError:
             self._failed = True
             raise
