@@ -34,7 +34,7 @@ from weft.net.subscription import Decode, Decoded, Subscription
 from weft.protocol.history.stream import handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
-from weft.store.cursor import After, Cursor, PositionUnknown, Read
+from weft.store.cursor import After, Cursor, PositionError, PositionUnknown, Read
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 
@@ -211,13 +211,14 @@ class Consumer:
             self._cursor = None  # what it covers and comes later would be taken for news
         self._reads: deque[Read] = deque()
         self._reading = False
+        self._failed = False  # its place cannot be read on from
         self._more = asyncio.Event()
         self._unwatch = durable.watch(self._more.set)
         finalize(self, self._unwatch).atexit = False
 
-    def _known(self) -> Cursor | None:
+    def _known(self, past_read: bool = False) -> Cursor | None:
         try:
-            return Cursor(self._durable.store, self.topic, self._after)
+            return Cursor(self._durable.store, self.topic, self._after, past_read)
         except PositionUnknown:
             return None  # other members may have what it names
 
@@ -259,10 +260,15 @@ class Consumer:
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""
-        if self._cursor is None:
-            await self._wait_for_past()
-        self._more.clear()
-        self._reads.extend(self._begun().read(PAGE))
+        try:
+            if self._cursor is None:
+                await self._wait_for_past()
+            self._more.clear()
+            self._reads.extend(self._begun().read(PAGE))
+            self._failed = False
+        except PositionError:
+            self._failed = True
+            raise
         if not self._reads:
             await self._more.wait()
 
@@ -277,7 +283,7 @@ class Consumer:
 
         def is_over() -> bool:
             """Members that start again may not be met yet, or read from each other themselves."""
-            known = self._known() is not None
+            known = self._known(past_read=True) is not None
             return known or self._alone() or self.closed or loop.time() > patience
 
         await _looking(self._durable, is_over)
@@ -297,3 +303,8 @@ class Consumer:
     @property
     def closed(self) -> bool:
         return self._subscription.closed
+
+    @property
+    def over(self) -> bool:
+        """Whether another consumer may take this one's name: it is closed, or brings no more."""
+        return self.closed or self._failed
