@@ -89,14 +89,14 @@ class Prune(Message, frozen=True, tag=25):
 
 
 class Overdue(Message, frozen=True, tag=36):
-    """These were announced to me: do they come from you yet? Of each span the first counts."""
+    """Events that were announced to me: will you push them to me? About the first of each span."""
 
     topic: WireTopic
     spans: Spans
 
 
 class Passed(Message, frozen=True, tag=37):
-    """Answers `Overdue`: what you lack of these does not come over this link."""
+    """Answers `Overdue`: those of these events that you lack will not come over this link."""
 
     topic: WireTopic
     spans: Spans
@@ -130,17 +130,19 @@ view exchanges."""
 _FEEDS_MAX = 4_096
 """guess: publishers whose feed is known; as many as are remembered at all."""
 _SILENT_PATIENCE = 4
-"""guess: so many times the patience a feed may be silent that was asked about an event. On a busy
-machine a process waits for its turn for longer than events take on an idle one."""
+"""guess: for how many times its patience a member waits for a feed that it asked about an event and
+that sends nothing. On a busy machine a process waits longer for its turn than an event takes."""
 _FEED_PATIENCE_MS = 30_000
 """guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
 got lost comes with the repair of view exchanges meanwhile."""
 _OFFERS_PATIENCE_MS = 10_000
-"""guess: the same where a member is offered them. Without lazy links, offers are its only help."""
+"""guess: the same for events that another member offers in a repair: a member without lazy links
+gets lost events by offers alone."""
 _WAITERS_MAX = 1_024
 """guess: publishers whose events neighbours have asked about."""
 _ASKS_MAX = 8
-"""guess: asked for so often, round the announcers; then it is left to that repair too."""
+"""guess: how often an event is asked for, of one announcer after the other; then it is left to the
+repair of view exchanges."""
 
 EventKey: TypeAlias = tuple[PeerId, int, int]
 """Publisher, incarnation and number."""
@@ -159,17 +161,17 @@ class _Feed:
     peer: PeerId
     first: int  # number that came over it
     last: int
-    behind: Millis | None = None  # since then other members are known to have more
+    behind: Millis | None = None  # when another member first offered a later event
 
 
 @dataclass(slots=True)
 class _Awaited:
     """Announced events of one publisher that have not all come yet."""
 
-    first: int  # of the numbers that were announced: none below it is waited for
+    first: int  # the lowest announced number that has not come
     last: int
-    due: Millis
-    since: Millis  # nothing of the publisher's has come
+    due: Millis  # when to ask for them
+    since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
     asked: int = 0  # times, since any of them came
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
@@ -391,7 +393,8 @@ class Tree:
             self._arm_missing(max(1, soonest - ctx.now))
 
     def on_overdue(self, sender: Contact, message: Overdue) -> None:
-        """Answer behind what was asked about, or where that cannot come from; else ask on."""
+        """Say of an event that it was passed on, or cannot come this way; about others ask this
+        member's own feed."""
         passed: list[Span] = []
         onward: dict[PeerId, list[Span]] = {}
         for span in message.spans:
