@@ -139,7 +139,7 @@ async def test_a_publisher_gets_the_certainty_that_it_asks_for() -> None:
                 await c.publish("/nobody", b"3", confirm=confirm)  # type: ignore[call-overload]
             assert caught.value.outcome == "no_subscriber"
         with pytest.raises(weft.NotConfirmed, match="1 of 2 peers said that they have taken it"):
-            await b.publish("/x", b"4", confirm="taken", copies=2, timeout=0.3)
+            await b.publish("/x", b"4", confirm="taken", copies=2, timeout=2)
         for wrong, match in (
             ({"confirm": "safe"}, "expected one of accepted, taken, stored"),
             ({"confirm": "stored"}, "without a store publishes is stored nowhere"),
