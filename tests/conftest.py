@@ -1,8 +1,8 @@
 """Settings and fixtures shared by all tests.
 
 A limit is there to end a test that hangs, not one that is slow: it fits a machine ten times slower
-than two idle cores. Tests that start Spark or processes get more, and the start of the session that
-they share is not counted.
+than two idle cores. Slow tests get more, and the start of the Spark session that they share is not
+counted.
 
 Hypothesis draws the same examples in every run and keeps no database, so that a run that passes
 here passes everywhere. `--hypothesis-profile explore` looks for new ones instead.
@@ -131,15 +131,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {}
     for item in items:
         uses_spark = "shared_spark" in getattr(item, "fixturenames", ())
-        long = uses_spark or _PROCESSES in item.path.parents
+        is_process = _PROCESSES in item.path.parents
         slow = uses_spark or _is_slow(item)
-        if long and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
         if slow:
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS, func_only=True))
         group = "spark" if uses_spark else item.path.relative_to(_TESTS).as_posix()
         item.add_marker(pytest.mark.xdist_group(group))
-        ranks[item] = (not uses_spark, not long, not slow)
+        ranks[item] = (not uses_spark, not is_process, not slow)
     items.sort(key=ranks.__getitem__)
 
 

@@ -10,14 +10,16 @@ import pytest
 from weft.cli.test import GROUPED, command
 
 PYTEST = [sys.executable, "-m", "pytest", *GROUPED]
-ALL_CORES = ["-n", str(os.cpu_count() or 1)]
+CORES = os.cpu_count() or 1
+ALL_CORES = ["-n", str(CORES)]
+ONE_MORE = ["-n", str(CORES + 1)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], ALL_CORES),
-        (["tests/cli", "-x"], [*ALL_CORES, "tests/cli", "-x"]),
+        ([], ONE_MORE),
+        (["tests/cli", "-x"], [*ONE_MORE, "tests/cli", "-x"]),
         (["-n", "0", "--pdb"], ["-n", "0", "--pdb"]),
         (["--fast"], [*ALL_CORES, "-m", "not slow"]),
         (["tests/net", "--fast", "-n0"], ["-m", "not slow", "tests/net", "-n0"]),

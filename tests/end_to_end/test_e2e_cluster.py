@@ -236,12 +236,21 @@ def where(pid: int) -> str:
 
 
 def test_an_interrupted_start_leaves_nothing(tmp_path: Path) -> None:
+    """The master is a program that never says where it listens, so the start takes as long as the
+    interruption does."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexec sleep 10000\n")
+    java.chmod(0o755)
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
     folder = tmp_path / "cluster"
-    with started("cluster", "up", "--dir", str(folder)) as process:
+    with_java = ("env", f"JAVA_HOME={tmp_path / 'java'}")
+    with started("cluster", "up", "--dir", str(folder), by=with_java) as process:
         process.until_error("starting a master")
         assert resources.wait_until((folder / "master.log").exists, PATIENCE_SECONDS)
         begun = cluster.described(folder)
-        assert begun is not None and begun.processes()
+        assert begun is not None
+        assert resources.wait_until(lambda: bool(begun.processes()), PATIENCE_SECONDS)
         process.send_group(signal.SIGINT)
         assert process.end() == 130
     assert begun.processes() == []

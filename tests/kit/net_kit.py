@@ -34,8 +34,8 @@ from weft.protocol.wire import Payload
 
 QUICK = Network(
     idle_ms=60_000,
-    handshake_timeout_ms=5_000,
-    dial_timeout_ms=5_000,
+    handshake_timeout_ms=60_000,  # hundreds at once take a while on a busy machine
+    dial_timeout_ms=60_000,
     drain_timeout_ms=2_000,
     leave_timeout_ms=2_000,
 )

@@ -131,7 +131,7 @@ async def test_stop_is_passed_on(tmp_path: Path) -> None:
         await server.open()
         async with ControlClient(path) as client:
             await client.ask("stop")
-        await asyncio.wait_for(stopped.wait(), 5)
+        await until(stopped.is_set)
         await server.close()
 
 

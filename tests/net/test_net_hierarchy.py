@@ -4,6 +4,7 @@ command line's way in."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ CONFIG = weft.Config(
         dht=protocol.Dht(k=8, refresh_first_ms=500),
     ),
 )
-REACHED = ("sent", "taken")  # a flood, and a member, spread an event themselves
+REACHED = ("sent", "taken")  # a flood, a member and a rendezvous spread an event themselves
 SPORTS, BALL, FOOTBALL = "/sports", "/sports/ball", "/sports/ball/football"
 
 
@@ -112,16 +113,18 @@ async def test_several_topics_climb_together_and_are_not_too_many() -> None:
 async def test_who_leaves_at_once_has_published_at_every_level() -> None:
     """The receipt is that of the event's own topic, which this peer is in; finding somebody above
     takes a lookup, and leaving waits for it."""
+    patient = replace(CONFIG, network=Network(leave_timeout_ms=60_000))
     async with swarm(3, "pulsarcast") as peers:
         sub = await peers[0].subscribe(SPORTS)
         async with weft.Peer.open(
-            join=[peers[1].address], config=CONFIG, routing="pulsarcast", hierarchies=[SPORTS]
+            join=[peers[1].address], config=patient, routing="pulsarcast", hierarchies=[SPORTS]
         ) as hasty:
             await hasty.subscribe(FOOTBALL)
             receipt = await hasty.publish(FOOTBALL, b"bye")
             assert receipt.access_point_text == hasty.address
         assert await notes(sub, 1) == [(SPORTS, FOOTBALL, b"bye")]
-        assert [level.outcome for level in await receipt.above()][1] == "taken"
+        above = [level.outcome for level in await receipt.above()]
+        assert above[1] in REACHED  # it may have become a rendezvous of that topic itself
 
 
 async def test_a_bad_root_is_named() -> None:

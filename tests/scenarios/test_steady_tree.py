@@ -15,8 +15,8 @@ from weft.sim.world import World
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
-    """50 peers in one topic, 12 events a second, 1 to 40 ms from peer to peer."""
-    scenario = Scenario(ScenarioSettings(seed=seed, peers=50, topics=1, events=2_000, calm=True))
+    """50 peers in one topic, 6 events a second, 1 to 40 ms from peer to peer."""
+    scenario = Scenario(ScenarioSettings(seed=seed, peers=50, topics=1, events=1_000, calm=True))
     world = scenario.world
     world.run_until(100_000)
     copies, deliveries = world.copies, len(world.record.deliveries)
@@ -26,7 +26,7 @@ def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
     deliveries = len(world.record.deliveries) - deliveries
     events = len(world.record.publications) - events
     assert scenario.judge() == []
-    assert events > 500
+    assert events > 300
     # A publisher is subscribed here and needs no copy of its own event.
     assert copies <= 1.05 * (deliveries - events)
 

@@ -1,7 +1,7 @@
 """Files that grow: spans of whole lines, each line in one of them, whatever the cuts.
 
-Following a trace that grows, with real processes: a follower is killed, another goes on until
-Ctrl-C, and the tables end equal to those of the trace at rest."""
+Following a trace that grows: a follower in a process of its own is killed, those before and after
+it end by Ctrl-C, and the tables end equal to those of the trace at rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from weft.cli import trace_measure
+from weft.cli.main import main
 from weft.cli.problem import INTERRUPTED
 from weft.pipeline import resources, tables
 from weft.pipeline.traces import follower
@@ -94,21 +98,53 @@ DELAY_S = 1.0  # of virtual time: many events are delivered after they were sett
 OLD = "12D3KooWold"  # a peer that had subscribed before the trace began
 
 
-def waited(holds: Callable[[], bool], follower: subprocess.Popen[bytes]) -> None:
-    done = resources.wait_until(lambda: holds() or follower.poll() is not None, PATIENCE_S)
-    assert done, "waited in vain"
-    assert follower.poll() is None, "the follower ended"
+def follow(trace: Path, out: Path) -> list[str]:
+    """The command."""
+    command = ["trace", "measure", str(trace), "--follow", "--out", str(out), "--json"]
+    return [*command, "--every", "0.2", "--delay", str(DELAY_S)]
 
 
-def started_follower(trace: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "weft.cli.main", "trace", "measure", str(trace), "--follow"]
-    command += ["--out", str(out), "--every", "0.2", "--delay", str(DELAY_S), "--json", *more]
+def killed_when(holds: Callable[[], bool], command: list[str]) -> None:
+    """The command in a process of its own, which is killed with its Java once something holds."""
     source = Path(__file__).resolve().parents[3] / "src"
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    with (out.parent / "follower.log").open("ab") as log:
-        return subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli.main", *command],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        start_new_session=True,
+    )
+    try:
+        done = resources.wait_until(lambda: holds() or process.poll() is not None, PATIENCE_S)
+        assert done, "waited in vain"
+        assert process.poll() is None, "the follower ended"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def interrupted_when(holds: Callable[[], bool], command: list[str], spark: SparkSession) -> int:
+    """The command in this process, on the tests' Spark, with Ctrl-C once something holds; returns
+    its exit code."""
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[SparkSession]:
+        yield spark
+
+    over = threading.Event()
+
+    def interrupt() -> None:
+        resources.wait_until(lambda: holds() or over.is_set(), PATIENCE_S)
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_measure, "session", session)
+        watcher.start()
+        try:
+            return main(command)
+        finally:
+            over.set()
+            watcher.join()
 
 
 def sorted_rows(folder: Path) -> dict[str, list[str]]:
@@ -132,7 +168,7 @@ def old_peer(lines: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def test_a_follower_killed_and_one_interrupted_end_with_the_tables_of_the_trace_at_rest(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = tmp_path / "whole.jsonl"
     with whole.open("wb") as file:
@@ -146,6 +182,7 @@ def test_a_follower_killed_and_one_interrupted_end_with_the_tables_of_the_trace_
     growing.mkdir()
     out = tmp_path / "out"
     states = out / FOLDER / "state"
+    command = follow(growing, out)
 
     def grow(first: float, last: float) -> None:
         """Add some of the trace, wherever in a line that ends."""
@@ -154,28 +191,17 @@ def test_a_follower_killed_and_one_interrupted_end_with_the_tables_of_the_trace_
             file.write(part)
 
     grow(0, 0.4)
-    first = started_follower(growing, out)
-    try:
-        waited((states / "0").exists, first)
-        grow(0.4, 0.7)
-        waited(lambda: any(states.glob(".1")) or (states / "1").exists(), first)
-    finally:  # in the middle of the second batch
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
-    log = tmp_path / "follower.log"
-    log.unlink()
+    assert interrupted_when((states / "0").exists, command, spark) == INTERRUPTED
+    grow(0.4, 0.7)
+    killed_when(lambda: (states / ".1").exists() or (states / "1").exists(), command)
     grow(0.7, 1)
-    second = started_follower(growing, out)
-    try:
-        waited((states / "2").exists, second)
-        os.killpg(second.pid, signal.SIGINT)  # in the midst of the third
-        assert second.wait(PATIENCE_S) == INTERRUPTED, log.read_text()
-    finally:
-        if second.poll() is None:
-            os.killpg(second.pid, signal.SIGKILL)
-            second.wait()
-    said = [line for line in log.read_text().splitlines() if not line.startswith("{")]
-    assert len(said) == 2 and all(line.startswith("weft: ") for line in said), said
+    capsys.readouterr()
+    # Batch 1 once more, and the rest; Ctrl-C comes before the tables of the last batch are written.
+    assert interrupted_when((states / "2").exists, command, spark) == INTERRUPTED
+    said = capsys.readouterr()
+    assert [json.loads(line)["events"] for line in said.out.splitlines()][-1] > 20
+    told = said.err.splitlines()
+    assert len(told) == 2 and all(line.startswith("weft: ") for line in told), told
 
     measure(spark, find([growing / "all.jsonl"]), tmp_path / "batch")
     followed, at_rest = sorted_rows(out), sorted_rows(tmp_path / "batch")
