@@ -137,12 +137,16 @@ def judge(receipted: list[str], handled: list[str]) -> dict[str, Any]:
 
 
 def wait_for(results: Path, wanted: set[str]) -> list[str]:
+    """The results, once they are complete or nothing has been added for long: each one is synced to
+    disk by itself, which takes its time where others write, too."""
+    handled: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        handled = read_results(results)
-        if wanted <= set(handled) or time.monotonic() > deadline:
-            return handled
+    while not wanted <= set(handled) and time.monotonic() < deadline:
         time.sleep(0.1)
+        before, handled = handled, read_results(results)
+        if len(handled) > len(before):
+            deadline = time.monotonic() + PATIENCE_S
+    return handled
 
 
 def read_results(results: Path) -> list[str]:
