@@ -17,8 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("kademlia", "tera", "pulsar", "topic_dht", "history")
 """The rooms below protocol/ whose modules are layers of one protocol."""
-SUITES = ("differential", "end_to_end", "fuzz", "kit", "scenarios")
-"""Folders of tests that mirror no room: they are about the whole."""
+SUITES = ("differential", "end_to_end", "fuzz", "kit", "node", "scenarios")
+"""Folders of tests that mirror no room: they are about the whole, or programs of others."""
 ANY_MOST = 119
 IGNORES_MOST = 13
 CASTS_MOST = 8

@@ -131,6 +131,10 @@ def test_topics_without_a_version_in_words() -> None:
         "claimed by 12D3c: weft topic follow /a 12D3c",
     ]
     assert "is 12D3x's by its name" in topic.unknown_in_words("/~12D3x/orders", [])
+    assert topic.unknown_in_words("/a", [["12D3c"]], ["12D3a", "12D3b"]).splitlines() == [
+        "/a is believed to be owned by 12D3a, 12D3b; no version of it is known yet",
+        "/a is claimed by 12D3c; that is not believed here",
+    ]
 
 
 def test_following_says_what_is_known() -> None:

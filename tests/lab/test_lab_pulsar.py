@@ -103,24 +103,24 @@ def test_latecomers_are_judged_together_and_time_where_it_is_virtual(spark: Spar
     assert (found.time, found.messages) == (0.5, 0.5)
 
 
-def test_survival_is_compared_in_units_of_its_noise(spark: SparkSession) -> None:
-    def row(survived: bool, copies: int) -> dict[str, Any]:
-        place = {"p": 0.5, "crash": 0.5, "subscribers": 9, "copies_expected": 4.0}
-        seen = {"survived": survived, "expected": 0.5, "named": survived, "found": survived}
-        seen |= {"own_copy": copies > 4, "held": True}
-        return {**place, **seen, "copies": copies}
+def test_what_is_found_is_divided_by_all_that_survives(spark: SparkSession) -> None:
+    def row(p: float, provided: bool, named: bool, found: bool) -> dict[str, Any]:
+        seen = {"survived": True, "provided": provided, "named": named, "found": found}
+        return {"p": p, "crash": 0.5, "own": p > 0, **seen}
 
     rows = frame(
-        spark, pulsar_persist.COLUMNS, [row(True, 6), row(True, 6), row(True, 4), row(False, 4)]
+        spark,
+        pulsar_persist.COLUMNS,
+        [
+            row(0.0, False, False, False),  # nobody was to provide it: counted as survived nowhere
+            row(0.5, False, False, False),
+            row(0.5, True, False, False),
+            row(0.5, True, True, True),
+        ],
     )
-    allowed = pulsar_persist.deviations("quick")
-    found = only(rows.transform(pulsar_persist.agreement("quick")))
-    # Four draws with p = 1/2 deviate by 1; copies are 32 of them, by √8.
-    assert found.survival == pytest.approx(1 / (1 + allowed))
-    assert found.copies == pytest.approx(4 / (1 + allowed * 8**0.5))
-    assert (found.found, found.own) == (0.75, 0.5)  # of all that survive, on record or not
-    assert found.named_found == 1.0
-    assert 3 < allowed < pulsar_persist.deviations("full") < 4
+    found = only(rows.transform(pulsar_persist.shares))
+    assert (found.found, found.named_found, found.own) == (0.5, 1.0, 0.75)
+    assert found.all_found == pytest.approx(1 / 3)
 
 
 def test_healing_is_that_of_the_tree_alone(spark: SparkSession) -> None:
@@ -283,13 +283,12 @@ def test_a_latecomer_reads_everything() -> None:
     assert found["messages"] <= found["messages_allowed"]
 
 
-def test_nobody_provides_where_nobody_may_and_all_where_all_must() -> None:
-    size = {"peers": 12, "subscribers": 6, "events": 6, "crash": 0.25}
-    nobody, everybody = (pulsar_persist.run({**size, "p": p}, 1) for p in (0.0, 1.0))
-    assert not nobody["copies"].any() and not nobody["survived"].any()
-    assert (everybody["copies"] == 5).all() and everybody["survived"].all()
-    assert list(everybody["expected"]) == [1.0] * 6
-    assert nobody["own_copy"].all() and everybody["own_copy"].all()
+def test_publishers_alone_provide_where_nobody_else_may_and_all_where_all_must() -> None:
+    size = {"peers": 12, "subscribers": 6, "events": 3, "crash": 0.25}
+    few, everybody = (pulsar_persist.run({**size, "p": p}, 1) for p in (0.0, 1.0))
+    assert (few["copies"] == 2).all() and few["own"].all()  # one segment, three publishers
+    assert (everybody["copies"] == 5).all() and everybody["own"].all()
+    assert everybody["survived"].all() and everybody["provided"].all()
 
 
 def test_after_a_crash_of_almost_all_whatever_is_on_record_is_found() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import keeping, until
+from net_kit import keeping, turn, until
 from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer, Past, past_read
@@ -266,6 +266,99 @@ async def test_retention_that_overtakes_a_consumer_is_an_error(tmp_path: Path) -
         await until(lambda: held.summary(Topic(T)).events == 5, "pruning")
         with pytest.raises(PositionGap, match="not kept any more"):
             await anext(peer.consume(T, after=first.position))
+
+
+async def overtaken(peer: weft.Peer, name: str) -> None:
+    """A consumer that has acknowledged one event, and retention that has dropped the next ones."""
+    async with peer.consume(T, name=name) as consumer:
+        await publish(peer, 1, 2)
+        await (await anext(consumer)).ack()
+    await peer.subscribe(T)
+    await publish(peer, 3, 20)
+    held = peer.history.store
+    await until(lambda: held.summary(Topic(T)).events == 5, "pruning")
+
+
+@pytest.mark.parametrize(("after", "firsts"), [(None, (b"16", b"17")), ("now", (b"21",))])
+async def test_a_name_whose_place_is_not_kept_is_reset_and_goes_on(
+    tmp_path: Path, after: str | None, firsts: tuple[bytes, ...]
+) -> None:
+    settings = keeping(keep=protocol.Keep(events=5), prune_every_ms=50)
+    async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as peer:
+        await overtaken(peer, "billing")
+        got: list[bytes] = []
+        while not got:
+            try:
+                async for note in peer.consume(T, name="billing"):
+                    got.append(note.payload)
+                    await note.ack()
+                    break
+            except PositionGap as gap:  # as a program would do it
+                assert "reset_consumer" in str(gap)
+                await peer.reset_consumer(T, "billing", after=after)
+                await publish(peer, 21, 21)
+        assert got[0] in firsts  # 16 may have been dropped by now
+        if got == [b"21"]:
+            await publish(peer, 22, 22)
+        async with peer.consume(T, name="billing") as consumer:  # without another reset
+            assert (await anext(consumer)).payload == b"%d" % (int(got[0]) + 1)
+
+
+async def test_a_reset_lasts_and_takes_a_position() -> None:
+    store = MemoryStore()
+    async with weft.Peer.open(config=keeping(), store=store) as peer:
+        async with peer.consume(T, name="billing") as consumer:
+            await publish(peer, 1, 5)
+            notes = await take(consumer, 4)
+            await notes[-1].ack()
+            with pytest.raises(UsageError, match="close it first"):
+                await peer.reset_consumer(T, "billing")
+        await peer.reset_consumer(T, "billing", after=notes[1].position)
+    async with weft.Peer.open(config=keeping(), store=store) as peer:
+        async with peer.consume(T, name="billing") as consumer:
+            [third] = await take(consumer, 1)
+            assert third.payload == b"3"
+        await peer.reset_consumer(T, "billing")
+        with pytest.raises(weft.ClosedError):  # it would take the new place back
+            await third.ack()
+        async with peer.consume(T, name="billing") as consumer:
+            assert payloads(await take(consumer, 5)) == numbered(1, 5)
+        with pytest.raises(UsageError, match="not empty"):
+            await peer.reset_consumer(T, "")
+        with pytest.raises(PositionError, match="no position"):
+            await peer.reset_consumer(T, "billing", after="nonsense")
+
+
+async def test_in_a_new_store_what_all_members_have_dropped_is_a_gap(tmp_path: Path) -> None:
+    """The worker lost its store, and the shop does not keep what the worker has not read yet."""
+    settings = keeping(keep=protocol.Keep(events=5), prune_every_ms=50)
+    async with weft.Peer.open(config=settings, store=tmp_path / "a.db") as shop:
+        async with shop.consume(T) as consumer:
+            await publish(shop, 1, 2)
+            place = (await take(consumer, 2))[-1].position
+        await shop.subscribe(T)
+        await publish(shop, 3, 20)
+        held = shop.history.store
+        await until(lambda: held.summary(Topic(T)).events == 5, "pruning")
+        async with weft.Peer.open(
+            config=keeping(), store=MemoryStore(), join=shop.address
+        ) as worker:
+            with pytest.raises(PositionGap, match=r"at height 2 .* up to height 15 is not kept"):
+                await anext(worker.consume(T, after=place))
+            await worker.reset_consumer(T, "billing", after=None)
+            async with worker.consume(T, name="billing") as consumer:
+                assert payloads(await take(consumer, 5)) == numbered(16, 20)
+
+
+async def test_a_consumer_that_waits_ends_when_its_peer_closes(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
+        consumer = peer.consume(T)
+        await publish(peer, 1, 3)
+        await take(consumer, 3)
+        waiting = asyncio.create_task(anext(consumer, None))  # type: ignore[arg-type]
+        early = asyncio.create_task(anext(peer.consume("/other"), None))  # type: ignore[arg-type]
+        await turn()
+    assert await waiting is None and await early is None
 
 
 async def test_mistakes_are_told(tmp_path: Path) -> None:

@@ -297,5 +297,5 @@ async def test_following_shows_other_claims_and_a_second_create_is_told_of_the_f
         assert made["claims"] == [(a.id,)]
         assert f"{T} is claimed by {a.id}, too" in caplog.text
         followed = await change_topic(b, Request("topic", T, action="follow", owners=[a.id]))
-        assert followed["claims"] == []
+        assert (followed["claims"], followed["believed"]) == ([], (a.id,))
         await until(lambda: b.owned.info(T), "the version of the owner that is followed")

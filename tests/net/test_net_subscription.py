@@ -130,6 +130,8 @@ async def test_callbacks_are_called_one_after_the_other(caplog: pytest.LogCaptur
         expected = [b"%d" % number for number in range(200)]
         await until(lambda: plain == awaited == expected, "all calls")
         assert "a defect of the application" in caplog.text
+        with pytest.raises(weft.UsageError, match="a callback reads this subscription"):
+            await anext(first)
 
 
 async def test_values_go_through_the_encoder_that_was_given_once() -> None:

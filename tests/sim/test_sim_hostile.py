@@ -18,7 +18,7 @@ from weft.protocol.wire import Payload
 from weft.rules.multicast import tree_location
 from weft.rules.prefix import location_of
 from weft.sim import scenario
-from weft.sim.attacks import Member
+from weft.sim.attacks import Member, Spam
 from weft.sim.builder import OneTopic
 from weft.sim.faults import ATTACKS, Attack, draw_hostility, draw_timeline, hostile_count
 from weft.sim.hostile import GIVEN_UP_BY, REST_MS, STRIKE, Gang, HostilePeer, identity
@@ -150,6 +150,22 @@ def test_an_event_in_another_name_is_a_violation() -> None:
     played.world.carry_out(played.world.nodes[first.peer], [effect])
     [told] = played.judge()
     assert "has never published" in told and f"peer {first.peer} was handed event 999" in told
+
+
+def test_floods_end_before_a_run_is_judged() -> None:
+    """Seed 265883717121730 (pulsarcast with history, 8 peers, 30 % hostile): spam that was 68 ms
+    old at the end of the run was missing at some of the honest."""
+    gang = Gang(1, 0, HONEST, [TOPIC], floods_until_ms=60_000)
+    member = identity(1, 20, "spam", [TOPIC])[0]
+    gang.enlist(member)
+    spam = Spam(gang, member, 20)
+    assert list(spam.publishes(59_000)) and list(spam.strikes(59_000))
+    assert not list(spam.publishes(60_000)) and not list(spam.strikes(60_000))
+    played = scenario.Scenario(ScenarioSettings(1, 4, 1, 5, hostile=30, attack="spam", calm=True))
+    played.play()
+    spammed = [d.at_ms for d in played.world.record.deliveries if d.event.payload[:7] == b"hostile"]
+    timeline = played.timeline
+    assert spammed and max(spammed) < (timeline.quiet_ms + timeline.end_ms) // 2
 
 
 @pytest.mark.parametrize(("seed", "peers"), [(2000, 5), (1008, 12)])

@@ -31,7 +31,7 @@ class Forgetful(Cursor):
 class Repeating(Cursor):
     """Begins anew, whatever was read before."""
 
-    def __init__(self, store, topic, after=None) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, store, topic, after=None, past_read=True) -> None:  # type: ignore[no-untyped-def]
         super().__init__(store, topic, None)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from io import BytesIO
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from weft.store import car
 from weft.store.interface import Batch, Retention
 from weft.store.memory import MemoryStore
 
+NODE_FOLDER = Path(__file__).parents[1] / "node"
 FIRST = topic(allowed=[BEN.peer])
 SECOND = topic(allowed=[], parent=FIRST.cid)
 TRUNK = chain(3)
@@ -143,6 +147,30 @@ def test_archives_that_another_library_wrote() -> None:
             loaded = car.load(store, file, NOW_MS)
         assert (loaded.events, loaded.foreign, loaded.refused) == (5, 2, {})
         assert store.heads(SPORTS) == filled().heads(SPORTS)
+
+
+def test_an_archive_goes_through_another_library_and_comes_back(tmp_path: Path) -> None:
+    """@ipld/car reads what is exported here, and what it writes of that is read here. `.ci/run`
+    installs it; elsewhere `npm ci --prefix tests/node` does."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node to run @ipld/car with (Debian: nodejs, npm)")
+    if not (NODE_FOLDER / "node_modules" / "@ipld" / "car").is_dir():
+        pytest.skip("@ipld/car is not installed: npm ci --prefix tests/node")
+    ours, theirs = tmp_path / "ours.car", tmp_path / "theirs.car"
+    ours.write_bytes(b"".join(car.export(filled(), SPORTS)))
+    program = [node, str(NODE_FOLDER / "archive.mjs"), str(ours), str(theirs)]
+    told = json.loads(subprocess.run(program, check=True, capture_output=True).stdout)
+    assert told["roots"] == [cid_text(cid) for cid in filled().heads(SPORTS)]
+    assert {block["cid"] for block in told["blocks"]} == {
+        cid_text(each.cid) for each in (FIRST, SECOND, *EVENTS)
+    }
+    assert all(block["same"] and block["keys"] for block in told["blocks"])
+    store = MemoryStore()
+    with theirs.open("rb") as file:
+        loaded = car.load(store, file, NOW_MS)
+    assert (loaded.events, loaded.topics, loaded.foreign, loaded.refused) == (5, 2, 0, {})
+    assert store.heads(SPORTS) == filled().heads(SPORTS)
 
 
 def test_a_part_of_a_stream() -> None:

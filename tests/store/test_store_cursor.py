@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from hashlib import sha256
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
+from weft.store import cursor as cursor_module
 from weft.store.cursor import (
-    FRONTIER_MAX,
     NOW,
     Cursor,
     PositionError,
@@ -126,6 +130,20 @@ def test_what_retention_dropped_of_what_a_position_covers_is_not_lacking(store: 
     assert not Cursor(store, SPORTS, place).lacks_past
 
 
+def test_two_stores_in_memory_are_not_taken_for_one() -> None:
+    """The event read last may have the same number of arrival in both."""
+    root, *branches = crowd(3)
+    for order in permutations(branches):
+        here, there = MemoryStore(), MemoryStore()
+        put(here, root, *branches[:2])
+        put(there, root, *order)
+        reads = Cursor(here, SPORTS).read()
+        for count, one in enumerate(reads, 1):
+            done = [earlier.event.payload for earlier in reads[:count]]
+            left = read(Cursor(there, SPORTS, one.position))
+            assert sorted(done + left) == [b"0", b"1", b"2", b"root"]
+
+
 def test_a_copy_of_the_store_that_went_another_way_is_noticed(tmp_path: Path) -> None:
     one, two, three = chain(3)
     with_two = SqliteStore(tmp_path / "a.db")
@@ -209,13 +227,131 @@ def test_numbers_of_arrival_are_not_used_again(store: Store) -> None:
     assert read(Cursor(store, SPORTS, kept)) == [b"next"]
 
 
-def test_a_position_stays_short_however_many_branches_there_are() -> None:
-    store = MemoryStore()
+def crowd(count: int) -> list[SealedEvent]:
+    """A first event, and so many that follow it without knowing of each other."""
     root = event(b"root")
-    put(store, root, *(event(b"%d" % n, root) for n in range(FRONTIER_MAX + 20)))
+    return [root, *(event(b"%d" % number, root) for number in range(count))]
+
+
+def test_another_store_goes_on_however_many_publish_at_once() -> None:
+    events = crowd(400)
+    here, there = MemoryStore(b"here"), MemoryStore(b"there")
+    put(here, *events)
+    put(there, events[0], *reversed(events[1:]))
+    reads = Cursor(here, SPORTS).read()
+    for count in (1, 200, 300, 390, 401):
+        done = [one.event.payload for one in reads[:count]]
+        left = read(Cursor(there, SPORTS, reads[count - 1].position))
+        assert sorted(done + left) == sorted(one.payload for one in events)
+
+
+def test_a_position_that_cannot_name_all_branches_is_refused_by_other_stores(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_module, "FRONTIER_MAX", 8)
+    events = crowd(20)
+    put(store, *events)
+    there = MemoryStore(b"there")
+    put(there, *events)
     reads = Cursor(store, SPORTS).read()
-    assert len(reads[-1].position) < 64 * FRONTIER_MAX
-    assert read(Cursor(store, SPORTS, reads[-1].position)) == []
+    assert len(reads[-1].position) < 64 * 10
+    for count, one in enumerate(reads, 1):
+        left = [later.event.payload for later in reads[count:]]
+        assert read(Cursor(store, SPORTS, one.position)) == left
+        if count <= 9:  # the first one, and eight branches
+            assert sorted(read(Cursor(there, SPORTS, one.position))) == sorted(left)
+        else:
+            with pytest.raises(PositionError, match="only in the store that it was taken from"):
+                Cursor(there, SPORTS, one.position)
+
+
+def test_once_all_is_read_and_the_branches_are_joined_positions_name_all_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_module, "FRONTIER_MAX", 8)
+    events = crowd(20)
+    joined = [event(b"a", *events[1:16]), event(b"b", *events[16:])]
+    put(store, *events, *joined)
+    cursor = Cursor(store, SPORTS, Cursor(store, SPORTS).read()[15].position)
+    assert len(read(cursor)) == 7
+    last = event(b"c", *joined)
+    put(store, last)
+    [only] = cursor.read()
+    there = MemoryStore(b"there")
+    put(there, *events, *joined, last, event(b"d", last))
+    assert read(Cursor(there, SPORTS, only.position)) == [b"d"]
+
+
+def test_a_position_of_before_may_leave_branches_out_without_a_word() -> None:
+    """It named 256 of them at most. The text is opaque: this is how it was made."""
+    events = crowd(256)
+    there = MemoryStore(b"there")
+    put(there, *events)
+    marks = [(one.height, one.cid) for one in events[1:]]
+    for named, refused in ((marks, True), (marks[:255], False)):
+        packed = msgpack.encode((SPORTS, b"here", 257, None, events[-1].cid, named, []))
+        text = urlsafe_b64encode(sha256(packed).digest()[:6] + packed).decode().rstrip("=")
+        if refused:
+            with pytest.raises(PositionError, match="only in the store"):
+                Cursor(there, SPORTS, f"weft1-{text}")
+        else:
+            assert read(Cursor(there, SPORTS, f"weft1-{text}")) == [events[-1].payload]
+
+
+# --- a new store, in which members put what they have not dropped ---------------------------------
+
+
+def test_what_all_members_have_dropped_unread_is_a_gap_in_a_new_store(store: Store) -> None:
+    events = chain(10)
+    here = MemoryStore(b"here")
+    put(here, *events)
+    place = Cursor(here, SPORTS).read()[3].position
+    put(store, *events[6:])
+    with pytest.raises(PositionGap, match=r"at height 4 .* up to height 6 is not kept any more"):
+        Cursor(store, SPORTS, place)
+    with pytest.raises(PositionUnknown):  # members may still bring it
+        Cursor(store, SPORTS, place, past_read=False)
+
+
+def test_a_new_store_goes_on_where_members_have_dropped_no_more_than_was_read(store: Store) -> None:
+    one, two, three, side, join = branches()
+    here = MemoryStore(b"here")
+    put(here, one, two, three, side)
+    *_, last = Cursor(here, SPORTS).read()
+    put(store, join)  # both of its parents were read, and dropped
+    assert read(Cursor(store, SPORTS, last.position)) == [b"join"]
+    put(store, event(b"more", join))
+    assert read(Cursor(store, SPORTS, last.position)) == [b"join", b"more"]
+
+
+def test_a_branch_that_was_dropped_unread_is_a_gap_in_a_new_store(store: Store) -> None:
+    one, two, three, _, join = branches()
+    here = MemoryStore(b"here")
+    put(here, one, two, three)
+    *_, last = Cursor(here, SPORTS).read()
+    put(store, join)  # which follows the side branch, too
+    with pytest.raises(PositionGap):
+        Cursor(store, SPORTS, last.position)
+
+
+def test_a_position_above_what_a_new_store_has_is_no_gap(store: Store) -> None:
+    events = chain(10)
+    here = MemoryStore(b"here")
+    put(here, *events)
+    place = Cursor(here, SPORTS).read()[8].position
+    put(store, *events[4:7])
+    with pytest.raises(PositionUnknown):
+        Cursor(store, SPORTS, place)
+
+
+def test_what_was_read_and_dropped_on_several_branches_is_no_gap(store: Store) -> None:
+    one, two, three, side, join = branches()
+    here = MemoryStore(b"here")
+    put(here, one, two, side)
+    *_, last = Cursor(here, SPORTS).read()
+    put(store, one, two, three, side, join)
+    store.prune(SPORTS, Retention(events=2), NOW_MS)  # three and join stay
+    assert read(Cursor(store, SPORTS, last.position)) == [three.payload, b"join"]
 
 
 def test_places_of_consumers_are_kept(store: Store) -> None:

@@ -133,7 +133,7 @@ def in_words(receipt: Fields) -> str:
         "taken": f"taken by {receipt['access_point']}",
         "sent": f"sent to {receipt['peers']} peers of {receipt['topic']}",
         "alone": f"kept: the peer is subscribed, and knows no other peer of {receipt['topic']}",
-        "queued": "queued: no access point has answered yet, and the peer keeps trying",
+        "queued": f"queued: no peer of {receipt['topic']} has taken it yet; the peer keeps trying",
         "no_subscriber": f"no subscriber of {receipt['topic']} was found",
         "dropped": f"dropped: {receipt['reason'] or 'the peer closed'}",
         "failed": f"failed: {receipt['reason']}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Sequence
 
 from weft.cli.output import Fields, rows_in_words
 from weft.cli.parser import repeated_option, topic
@@ -122,7 +123,8 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         lines = [followed_in_words(args.topic, args.values, info)]
         print(*lines, *rivals_in_words(args.topic, answer["claims"]), sep="\n")
     else:
-        print(in_words(info) if info else unknown_in_words(args.topic, answer["claims"]))
+        unknown = unknown_in_words(args.topic, answer["claims"], answer["believed"])
+        print(in_words(info) if info else unknown)
         for line in (
             rivals_in_words(args.topic, answer["claims"]) if args.action == "create" else ()
         ):
@@ -145,13 +147,17 @@ def rivals_in_words(topic: str, claims: list[list[str]]) -> list[str]:
     return [f"{topic} is claimed by {', '.join(one)}; that is not believed here" for one in claims]
 
 
-def unknown_in_words(topic: str, claims: list[list[str]]) -> str:
-    """What to say of a topic of which no version is known."""
+def unknown_in_words(topic: str, claims: list[list[str]], believed: Sequence[str] = ()) -> str:
+    """What to say of a topic of which no version is known; `believed`: whose word counts."""
     from weft.ids import OWNED
 
     if topic.startswith(OWNED):
         owner = topic[len(OWNED) :].partition("/")[0]
         return f"{topic} is {owner}'s by its name; no version of it is known, so only it publishes"
+    if believed:
+        owners = ", ".join(believed)
+        said = f"{topic} is believed to be owned by {owners}; no version of it is known yet"
+        return "\n".join([said, *rivals_in_words(topic, claims)])
     claimed = [f"claimed by {', '.join(owners)}: {_follow(topic, owners)}" for owners in claims]
     return "\n".join([f"nobody is known to own {topic}", *claimed])
 

@@ -260,6 +260,11 @@ class Stream:
         """Whether an event that was taken in names this one as its parent, and waits for it."""
         return cid in self._children
 
+    def lowest_child(self, cid: Cid) -> int | None:
+        """The height of the lowest event that waits for this one."""
+        children = [child for child in self._children.get(cid, ()) if child in self.room]
+        return min((self.room[child].event.height for child in children), default=None)
+
     def has_given_up(self, cid: Cid) -> bool:
         """Whether events that name this parent do not wait for it: it was given up, or passed over,
         or is missed by a stored event."""

@@ -54,6 +54,7 @@ from weft.protocol.seam import Collect, Join, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
+from weft.store.memory import MemoryStore
 from weft.store.reader import Since
 from weft.store.sqlite import SqliteStore
 
@@ -134,9 +135,9 @@ class Peer:
         of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
         fresh one in memory; `trace` names a file for trace records and `metrics` the HOST:PORT to
         serve Prometheus metrics on.
-        With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
-        `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
-        "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
+        With `store`, a file (made if missing), ":memory:" or a `Store`, events are signed and stay:
+        see `subscribe` for reading the past. `routing` is how events find their subscribers:
+        "tera", "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
@@ -153,7 +154,7 @@ class Peer:
             identity = _identity(key)
             identity.hold()
             undo.callback(identity.release)
-            kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
+            kept = _store(store)
             if kept is not None:
                 undo.callback(kept.close)
             incarnation = identity.next_incarnation()
@@ -248,6 +249,8 @@ class Peer:
             raise UsageError(f"callback is {callback!r:.60}, which cannot be called")
         if not isinstance(topic, str | list | tuple):
             raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
+        if isinstance(scheme, str) and scheme.startswith("/"):
+            raise UsageError(f"several topics are one list: subscribe([{topic!r}, {scheme!r}])")
         several = (topic,) if isinstance(topic, str) else topic
         names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
         if not names:
@@ -277,16 +280,29 @@ class Peer:
         place already goes on from there.
 
         A position that cannot be read on from is a `PositionError`; one from which events have
-        been dropped by retention since is a `PositionGap`, here or while reading.
+        been dropped by retention since is a `PositionGap`, here or while reading. None goes on from
+        the first event that is kept, and `reset_consumer` makes a name begin there.
         """
+        parsed = self._consumable(topic, name, after)
+        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
+
+    async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
+        """Make the next consumer of this name begin at `after`, wherever its place was: None: with
+        the first event that is kept; "now"; or a position. Returns once that is on disk. For a
+        name whose place cannot be read on from any more (`PositionGap`), or that shall read
+        everything again. A consumer that runs by this name is to be closed first.
+        """
+        parsed = self._consumable(topic, name or "", after)
+        await self._runtime.reset_consumer(parsed, name, after)
+
+    def _consumable(self, topic: str, name: str | None, after: str | None) -> Topic:
         if self._machine.history is None:
             raise UsageError("a consumer needs a store: open the peer with store=…")
         if name is not None and (not name or not isinstance(name, str)):
             raise UsageError(f"the name of a consumer is a text, and not empty: {name!r:.60}")
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
-        parsed = usable(parse_plain_topic, topic)
-        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
+        return usable(parse_plain_topic, topic)
 
     def _past(self, topic: Topic) -> Past:
         """How far what other members have of a topic's past has been read."""
@@ -445,8 +461,8 @@ class Peer:
                     receipts = await self._publish(topic, data)
                 receipts = [await receipt.confirmed(confirm) for receipt in receipts]
         except TimeoutError:
-            lines = "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
-            raise NotConfirmed(f"not {confirm} within {seconds:g} s{lines}", "timeout") from None
+            text = f"not {confirm} within {seconds:g} s{self._why_alone()}"
+            raise NotConfirmed(text, "timeout") from None
         if confirm != "accepted":
             asked = (self._copied(receipt, confirm, copies, until) for receipt in receipts)
             receipts = await asyncio.gather(*asked)
@@ -485,8 +501,15 @@ class Peer:
             raise NotConfirmed(f"refused: {answer.reason}", "refused")
         if answer.outcome != "found":
             said = f"{len(answer.contacts)} of {copies} peers said that they have {strength} it"
-            raise NotConfirmed(f"{said}: {answer.reason}", "timeout")
+            why = answer.reason
+            if receipt.outcome == "alone" and self._machine.is_alone_in(topic):
+                why = f"no other peer of {topic} is known{self._why_alone()}"
+            raise NotConfirmed(f"{said}: {why}", "timeout")
         return receipt.with_copies(answer.contacts)
+
+    def _why_alone(self) -> str:
+        """What became of the addresses to join by that have not answered, a line each."""
+        return "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
 
     def _expected(self, topic: Topic) -> Became | None:
         """What becomes of an event at once, where that is known before it is sent; None: wait for
@@ -654,6 +677,15 @@ def _payload(payload: object, encode: Encode | None) -> bytes:
         f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first, or give the "
         "peer an encoder: Peer.open(encode=json.dumps, decode=json.loads)"
     )
+
+
+def _store(store: Store | Path | str | None) -> Store | None:
+    """What events are kept in."""
+    if store == ":memory:":  # SQLite's name for it
+        return MemoryStore(secrets.token_bytes(16))
+    if store == "":
+        raise UsageError("the store has no name: give a file, or ':memory:'")
+    return SqliteStore(Path(store)) if isinstance(store, Path | str) else store
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

@@ -29,12 +29,14 @@ from weakref import finalize
 
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
+from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
-from weft.net.subscription import Decode, Decoded, Subscription
+from weft.net.subscription import Decode, Decoded, Door, Subscription
+from weft.net.timers import Timers
 from weft.protocol.history.stream import handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
-from weft.store.cursor import After, Cursor, PositionUnknown, Read
+from weft.store.cursor import After, Cursor, PositionError, PositionUnknown, Read
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 
@@ -173,6 +175,14 @@ class Acknowledge:
 class Unqueued(Subscription):
     """Keeps its peer in a topic, and takes no events: they are read from the store."""
 
+    def __init__(self, topic: Topic, settings: Network, timers: Timers, door: Door) -> None:
+        super().__init__(topic, settings, timers, door)
+        self.more = asyncio.Event()  # there may be more in the store, or it is over
+
+    def end(self) -> None:
+        super().end()
+        self.more.set()
+
     def hold_back(self, cid: Cid, _: object) -> bool:
         return True
 
@@ -211,13 +221,14 @@ class Consumer:
             self._cursor = None  # what it covers and comes later would be taken for news
         self._reads: deque[Read] = deque()
         self._reading = False
-        self._more = asyncio.Event()
+        self._failed = False  # its place cannot be read on from
+        self._more = subscription.more
         self._unwatch = durable.watch(self._more.set)
         finalize(self, self._unwatch).atexit = False
 
-    def _known(self) -> Cursor | None:
+    def _known(self, past_read: bool = False) -> Cursor | None:
         try:
-            return Cursor(self._durable.store, self.topic, self._after)
+            return Cursor(self._durable.store, self.topic, self._after, past_read)
         except PositionUnknown:
             return None  # other members may have what it names
 
@@ -259,10 +270,17 @@ class Consumer:
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""
-        if self._cursor is None:
-            await self._wait_for_past()
-        self._more.clear()
-        self._reads.extend(self._begun().read(PAGE))
+        try:
+            if self._cursor is None:
+                await self._wait_for_past()
+            if self.closed:
+                return
+            self._more.clear()
+            self._reads.extend(self._begun().read(PAGE))
+            self._failed = False
+        except PositionError:
+            self._failed = True
+            raise
         if not self._reads:
             await self._more.wait()
 
@@ -277,7 +295,7 @@ class Consumer:
 
         def is_over() -> bool:
             """Members that start again may not be met yet, or read from each other themselves."""
-            known = self._known() is not None
+            known = self._known(past_read=True) is not None
             return known or self._alone() or self.closed or loop.time() > patience
 
         await _looking(self._durable, is_over)
@@ -292,8 +310,12 @@ class Consumer:
         """Unsubscribe; the iteration ends. What was not acknowledged comes again."""
         self._unwatch()
         await self._subscription.close()
-        self._more.set()
 
     @property
     def closed(self) -> bool:
         return self._subscription.closed
+
+    @property
+    def over(self) -> bool:
+        """Whether another consumer may take this one's name: it is closed, or brings no more."""
+        return self.closed or self._failed

@@ -239,9 +239,12 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
         return {"ok": True, "cid": "", "outcome": owned.name(topic), "info": None, "claims": []}
     info = owned.info(topic)
     fields = info.as_dict() if info is not None else None
-    believed = set(request.owners if request.action == "follow" else info.owners if info else ())
-    claims = [one for one in claims if set(one) != believed]
-    return {"ok": True, "cid": cid, "outcome": outcome, "info": fields, "claims": claims}
+    believed = owned.believed(topic)
+    claims = [one for one in claims if set(one) != set(believed)]
+    return {
+        **{"ok": True, "cid": cid, "outcome": outcome, "info": fields, "claims": claims},
+        "believed": believed,
+    }
 
 
 def plain(value: object) -> object:

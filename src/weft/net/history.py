@@ -139,6 +139,14 @@ class Owned:
         found = self._machine.history.ownership.claims(name) if self._machine.history else []
         return [tuple(map(peer_text, holders)) for holders in found]
 
+    def believed(self, topic: str) -> tuple[str, ...]:
+        """The peers whose word on a topic counts here: by its name, by a topic above, or because
+        they are followed. None are known where anybody may publish."""
+        name = usable(parse_topic, topic)
+        history = self._machine.history
+        holders = history.versions.holders(name) if history is not None else None
+        return tuple(map(peer_text, holders or ()))
+
     async def follow(self, topic: str, owners: Keys) -> bool:
         """Believe these owners (all of them) and no other peer about a topic. Says whether its
         newest version is known already; subscribers hear of it, others find it in the DHT."""

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import re
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +30,8 @@ _NOTICES_MAX = 256  # guess: peers and matters remembered that a line was writte
 _NOTICE_MS = 1_000  # guess: between two lines about what others do
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The process, or the whole system, can open nothing more at the moment."""
+_HOST = re.compile(r"[\w.:%-]+")
+"""What may be the name or the number of a host."""
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
@@ -95,6 +98,8 @@ def _announced(announce: str, actual: int) -> tuple[str, int]:
             raise ListenError(
                 f"cannot announce {announce!r}: expected HOST or HOST:PORT"
             ) from error
+    if not _HOST.fullmatch(host) or _is_unspecified(host):
+        raise ListenError(f"cannot announce {announce!r}: others cannot dial {host!r}")
     return host, port or actual
 
 

@@ -180,7 +180,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
             "taken": f"taken by {self.access_point_text}",
             "sent": f"sent to {self.peers} peers of the topic",
             "alone": f"no other peer of {self.topic} is known",
-            "queued": "queued: no access point has answered yet, and the peer keeps trying",
+            "queued": f"queued: no peer of {self.topic} has taken it yet; this peer keeps trying",
             "no_subscriber": f"no subscriber of {self.topic} was found",
         }.get(self.outcome, f"{self.outcome}: {self.reason or 'the peer closed'}")
 

@@ -56,7 +56,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After, PositionError, PositionUnknown
+from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -583,10 +583,7 @@ class Runtime:
     ) -> Consumer:
         self._check_open()
         assert self._durable is not None
-        before = self._consumers.get((topic, name)) if name is not None else None
-        running = before.consumer() if before is not None else None
-        if running is not None and not running.closed:
-            raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
+        before = self._ended(topic, name) if name is not None else None
         unqueued = Unqueued(topic, self._settings, self._timers, self)
         consumer = Consumer(unqueued, self._durable, past, name, after, decode, self._life.alone)
         unqueued.enter(topic, None, None if after == NOW else "beginning")
@@ -599,6 +596,27 @@ class Runtime:
                 self.subscriptions.remove(before.unqueued, topic)  # the new one keeps this peer in
                 before.unqueued.end()
         return consumer
+
+    def _ended(self, topic: Topic, name: str) -> _Latest | None:
+        """The latest consumer of a name, which must not be in use any more."""
+        before = self._consumers.get((topic, name))
+        running = before.consumer() if before is not None else None
+        if running is not None and not running.over:
+            raise UsageError(f"there is a consumer {name!r} of {topic} already; close it first")
+        return before
+
+    async def reset_consumer(self, topic: Topic, name: str, after: After) -> None:
+        """Set the place of a name that is not in use, on disk."""
+        self._check_open()
+        assert self._durable is not None
+        before = self._ended(topic, name)
+        place = after or ""
+        with contextlib.suppress(PositionUnknown):  # other members may have what it names
+            if after is not None:
+                place = Cursor(self._durable.store, topic, after, past_read=False).position
+        if before is not None:
+            before.acknowledge.replace()
+        await self._durable.put(Batch(_wall_ms(), acks=((topic, name, place),)))
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
         """The machine leaves a topic when the last subscription to it does."""

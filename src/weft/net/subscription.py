@@ -294,6 +294,8 @@ class Subscription:
                 raise failure
             if self._closed:
                 raise StopAsyncIteration
+            if self._caller not in (None, asyncio.current_task()):
+                raise UsageError("a callback reads this subscription; subscribe twice")
             if self._reader is not None and not self._reader.done():
                 raise UsageError("two tasks read from one subscription; subscribe twice")
             self._reader = asyncio.get_running_loop().create_future()

@@ -26,6 +26,8 @@ BLOCK = 1
 """Kind of a key: an immutable block, named by the sha2-256 of its bytes."""
 TOPIC_RECORD = 2
 """Kind of a key: a signed, sequenced, expiring pointer, named by the hash of its owner's key."""
+SEGMENT = 3
+"""Kind of a key: a part of a topic's stream. Peers provide it; nothing is stored under it."""
 
 
 # --- where things lie -----------------------------------------------------------------------------
@@ -53,6 +55,11 @@ def block_key(block: bytes) -> bytes:
 def record_key(name: bytes) -> bytes:
     """The key under which the record called `name` is stored."""
     return bytes((TOPIC_RECORD,)) + name
+
+
+def segment_key(topic: str, number: int) -> bytes:
+    """The key by which the peers that hold a part of a topic's stream are found."""
+    return bytes((SEGMENT,)) + sha256(b"%d:%s" % (number, topic.encode())).digest()
 
 
 # --- prefixes and distances -----------------------------------------------------------------------

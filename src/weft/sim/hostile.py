@@ -77,12 +77,19 @@ class Gang:
     """What all hostile peers of a network share."""
 
     def __init__(
-        self, seed: int, begins_ms: int, honest: Sequence[Contact], topics: Sequence[Topic]
+        self,
+        seed: int,
+        begins_ms: int,
+        honest: Sequence[Contact],
+        topics: Sequence[Topic],
+        floods_until_ms: int | None = None,
     ) -> None:
         """`honest`: the peers that a crawl of the network has found; `topics`: those under attack.
-        Before `begins_ms` all members of the gang behave as they should."""
+        Before `begins_ms` all members of the gang behave as they should. From `floods_until_ms`
+        on they publish no more events that are valid."""
         self.dice = Dice(seed)
         self.begins_ms = begins_ms
+        self._floods_until_ms = floods_until_ms
         self.honest = list(honest)
         self.topics = list(topics)
         self.members: list[Contact] = []
@@ -151,7 +158,11 @@ class Gang:
 
     def has_turn(self, member: Contact, now: seam.Millis) -> bool:
         """What costs every peer of a topic, one member of the gang does at a time: so much more
-        than the honest publish, and no more, is what a simulator can play."""
+        than the honest publish, and no more, is what a simulator can play. It ends with a run's
+        last events: honest peers owe each other valid events, whoever made them, and what comes in
+        the last second of a run is still under way at its end."""
+        if self._floods_until_ms is not None and now >= self._floods_until_ms:
+            return False
         return self.members[now // STRIKE_MS % len(self.members)] is member
 
     # --- when they strike, and when they rest ---------------------------------------------------

@@ -189,7 +189,7 @@ class Readers(OneTopic):
         if after is None and not has_past:
             return None
         try:
-            return Cursor(node.store, self.topic, after)
+            return Cursor(node.store, self.topic, after, past_read=has_past)
         except PositionUnknown:
             return None
 

@@ -269,7 +269,8 @@ class Scenario:
         topics = self.workload.topics
         attacked = list(dict.fromkeys(topics[number % len(topics)] for number in plan.topics))
         honest = [node.contact for node in self.net.nodes]
-        gang = Gang(self.settings.seed, plan.begins_ms, honest, attacked)
+        quiet_ms = self.timeline.quiet_ms
+        gang = Gang(self.settings.seed, plan.begins_ms, honest, attacked, quiet_ms)
         for attack in plan.attacks:
             node = self.net.add_hostile(gang, attack)
             self._wanted.append(dict.fromkeys(attacked))

@@ -6,12 +6,12 @@ import pytest
 
 from history_kit import T, Town, history
 from weft.documents.dag import position
-from weft.ids import Cid, PeerId
+from weft.ids import PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config
 from weft.protocol.history import server
-from weft.protocol.history.fetch import block_key_of
 from weft.protocol.history.stream import Heads
+from weft.rules.prefix import segment_key
 from weft.sim.network import Partition
 from weft.store.interface import Retention
 from weft.store.reader import read_all
@@ -341,35 +341,45 @@ def test_members_that_say_nothing_are_not_waited_for_without_end() -> None:
 # --- what is provided in the DHT ------------------------------------------------------------------
 
 
-def providers_found(town: Town, asker: int, cid: Cid) -> list[PeerId]:
-    """The peers that the DHT names for an event."""
-    key = block_key_of(cid)
+def providers_found(town: Town, asker: int, number: int) -> set[PeerId]:
+    """The peers that the DHT names for a segment of the stream."""
+    key = segment_key(T, number)
     token = town.world.ask(town.nodes[asker], lambda t: seam.DhtFindProviders(t, key, 20))
     town.run(10_000)
     found = town.world.record.answers[token]
     assert found is not None
-    return [contact.peer for contact in found[1].contacts]
+    return {contact.peer for contact in found[1].contacts}
+
+
+def test_a_segment_is_provided_once_however_many_events_it_has() -> None:
+    town = Town(4, dht=True, provide_probability=1.0, segment_heights=8)
+    town.subscribe(0, 1)
+    town.run(20_000)
+    town.publish(*[0] * 20)
+    town.run(5_000)
+    assert [town.peer(number).counters["history_provided"] for number in range(4)] == [3, 3, 0, 0]
+    members = {town.nodes[number].contact.peer for number in (0, 1)}
+    assert [providers_found(town, 3, number) for number in range(4)] == [members] * 3 + [set()]
 
 
 def test_what_earlier_lives_stored_is_provided_again_and_what_is_pruned_is_not() -> None:
     """All peers are gone at once, and with them what the DHT held."""
-    town = Town(6, dht=True, provide_probability=0.5)
+    town = Town(6, dht=True, provide_probability=0.3, segment_heights=2)
     town.subscribe(0, 1, 2)
     town.run(20_000)
     town.publish(*[0] * 20)
     town.run(5_000)
-    events = town.stream(0)
-    before = [set(providers_found(town, 5, cid)) for cid in events]
-    assert sum(map(len, before)) > 20  # of 60
+    before = [providers_found(town, 5, number) for number in range(10)]
+    assert 10 < sum(map(len, before)) < 30
     for node in town.nodes:
         town.world.crash(node, silent=False)
     for node in town.nodes:
         town.world.start(node, [town.nodes[0].contact])
     town.subscribe(0, 1, 2)
     town.run(20_000)
-    assert not any(providers_found(town, 5, cid) for cid in events[:1])
+    assert not providers_found(town, 5, 0)
     town.run(120_000)
-    assert [set(providers_found(town, 5, cid)) for cid in events] == before
+    assert [providers_found(town, 5, number) for number in range(10)] == before
     # One member prunes its store, and says no longer that it has what is gone.
     store, provided = town.nodes[0].store, town.peer(0).dht
     assert store is not None and provided is not None
@@ -378,3 +388,22 @@ def test_what_earlier_lives_stored_is_provided_again_and_what_is_pruned_is_not()
     town.run(200_000)
     left = sum(town.nodes[0].contact.peer in held for held in before[-1:])
     assert provided.operations.provided == left < all_of_them
+
+
+def test_a_lone_holder_of_an_event_is_found_by_its_segment() -> None:
+    """An event that a user names, of which nothing but the name is known; the peer that has it is
+    not in the topic any more."""
+    town = Town(12, dht=True, provide_probability=1.0, segment_heights=4)
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(*[0] * 16)
+    town.run(10_000)
+    wanted = town.stream(0)[10]
+    town.world.unsubscribe(town.nodes[0], T)
+    town.run(10_000)
+    town.subscribe(7)
+    town.run(10_000)
+    token = town.world.ask(town.nodes[7], lambda t: seam.FindEvent(t, T, wanted))
+    town.run(60_000)
+    answered = town.world.record.answers[token]
+    assert answered is not None and answered[1].outcome == "found"

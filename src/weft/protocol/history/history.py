@@ -102,6 +102,7 @@ class Config:
 
     enabled: bool = False
     provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
+    segment_heights: int = 256  # asked: of a stream under one key in the DHT; alike at all peers
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
     retry_ms: Millis = 5_000  # guess: after all were asked for a block in vain
@@ -189,7 +190,10 @@ class History(Delivery):
         self._sought: dict[Cid, list[FindEvent]] = {}  # by users
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
-        self.fetch = Fetch(ctx, members, self._providers, self._on_block, self._on_given_up)
+        self.fetch = Fetch(
+            *(ctx, members, self._height_above, self._providers),
+            *(self._on_block, self._on_given_up),
+        )
         self.versions = Versions(ctx, library.get)
         self.ownership = Ownership(
             ctx,
@@ -321,6 +325,11 @@ class History(Delivery):
             return
         self._sought.setdefault(command.cid, []).append(command)
         self.fetch.want(command.topic, [command.cid], None)
+
+    def _height_above(self, topic: Topic, cid: Cid) -> int | None:
+        """The height of an event that names this one; None where none that does is at hand."""
+        found = self.readers.get(topic)
+        return found.stream.dag.lowest_child(cid) if found is not None else None
 
     def _answer_sought(self, cid: Cid, block: bytes | None) -> None:
         for command in self._sought.pop(cid, ()):

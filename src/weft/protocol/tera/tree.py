@@ -150,6 +150,8 @@ LifeKey: TypeAlias = tuple[PeerId, int]
 """Publisher and incarnation."""
 _Runs: TypeAlias = dict[LifeKey, list[list[int]]]
 """First and last numbers of runs of events."""
+_Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
+"""What announcers are asked for."""
 
 
 @dataclass(slots=True)
@@ -366,6 +368,7 @@ class Tree:
         self._missing_armed = False
         ctx, config = self._ctx, self._ctx.config.dissemination
         overdue: dict[PeerId, list[Span]] = {}
+        asked: _Asked = {}
         for key, awaited in list(self._awaited.items()):
             if awaited.due > ctx.now:
                 continue
@@ -382,7 +385,8 @@ class Tree:
             if fate is rules.Fate.LOST:
                 ctx.send(self._next_announcer(awaited), Want(self._topic, spans))
             else:
-                self._ask_announcer(awaited, spans)
+                self._ask_announcer(awaited, spans, asked)
+        self._send_grafts(asked)
         self._send_overdue(overdue)
         if self._awaited:
             soonest = min(awaited.due for awaited in self._awaited.values())
@@ -411,6 +415,7 @@ class Tree:
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
         """What was asked about and has not come by now does not come over this link."""
+        asked: _Asked = {}
         for span in message.spans:
             key = span.publisher, span.incarnation
             feed = self._feeds.get(key)
@@ -423,7 +428,8 @@ class Tree:
             if awaited is not None and spans:
                 config = self._ctx.config.dissemination
                 awaited.due = self._ctx.now + config.graft_retry_ms * (awaited.asked + 1)
-                self._ask_announcer(awaited, spans)
+                self._ask_announcer(awaited, spans, asked)
+        self._send_grafts(asked)
 
     # --- members that read the past ---------------------------------------------------------------
 
@@ -534,8 +540,7 @@ class Tree:
         self._spared.pop(contact.peer, None)  # its other end pushes from now on
         self._trace(GRAFT, contact.peer)
         self._ctx.counters["grafts_sent"] += 1
-        for start in range(0, max(1, len(spans)), LIST_MAX):
-            self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
+        self._ctx.send(contact, Graft(self._topic, spans))
 
     # --- waves ------------------------------------------------------------------------------------
 
@@ -666,11 +671,32 @@ class Tree:
         awaited.asked += 1
         return announcers[(awaited.asked - 1) % len(announcers)]
 
-    def _ask_announcer(self, awaited: _Awaited, spans: list[Span]) -> None:
+    def _ask_announcer(self, awaited: _Awaited, spans: list[Span], asked: _Asked) -> None:
+        """Note what the next announcer is asked for: with what others have published, in one graft
+        where it may, since an announcement that was false names many publishers."""
         contact = self._next_announcer(awaited)
         if contact.peer in self.lazy:
             awaited.grafted[contact.peer] = None
-        self._graft(contact, spans)
+        asked.setdefault(contact.peer, (contact, []))[1].extend(spans)
+
+    def _send_grafts(self, asked: _Asked) -> None:
+        for contact, spans in asked.values():
+            few: list[Span] = []
+            events = 0
+            for span in spans:
+                length = span.last - span.first + 1
+                if few and events + length > LIST_MAX:  # no more is sent for one graft
+                    self._graft(contact, few)
+                    few, events = [], 0
+                few.append(span)
+                events += length
+            self._graft(contact, few)
+
+    def forget_announcer(self, peer: PeerId) -> None:
+        """This member announces what it does not have: nothing is expected of it any more."""
+        for key, awaited in list(self._awaited.items()):
+            if awaited.announcers.pop(peer, None) is not None and not awaited.announcers:
+                del self._awaited[key]
 
     def _note_arrival(self, key: LifeKey, source: PeerId | None) -> None:
         """Some events came of a publisher of which more may have been announced."""
