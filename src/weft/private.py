@@ -79,9 +79,8 @@ def make_file(path: Path) -> None:
 
 
 def tighten(path: Path, *, writable: bool = False) -> None:
-    """Take a file away from everybody but its owner, who may write it then if it is to be
-    `writable`; no effect where there is none, nor on what is no file, such as a terminal or a pipe
-    that output was sent to."""
+    """Leave a file to its owner alone: to read, and if `writable` to write. A path without a file
+    stays as it is, and so does what is no file, such as a terminal or a pipe."""
     if not path.is_file():
         return
     mode = stat.S_IMODE(path.stat().st_mode)

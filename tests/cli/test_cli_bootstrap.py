@@ -120,7 +120,7 @@ def test_first_use_installs_and_later_uses_do_not(checkout: Checkout) -> None:
     assert (code, err) == (0, "") and out.startswith("weft ")
     python = checkout.root / ".venv" / "bin" / "python"
     where = subprocess.check_output(
-        [python, "-c", "import weft.cli.bootstrap as b; print(b.__file__)"], text=True
+        [python, "-E", "-c", "import weft.cli.bootstrap as b; print(b.__file__)"], text=True
     )
     assert Path(where.strip()).is_relative_to(checkout.root)
 

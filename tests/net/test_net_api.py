@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from dataclasses import replace
 from functools import partial
@@ -403,12 +404,16 @@ async def test_arguments_of_a_wrong_kind_are_named_and_not_overlooked() -> None:
                 await peer.joined(seconds)  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="callback is 5"):
             peer.subscribe("/x", callback=5)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match=re.escape("subscribe(['/x', '/y'])")):
+            peer.subscribe("/x", "/y")  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="a topic or a list of topics"):
             peer.subscribe({"/x"})  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="after is 5"):
             peer.consume("/x", after=5)  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="the name of a consumer"):
             peer.consume("/x", name=5)  # type: ignore[arg-type]
+    with pytest.raises(weft.UsageError, match="the store has no name"):
+        await weft.Peer.start(store="")
     for announce in ("a b:c", "a b", "a/b", "0.0.0.0", "[::]:4001"):
         with pytest.raises(weft.ListenError, match=re.escape(f"cannot announce {announce!r}")):
             await weft.Peer.start(announce=announce)
@@ -425,6 +430,16 @@ async def test_a_peer_that_does_not_start_leaves_nothing_behind(tmp_path: Path) 
     async with weft.Peer.open(key=Identity.load_or_generate(tmp_path / "key"), store=path) as peer:
         assert peer.id == peer_text(key.peer)
     assert kept.value is not None
+
+
+async def test_a_store_in_memory_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with weft.Peer.open(config=LIVELY, store=":memory:") as peer:
+        await peer.publish("/x", b"kept")
+        assert (await anext(peer.consume("/x"))).payload == b"kept"
+    assert os.listdir(tmp_path) == []
 
 
 async def test_what_others_are_told_can_be_given_to_the_peer() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import keeping, until
+from net_kit import keeping, turn, until
 from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer, Past, past_read
@@ -348,6 +348,17 @@ async def test_in_a_new_store_what_all_members_have_dropped_is_a_gap(tmp_path: P
             await worker.reset_consumer(T, "billing", after=None)
             async with worker.consume(T, name="billing") as consumer:
                 assert payloads(await take(consumer, 5)) == numbered(16, 20)
+
+
+async def test_a_consumer_that_waits_ends_when_its_peer_closes(tmp_path: Path) -> None:
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
+        consumer = peer.consume(T)
+        await publish(peer, 1, 3)
+        await take(consumer, 3)
+        waiting = asyncio.create_task(anext(consumer, None))  # type: ignore[arg-type]
+        early = asyncio.create_task(anext(peer.consume("/other"), None))  # type: ignore[arg-type]
+        await turn()
+    assert await waiting is None and await early is None
 
 
 async def test_mistakes_are_told(tmp_path: Path) -> None:

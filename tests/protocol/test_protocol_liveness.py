@@ -253,6 +253,30 @@ def test_a_linked_peer_that_speaks_is_not_looked_at() -> None:
     assert linked(rig) == [4]
 
 
+def pings_of_5_as_names_are_lost(rig: Rig, names: int) -> int:
+    """Two names that were never anybody's are lost every five seconds; peer 5 lives."""
+    pings = 0
+    for name in range(1_000, 1_000 + names):
+        pings += told([*rig.lose(name), *rig.lose(2_000 + name)], Ping).count(5)
+        rig.hear(5, LookupMiss(77))
+        rig.wait(5_000)
+    return pings
+
+
+def test_names_that_are_nobodys_do_not_have_all_others_pinged_again_and_again() -> None:
+    rig = member()
+    rig.meet(5)
+    assert 1 <= pings_of_5_as_names_are_lost(rig, 20) <= 5
+
+
+def test_but_a_linked_peer_that_is_lost_has_all_others_looked_at_at_once() -> None:
+    rig = member()
+    rig.meet(5)
+    pings_of_5_as_names_are_lost(rig, 20)
+    rig.link(6)
+    assert told([*rig.lose(6), *rig.lose(7)], Ping).count(5) == 1
+
+
 def test_one_in_doubt_is_not_many() -> None:
     rig = member(2)
     rig.meet(5, 6, 7, 8)

@@ -66,6 +66,16 @@ def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     assert rig.peer.counters["not_subscribed"] == 1
 
 
+def test_a_stranger_that_goes_on_is_not_answered_each_time() -> None:
+    rig = Rig(1)
+    answered = 0
+    for _ in range(50):
+        answered += len(everything_sent(rig.hear(2, IHave(T, [span(9, 1, 1)]))))
+        rig.wait(100)
+    assert 2 <= answered <= 4  # in five seconds: an answer may get lost
+    assert everything_sent(rig.hear(3, Prune(T))) == [(3, LeaveNotice(T))]
+
+
 def test_requests_have_refusals_of_their_own() -> None:
     rig = Rig(1)
     effects = rig.hear(2, ShuffleRequest(T, 5, []))

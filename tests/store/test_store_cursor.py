@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,20 @@ def test_what_retention_dropped_of_what_a_position_covers_is_not_lacking(store: 
     put(store, *events)
     store.prune(SPORTS, Retention(events=4), NOW_MS)
     assert not Cursor(store, SPORTS, place).lacks_past
+
+
+def test_two_stores_in_memory_are_not_taken_for_one() -> None:
+    """The event read last may have the same number of arrival in both."""
+    root, *branches = crowd(3)
+    for order in permutations(branches):
+        here, there = MemoryStore(), MemoryStore()
+        put(here, root, *branches[:2])
+        put(there, root, *order)
+        reads = Cursor(here, SPORTS).read()
+        for count, one in enumerate(reads, 1):
+            done = [earlier.event.payload for earlier in reads[:count]]
+            left = read(Cursor(there, SPORTS, one.position))
+            assert sorted(done + left) == [b"0", b"1", b"2", b"root"]
 
 
 def test_a_copy_of_the_store_that_went_another_way_is_noticed(tmp_path: Path) -> None:

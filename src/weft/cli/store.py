@@ -14,11 +14,11 @@ from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import home_of
 
 if TYPE_CHECKING:
-    from weft.store.interface import Store
     from weft.store.reader import Since
     from weft.store.sqlite import SqliteStore
 
 IN_MEMORY = ":memory:"
+"""Understood by `Peer.open`."""
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -86,14 +86,10 @@ def reading_since(when: str | datetime | None) -> Since:
     return milliseconds(when) if isinstance(when, datetime) else parse_cid(when)
 
 
-def kept(args: argparse.Namespace) -> Store | Path | None:
+def kept(args: argparse.Namespace) -> Path | str | None:
     """What a peer that is started shall keep events in."""
-    if args.store is None:
-        return None
-    if args.store == IN_MEMORY:
-        from weft.store.memory import MemoryStore
-
-        return MemoryStore()
+    if args.store is None or args.store == IN_MEMORY:
+        return args.store  # type: ignore[no-any-return]
     return Path(args.store) if args.store else path_in(home_of(args))
 
 

@@ -138,10 +138,9 @@ async def swarm_window(
     """The page of a swarm, with a peer that joins it by these addresses to speak for users. That
     peer keeps events in memory, so that subscribers over HTTP can go on where they were."""
     from weft.net.api import Peer
-    from weft.store.memory import MemoryStore
     from weft.web.source import Crowd
 
-    async with Peer.open(join=join, config=config, store=MemoryStore()) as speaker:
+    async with Peer.open(join=join, config=config, store=IN_MEMORY) as speaker:
         hosts = config.network.metrics_hosts
         async with window(Crowd(swarm, speaker), where, lab, hosts) as web:
             yield web

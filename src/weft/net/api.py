@@ -54,6 +54,7 @@ from weft.protocol.seam import Collect, Join, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
+from weft.store.memory import MemoryStore
 from weft.store.reader import Since
 from weft.store.sqlite import SqliteStore
 
@@ -134,9 +135,9 @@ class Peer:
         of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
         fresh one in memory; `trace` names a file for trace records and `metrics` the HOST:PORT to
         serve Prometheus metrics on.
-        With `store`, a file (made if missing) or a `Store`, events are signed and stay: see
-        `subscribe` for reading the past. `routing` is how events find their subscribers: "tera",
-        "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
+        With `store`, a file (made if missing), ":memory:" or a `Store`, events are signed and stay:
+        see `subscribe` for reading the past. `routing` is how events find their subscribers:
+        "tera", "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
@@ -153,7 +154,7 @@ class Peer:
             identity = _identity(key)
             identity.hold()
             undo.callback(identity.release)
-            kept = SqliteStore(Path(store)) if isinstance(store, Path | str) else store
+            kept = _store(store)
             if kept is not None:
                 undo.callback(kept.close)
             incarnation = identity.next_incarnation()
@@ -248,6 +249,8 @@ class Peer:
             raise UsageError(f"callback is {callback!r:.60}, which cannot be called")
         if not isinstance(topic, str | list | tuple):
             raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
+        if isinstance(scheme, str) and scheme.startswith("/"):
+            raise UsageError(f"several topics are one list: subscribe([{topic!r}, {scheme!r}])")
         several = (topic,) if isinstance(topic, str) else topic
         names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
         if not names:
@@ -674,6 +677,15 @@ def _payload(payload: object, encode: Encode | None) -> bytes:
         f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first, or give the "
         "peer an encoder: Peer.open(encode=json.dumps, decode=json.loads)"
     )
+
+
+def _store(store: Store | Path | str | None) -> Store | None:
+    """What events are kept in."""
+    if store == ":memory:":  # SQLite's name for it
+        return MemoryStore(secrets.token_bytes(16))
+    if store == "":
+        raise UsageError("the store has no name: give a file, or ':memory:'")
+    return SqliteStore(Path(store)) if isinstance(store, Path | str) else store
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

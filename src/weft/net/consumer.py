@@ -29,8 +29,10 @@ from weakref import finalize
 
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
+from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
-from weft.net.subscription import Decode, Decoded, Subscription
+from weft.net.subscription import Decode, Decoded, Door, Subscription
+from weft.net.timers import Timers
 from weft.protocol.history.stream import handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
@@ -173,6 +175,14 @@ class Acknowledge:
 class Unqueued(Subscription):
     """Keeps its peer in a topic, and takes no events: they are read from the store."""
 
+    def __init__(self, topic: Topic, settings: Network, timers: Timers, door: Door) -> None:
+        super().__init__(topic, settings, timers, door)
+        self.more = asyncio.Event()  # there may be more in the store, or it is over
+
+    def end(self) -> None:
+        super().end()
+        self.more.set()
+
     def hold_back(self, cid: Cid, _: object) -> bool:
         return True
 
@@ -212,7 +222,7 @@ class Consumer:
         self._reads: deque[Read] = deque()
         self._reading = False
         self._failed = False  # its place cannot be read on from
-        self._more = asyncio.Event()
+        self._more = subscription.more
         self._unwatch = durable.watch(self._more.set)
         finalize(self, self._unwatch).atexit = False
 
@@ -263,6 +273,8 @@ class Consumer:
         try:
             if self._cursor is None:
                 await self._wait_for_past()
+            if self.closed:
+                return
             self._more.clear()
             self._reads.extend(self._begun().read(PAGE))
             self._failed = False
@@ -298,7 +310,6 @@ class Consumer:
         """Unsubscribe; the iteration ends. What was not acknowledged comes again."""
         self._unwatch()
         await self._subscription.close()
-        self._more.set()
 
     @property
     def closed(self) -> bool:

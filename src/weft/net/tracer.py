@@ -1,7 +1,7 @@
 """The driver's part of the trace: what was sent, received and dropped, and the connections.
 
-Exists only while tracing is on, so that the hot path asks one question. The file tells whom this
-peer talks to and what about, so only its owner can read it.
+A tracer exists only while tracing is on, so that the hot path asks one question. The file tells
+which peers this one talks to and what about, so only its owner can read it.
 """
 
 from __future__ import annotations

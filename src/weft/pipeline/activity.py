@@ -3,8 +3,8 @@ busiest, with all that these did there, in the order of time.
 
 A network that is played holds some hundred peers, a lake millions of users. Those that are left are
 chosen and not drawn, because a random user of a real trace does almost nothing: of the topics those
-in which most happens, of the users those who do most in them; of equal ones the first by number. So
-rates, bursts and who publishes where are those of the trace, among the users who make most of it.
+in which most happens, of the users those that do most in them; of equal ones the first by number.
+So rates, bursts and each topic's publishers are those of the trace, among its busiest users.
 
 The lines are those that `weft.sim.recorded` reads.
 """
@@ -26,7 +26,7 @@ LINE = columns(user=TEXT, topic=TEXT, at_ms=WHOLE)
 
 
 class NothingHappened(WeftError):
-    """A lake has no events with times, or too few users who did something."""
+    """A lake has no events with times, or too few users that did something."""
 
 
 def busiest(events: DataFrame, users: int, topics: int) -> DataFrame:

@@ -1,4 +1,4 @@
-"""A lake for those who ask in SQL: its tables by name, with what their columns mean.
+"""A lake for questions in SQL: its tables by name, with what their columns mean.
 
 Every table becomes a view of the Spark session, at the version of the lake that was opened; so does
 each universe, as `universe_NAME`. A result is what Spark makes of the query, nothing is computed
@@ -20,13 +20,13 @@ from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "memberships": {
-        "user": "who is subscribed, a number of `users`",
-        "topic": "to what, a number of `topics`",
+        "user": "the subscriber, a number of `users`",
+        "topic": "what it is subscribed to, a number of `topics`",
         "time": "since when, the earliest time known (UTC), or null",
     },
     "events": {
-        "user": "who did something, a number of `users`",
-        "topic": "in what, a number of `topics`",
+        "user": "the user that did something, a number of `users`",
+        "topic": "where it was done, a number of `topics`",
         "time": "when (UTC), or null",
         "extra": "the other columns of the file as a JSON object, or null",
     },

@@ -41,7 +41,7 @@ from weft.pipeline.java import java_home
 from weft.pipeline.resources import held
 
 HOST = "127.0.0.1"
-START_SECONDS = 120.0  # guess: a start takes some 5 s on an idle machine
+START_SECONDS = 300.0  # guess: some 5 s on an idle machine; a daemon that ends is told at once
 END_SECONDS = 15.0  # guess: daemons end within one, executors within a few
 DAEMON_MEMORY = "256m"  # measured: master and worker keep small tables only
 # Daemons do little for long: a small heap and no optimising compiler make them start sooner.
@@ -50,7 +50,7 @@ DAEMON_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dweft.log.level=info
 _FILE = "cluster.json"
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 _PAGE = re.compile(r"MasterWebUI.* started at (http://\S+)")
-_LOGGING = """\
+LOGGING = """\
 rootLogger.level = ${sys:weft.log.level:-warn}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -166,7 +166,7 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0, host: str = 
                     f"a cluster runs already: {older.master or 'not quite started'}, described in "
                     f"{folder}; 'weft cluster down' ends it"
                 )
-            _clean(older)
+            end(older.mark, folder, _FILE)
         cluster = Cluster(folder.resolve(), secrets.token_hex(16), size, host=host)
         try:
             _describe(cluster)
@@ -174,8 +174,7 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0, host: str = 
             cluster = _with_master(cluster, port, page_port)
             _with_workers(cluster, size, host)
         except BaseException:  # an interruption as well: half a cluster is none
-            resources.end_carriers(cluster.mark, END_SECONDS)
-            _clean(cluster)
+            end(cluster.mark, folder, _FILE)
             raise
     return cluster
 
@@ -217,12 +216,7 @@ def down(folder: Path) -> int:
         cluster = described(folder)
         if cluster is None:
             raise ClusterError(f"no cluster is described in {folder}")
-        ended = resources.end_carriers(cluster.mark, END_SECONDS)
-        left = cluster.processes()
-        if left:
-            raise ClusterError(f"these processes do not end: {left}")
-        _clean(cluster)
-    return ended
+        return end(cluster.mark, folder, _FILE)
 
 
 def _alone(folder: Path) -> AbstractContextManager[None]:
@@ -235,10 +229,16 @@ def _describe(cluster: Cluster) -> None:
     resources.put(cluster.folder / _FILE, json.dumps(written, indent=2) + "\n")
 
 
-def _clean(cluster: Cluster) -> None:
+def end(mark: str, folder: Path, description: str) -> int:
+    """End the processes that carry a mark and remove what their folder holds but for logs; returns
+    how many there were. Nothing is removed while one of them is left."""
+    ended = resources.end_carriers(mark, END_SECONDS)
+    if left := resources.carriers(mark):
+        raise ClusterError(f"these processes do not end: {left}")
     for name in ("conf", "work"):
-        shutil.rmtree(cluster.folder / name, ignore_errors=True)
-    (cluster.folder / _FILE).unlink(missing_ok=True)
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / description).unlink(missing_ok=True)
+    return ended
 
 
 def _configure(cluster: Cluster) -> None:
@@ -262,7 +262,7 @@ def _configure(cluster: Cluster) -> None:
     defaults = cluster.conf / "spark-defaults.conf"
     defaults.touch(mode=0o600)
     defaults.write_text(text)
-    (cluster.conf / "log4j2.properties").write_text(_LOGGING)
+    (cluster.conf / "log4j2.properties").write_text(LOGGING)
 
 
 # --- daemons --------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@
     hdfs://host:8020/lake    Hadoop's
 
 All addresses go through this module: pyarrow's file systems open, list and remove files,
-`deltalake` is told what it needs to know, and Spark gets an address that it cannot mistake. Which
-machine of S3, and who asks, is what the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-AWS_REGION …), as it is for other programs; tasks on other machines get it with their work.
+`deltalake` is told what it needs to know, and Spark gets an address that it cannot mistake. The
+machine of S3 and the account are what the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+AWS_REGION …), as they are for other programs; tasks on other machines get it with their work.
 
 Tried with local files and with moto's server of S3. gs:// and hdfs:// are handed to the same
 libraries, but were never tried.

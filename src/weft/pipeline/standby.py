@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import shutil
 import socket
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +26,7 @@ from pathlib import Path
 from weft import private
 from weft.errors import WeftError
 from weft.pipeline import resources
-from weft.pipeline.cluster import END_SECONDS, HOST, START_SECONDS, daemon, last_words
+from weft.pipeline.cluster import HOST, LOGGING, START_SECONDS, daemon, end, last_words
 from weft.pipeline.resources import held
 from weft.pipeline.session import CONNECT, SessionSettings, for_daemon
 
@@ -35,15 +34,8 @@ _FILE = "spark.json"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STARTED = re.compile(r"Spark Connect server started at: \S+:(\d+)")
 _ANSWER_SECONDS = 2.0  # guess: on loopback it is there at once, or not at all
-_LOGGING = """\
-rootLogger.level = warn
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer
+_LOGGING = f"""\
+{LOGGING}logger.server.name = {_SERVER}
 logger.server.level = info
 """
 
@@ -120,7 +112,7 @@ def up(folder: Path, memory: str = "", cores: int = 0) -> Standby:
                 raise StandbyError(
                     f"a Spark stays already: {older.address}; 'weft spark down' ends it"
                 )
-            _clean(older)
+            end(older.mark, folder, _FILE)
         settings = SessionSettings(
             f"local[{cores or '*'}]", "weft", driver_memory=memory, token=secrets.token_hex(32)
         )
@@ -131,8 +123,7 @@ def up(folder: Path, memory: str = "", cores: int = 0) -> Standby:
             made = replace(made, port=_started(made, settings))
             _describe(made)
         except BaseException:  # an interruption as well
-            resources.end_carriers(made.mark, END_SECONDS)
-            _clean(made)
+            end(made.mark, folder, _FILE)
             raise
     return made
 
@@ -143,11 +134,7 @@ def down(folder: Path) -> int:
     if known is None:
         raise StandbyError(f"no Spark stays that {folder} would describe")
     with _alone(folder):
-        ended = resources.end_carriers(known.mark, END_SECONDS)
-        if left := known.processes():
-            raise StandbyError(f"these processes do not end: {left}")
-        _clean(known)
-    return ended
+        return end(known.mark, folder, _FILE)
 
 
 def _started(known: Standby, settings: SessionSettings) -> int:
@@ -202,9 +189,3 @@ def _describe(known: Standby) -> None:
     written = {name: value for name, value in asdict(known).items() if name != "folder"}
     text = json.dumps(written, indent=2) + "\n"
     private.write(known.folder / _FILE, text.encode(), replace=True)
-
-
-def _clean(known: Standby) -> None:
-    for name in ("conf", "work"):
-        shutil.rmtree(known.folder / name, ignore_errors=True)
-    (known.folder / _FILE).unlink(missing_ok=True)

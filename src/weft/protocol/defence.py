@@ -20,11 +20,12 @@ contacts they push.
 
 `Quota` bounds how often one peer may cause something within a span of time.
 
-`Informants` knows which peers have spoken for themselves, and who told of the others. Views are
-exchanged as in Cyclon for as long as the peers that others tell of are there. Once some turn out
-not to be, and were never heard of but by hearsay, this peer doubts what it is told, for a while: a
-name counts when its peer has answered, and each informant has but a few looked up, fewer once its
-names did not answer. Doubt costs pings, and only where somebody lies or peers die in numbers.
+`Informants` knows which peers have spoken for themselves, and which peer told of each other one.
+Views are exchanged as in Cyclon for as long as the peers that others tell of are there. Once some
+turn out not to be, and were never heard of but by hearsay, this peer doubts what it is told, for a
+while: a name counts when its peer has answered, and each informant has but a few looked up, fewer
+once its names did not answer. Doubt costs pings, and only where somebody lies or peers die in
+numbers.
 """
 
 from __future__ import annotations
@@ -258,7 +259,8 @@ _NAMES_TRIED_MS = 10_000
 
 
 class Informants:
-    """Which contacts are proven, whom the others were heard of from, and how far that is believed.
+    """Which contacts are proven, which peers the others were heard of from, and how far those peers
+    are believed.
 
     A contact is proven if its peer spoke for itself from there: where it listens counts too, or a
     live peer's id with a false address would pass."""

@@ -87,7 +87,10 @@ _DOUBTED = 2
 _MANY = 2
 """guess: so many peers lost or in doubt at once are more than one by one."""
 _MANY_MS = 5_000
-"""guess: within that time they count as at once, and no peer is looked at twice for it."""
+"""guess: within that time they count as at once, and no peer is looked at twice for it …"""
+_LOOK_MS_MAX = 40_000
+"""guess: … nor within twice the time of before, up to this, while no linked peer is lost: names
+that others made up are lost all the time, and must not have this peer ping all it knows."""
 _LOOKED_AT_MAX = 128
 """guess: peers remembered as looked at."""
 _WARY_MS = 60_000
@@ -129,6 +132,13 @@ class _Expected:
         self.pings = 0
 
 
+class _Look(NamedTuple):
+    """When a peer was looked at because others died, and for how long it is not looked at again."""
+
+    at: Millis
+    pause_ms: Millis
+
+
 class _Missed(NamedTuple):
     """A peer that fell silent."""
 
@@ -151,7 +161,7 @@ class Liveness:
         self._usual_ms = 0  # between a request and the first sign of life after it
         self._losses: deque[Millis] = deque(maxlen=_MANY)
         self._silent_since: Millis = 0  # when the peer that was lost last fell silent
-        self._looked_at: BoundedDict[PeerId, Millis] = BoundedDict(_LOOKED_AT_MAX)
+        self._looked_at: BoundedDict[PeerId, _Look] = BoundedDict(_LOOKED_AT_MAX)
         self._missed: BoundedDict[PeerId, _Missed] = BoundedDict(_MISSED_MAX)
 
     def start(self) -> None:
@@ -223,7 +233,10 @@ class Liveness:
         """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
         expected = self._expected.pop(peer, None)
         self._silent_since = expected.since if expected is not None else self._ctx.now
-        self._looked_at.renew(peer, self._ctx.now)
+        if peer in self.watched:  # not a name that was never anybody's
+            for one, look in self._looked_at.items():
+                self._looked_at[one] = look._replace(pause_ms=_MANY_MS)
+        self._looked_at.renew(peer, _Look(self._ctx.now, _MANY_MS))
         self._losses.append(self._ctx.now)
 
     def doubts(self, peer: PeerId) -> bool:
@@ -332,17 +345,18 @@ class Liveness:
 
     def look_at(self, contacts: Iterable[Contact]) -> None:
         """See whether these are still there, unless that was seen a moment ago, or is heard."""
-        limit = self._ctx.now - _MANY_MS
+        now = self._ctx.now
         doubted = (one.since for one in self._expected.values() if one.pings >= _DOUBTED)
         silent_since = min(doubted, default=self._silent_since)
         for contact in contacts:
             peer = contact.peer
-            if peer in self._expected or self._looked_at.get(peer, limit) > limit:
+            look = self._looked_at.get(peer)
+            if peer in self._expected or (look is not None and now - look.at < look.pause_ms):
                 continue
             watch = self.watched.get(peer)
             if watch is not None and watch.heard > silent_since:
                 continue
-            self._looked_at.renew(peer, self._ctx.now)
+            self._looked_at.renew(peer, _Look(now, _pause_after(look, now)))
             self._ping(self._expect(contact, 0, asked=True))
 
     def on_ping(self, sender: Contact, message: Ping) -> None:
@@ -367,6 +381,13 @@ class Liveness:
     def _fingerprint(self, peer: PeerId) -> int:
         watch = self.watched.get(peer)
         return watch.fingerprint if watch is not None else 0
+
+
+def _pause_after(look: _Look | None, now: Millis) -> Millis:
+    """Twice as long as after the last look, unless that is long ago."""
+    if look is None or now - look.at >= 2 * _LOOK_MS_MAX:
+        return _MANY_MS
+    return min(2 * look.pause_ms, _LOOK_MS_MAX)
 
 
 def topic_fingerprint(topic: Topic) -> int:

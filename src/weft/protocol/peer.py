@@ -449,6 +449,8 @@ class Peer:
 
     def _on_peer_back(self, signal: PeerBack) -> None:
         self.general.welcome(signal.contact)
+        if self.dht is not None:
+            self.dht.on_peer_back(signal.contact.peer)
         self.routing.on_peer_back(signal.contact, signal.topics)
 
     def _on_answers_timer(self, timer: Timer) -> None:
@@ -458,7 +460,7 @@ class Peer:
             self.routing.on_peer_doubted(contact.peer)
             self.publishing.on_peer_doubted(contact.peer)
             if self.dht is not None and not self.liveness.is_wary:
-                self.dht.on_peer_lost(contact.peer)  # a lookup need not wait for it any longer
+                self.dht.on_peer_doubted(contact.peer)
         for contact in lost:
             self._ctx.counters["peers_silent"] += 1
             if contact.peer in self.liveness.watched:

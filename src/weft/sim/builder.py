@@ -67,7 +67,7 @@ class SimNet:
         config = config or self.config
         number = len(self.nodes)
         contact, sign = keyed(self.seed, number)
-        store = MemoryStore() if config.history.enabled else None
+        store = MemoryStore(b"store %d" % number) if config.history.enabled else None
         make = partial(self.make_machine, contact, config, store, sign)
         return self.world.add(contact, make, clock, store)
 
@@ -76,7 +76,7 @@ class SimNet:
         number, config = len(self.nodes), self.config
         contact, sign = identity(self.seed, number, attack, gang.topics)
         gang.enlist(contact)
-        store = MemoryStore() if config.history.enabled else None
+        store = MemoryStore(b"store %d" % number) if config.history.enabled else None
         tactic = partial(tactic_of, attack, gang, contact, number, config.routing)
 
         def make() -> seam.Machine:

@@ -5,10 +5,10 @@
     {"user": "ann", "topic": "gardening"}                     ann is subscribed
     {"user": "ann", "topic": "gardening", "at_ms": 86400000}  ann did something there, at this time
 
-Users become peers and topics topics, in the order in which they first appear; who does something in
-a topic is subscribed to it. Times are milliseconds from any moment. A run takes events that follow
-on one another, from a place that its seed stands for, and stretches or shrinks all gaps between
-them alike: how often, in which bursts, who and where stays as it was.
+Users become peers and topics topics, in the order in which they first appear; a user that does
+something in a topic is subscribed to it. Times are milliseconds from any moment. A run takes events
+that follow on one another, from a place that its seed stands for, and stretches or shrinks all gaps
+between them alike: rates, bursts, users and topics stay as they were.
 """
 
 from __future__ import annotations

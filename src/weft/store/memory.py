@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 from weft.documents.dag import START, Position, position, surely_pruned
 from weft.documents.descriptor import SealedEvent
@@ -18,6 +18,8 @@ from weft.store.interface import (
     Summary,
     event_time,
 )
+
+_NUMBERS = count(1)
 
 
 class _Stream:
@@ -40,8 +42,10 @@ class _Stream:
 class MemoryStore:
     """A store that is gone with its process (`interface.Store`)."""
 
-    def __init__(self, identity: bytes = b"") -> None:
-        self._identity = identity
+    def __init__(self, identity: bytes | None = None) -> None:
+        """`identity`: a name that no other store has; one that none in this process has, if none is
+        given. A peer's needs a drawn one, since positions outlive the process."""
+        self._identity = b"memory %d" % next(_NUMBERS) if identity is None else identity
         self._arrived = 0
         self._acks: dict[tuple[Topic, str], str] = {}
         self._events: dict[Cid, SealedEvent] = {}

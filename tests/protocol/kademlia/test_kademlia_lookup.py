@@ -15,9 +15,13 @@ from kademlia_kit import (
     rig,
     told,
 )
-from protocol_kit import Rig, contact, number_of
+from protocol_kit import Rig, contact, number_of, timers
+from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.kademlia.rpc import FindReply, FindRequest, ProbeReply
+from weft.protocol.kademlia import rpc
+from weft.protocol.kademlia.lookup import Outcome, Question, Search
+from weft.protocol.kademlia.rpc import FindReply, FindRequest, Neighbour, ProbeReply
+from weft.protocol.kademlia.table import Space
 from weft.rules.prefix import as_bytes, location_of
 
 TARGET = location_of(b"target")
@@ -99,6 +103,71 @@ def test_who_never_answers_is_not_found() -> None:
     done = answer(effects, 5)
     assert done is not None
     assert sorted(numbers(done.contacts)) == [1, 2]
+
+
+def test_a_peer_that_was_lost_a_moment_ago_is_asked_only_where_no_other_answers() -> None:
+    """Where a network is cut, each lookup would else ask all peers beyond the cut."""
+    one = rig(dht(k=3, alpha=3), 2, 3, 4)
+    one.lose(3)
+    first = dict(begin(one))
+    assert sorted(first) == [2, 4]
+    assert [number for number, _ in asked(one.lose(2))] == []
+    assert {number for number, _ in asked(one.lose(4))} == {3}  # nobody else is left
+
+
+def test_a_lost_peer_is_asked_again_once_it_has_spoken_or_after_a_while() -> None:
+    one = rig(dht(k=3, alpha=3), 2, 3, 4)
+    one.lose(2)
+    one.lose(3)
+    one.hear(3, request(1))
+    assert {number for number, _ in begin(one)} == {3, 4}
+    other = rig(dht(k=3, alpha=3), 2, 3, 4)
+    other.lose(2)
+    other.wait(10_000)
+    assert 2 in {number for number, _ in begin(other)}
+
+
+def test_a_peer_that_is_slow_in_one_role_is_not_asked_in_another() -> None:
+    """A peer of the topic-aware DHT has as many locations as roles, and is silent in all."""
+    roles = [Topic(name) for name in "abcdef"]
+    space = Space(9, 256, lambda role, peer: location_of(role.encode() + peer))
+    one = rig()
+    found: list[Outcome] = []
+    others = tuple(Neighbour(contact(2), role) for role in roles)
+    question = Question(space, TARGET, sender_role=roles[0])
+    machine(one).searches.start(Search(question, (), found.append, others=others, anew=True))
+    first = asked(one.hear(7, request(1)))
+    assert [number for number, _ in first] == [2, 2, 2]  # alpha at once
+    later = []
+    while not found:
+        assert one.now < 10_000
+        later += [message for _, message in asked(one.wait(500)) if message.space == space.number]
+    assert {message.role for message in later} == {message.role for _, message in first}
+
+
+def test_and_is_asked_in_the_others_once_it_has_answered() -> None:
+    roles = [Topic(name) for name in "abcdef"]
+    space = Space(9, 256, lambda role, peer: location_of(role.encode() + peer))
+    one = rig()
+    others = tuple(Neighbour(contact(2), role) for role in roles)
+    question = Question(space, TARGET, sender_role=roles[0])
+    machine(one).searches.start(
+        Search(question, (), lambda outcome: None, others=others, anew=True)
+    )
+    first = asked(one.hear(7, request(1)))
+    one.wait(1_001)
+    later = asked(one.hear(2, reply(first[0][1])))
+    assert {message.role for _, message in later} == {*roles} - {m.role for _, m in first}
+
+
+def test_requests_have_one_timer_in_common() -> None:
+    """Most answers come at once: a timer for each would fire for nothing."""
+    one = rig(dht(), *range(2, 12))
+    effects = one.do(CLOSEST)
+    for number, message in asked(effects):
+        effects += one.hear(number, reply(message))
+    assert len(asked(effects)) > 3
+    assert len(timers(effects, rpc.TIMER)) == 1
 
 
 def test_a_lost_peer_is_not_waited_for() -> None:

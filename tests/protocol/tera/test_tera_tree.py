@@ -27,7 +27,7 @@ from weft.protocol import seam
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
 from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Tree
-from weft.protocol.wire import HOPS_MAX, Payload
+from weft.protocol.wire import HOPS_MAX, LIST_MAX, Payload
 
 
 def member(*links: int) -> Rig:
@@ -259,6 +259,34 @@ def test_the_next_announcer_is_asked_after_a_while() -> None:
     config = rig.peer.config.dissemination
     assert told(rig.wait(config.graft_timeout_ms), Graft) == [3]
     assert told(rig.wait(config.graft_retry_ms), Graft) == [4]
+
+
+def test_one_graft_asks_an_announcer_for_the_events_of_all_publishers() -> None:
+    rig = member(2)
+    spans = [span(publisher, 1, 50) for publisher in range(10, 18)]
+    rig.hear(2, IHave(T, spans))
+    asked = sent(rig.wait(rig.peer.config.dissemination.graft_timeout_ms), Graft)
+    assert asked == [(2, Graft(T, spans))]
+
+
+def test_no_more_events_are_asked_for_by_one_graft_than_are_sent_for_it() -> None:
+    rig = member(2)
+    spans = [span(publisher, 1, LIST_MAX // 2) for publisher in range(10, 13)]
+    rig.hear(2, IHave(T, spans[:2]))
+    rig.hear(2, IHave(T, spans[2:]))
+    asked = sent(rig.wait(rig.peer.config.dissemination.graft_timeout_ms), Graft)
+    assert asked == [(2, Graft(T, spans[:2])), (2, Graft(T, spans[2:]))]
+
+
+def test_a_member_that_announces_what_it_does_not_have_is_given_up_and_not_asked_again() -> None:
+    rig = member(2, 3)
+    rig.hear(2, IHave(T, [span(publisher, 1, 50) for publisher in range(10, 18)]))
+    asked = []
+    while 2 in eager(rig) + lazy(rig):
+        assert rig.now < 5_000  # well within a cycle
+        asked += told(rig.wait(100), Graft)
+    assert asked
+    assert 2 not in told(rig.wait(60_000), Graft)
 
 
 # --- bursts: what was announced may be queued on the tree -----------------------------------------

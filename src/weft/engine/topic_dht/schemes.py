@@ -45,8 +45,8 @@ from weft.rules.roles import is_closer
 
 Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
 Crashed: TypeAlias = Literal["nobody", "roots", "members"]
-"""Of those that take part, who is dead for one event, before it reaches them: all roots but the
-first, or as many random members, the publisher excepted."""
+"""Which members are dead when an event comes to them: none, all roots but the first, or as many
+random members, the publisher excepted."""
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 LINKS = 4
 """measured (rules/treecast.py): links per level."""
@@ -173,6 +173,24 @@ def reach(crowd: Crowd, one: int, to: int, hop: int) -> None:
         crowd.hops[to] = hop
 
 
+@part
+def halves(places: Words, one: int, low: int, high: int) -> tuple[int, int, int, int, int]:
+    """A range of members cut where their places differ first: at which bit, the half without a
+    member, and the half with it."""
+    level = common_prefix(places[low], places[high - 1])
+    middle = cut_at(places, low, high, level)
+    if one < middle:
+        return level, middle, high, low, middle
+    return level, low, middle, middle, high
+
+
+@part
+def put(todo: Ids, have: int, one: int, low: int, high: int, hop: int) -> int:
+    """A member is to spread an event in its range later; returns how many are to."""
+    todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = one, low, high, hop
+    return have + 1
+
+
 @compiled
 def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -> int:
     """One event through the tree of one root; returns the messages.
@@ -182,9 +200,8 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
     count = len(crowd.places)
     todo = np.empty((count, 4), np.int32)  # member, its range, its hops
     links = np.empty(LINKS_MAX, np.int64)
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = root, 0, count, 0
     crowd.hops[root] = 0
-    have, messages = 1, 0
+    have, messages = put(todo, 0, root, 0, count, 0), 0
     while have:
         have -= 1
         one, low, high = i64(todo[have, 0]), i64(todo[have, 1]), i64(todo[have, 2])
@@ -193,9 +210,7 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
         hop = i64(todo[have, 3]) + 1
         key = absorb(event, one)
         while high - low > 1:
-            level = common_prefix(crowd.places[low], crowd.places[high - 1])
-            middle = cut_at(crowd.places, low, high, level)
-            begin, end = (middle, high) if one < middle else (low, middle)
+            level, begin, end, low, high = halves(crowd.places, one, low, high)
             kept = keep_links(crowd, one, level, begin, end, most, links)
             to = delegate(crowd, one, level, links, kept, key, mended)
             if to < 0:
@@ -203,12 +218,7 @@ def spread_tree(crowd: Crowd, root: int, most: int, event: Bits, mended: bool) -
             if to >= 0:
                 messages += 1
                 reach(crowd, one, to, hop)
-                todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = to, begin, end, hop
-                have += 1
-            if one < middle:
-                high = middle
-            else:
-                low = middle
+                have = put(todo, have, to, begin, end, hop)
     return messages
 
 
@@ -235,9 +245,8 @@ def spread_forest(
     todo = np.empty((count, 4), np.int32)  # member, its range, its hops
     none = np.empty(0, np.int64)
     inner = crowd.places[inside]
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3] = root, 0, count, 0
     crowd.hops[root] = 0
-    have, messages = 1, 0
+    have, messages = put(todo, 0, root, 0, count, 0), 0
     while have:
         have -= 1
         one, low, high = i64(todo[have, 0]), i64(todo[have, 1]), i64(todo[have, 2])
@@ -246,9 +255,7 @@ def spread_forest(
         hop = i64(todo[have, 3]) + 1
         key = absorb(event, one)
         while high - low > 1:
-            level = common_prefix(crowd.places[low], crowd.places[high - 1])
-            middle = cut_at(crowd.places, low, high, level)
-            begin, end = (middle, high) if one < middle else (low, middle)
+            level, begin, end, low, high = halves(crowd.places, one, low, high)
             first, last = first_from(inside, begin), first_from(inside, end)
             if first == last and end - begin < whole:
                 for leaf in range(begin, end):
@@ -266,12 +273,7 @@ def spread_forest(
                 if to >= 0:
                     messages += 1
                     reach(crowd, one, to, hop)
-                    todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = to, begin, end, hop
-                    have += 1
-            if one < middle:
-                high = middle
-            else:
-                low = middle
+                    have = put(todo, have, to, begin, end, hop)
     return messages
 
 

@@ -215,7 +215,7 @@ LOOKS_MS = 500
 """How often the run is looked at; times are those of the deliveries."""
 LOOKUP_TRIPS = 4
 """derived: a table holds a third of so few peers and knows the nearest; three rounds of a lookup
-settle who they are, and one more turn asks or stores."""
+settle which peers those are, and one more turn asks or stores."""
 
 
 def only_by_dht(params: Params, seed: int) -> Columns:

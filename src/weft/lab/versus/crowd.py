@@ -7,8 +7,8 @@ most subscribers are kept, so many for each ten peers; every peer keeps at least
 
 Where a source tells what its users did and when, publications are that: events of the universe's
 users in its topics that follow on one another, from a place that the seed stands for, with all gaps
-between them stretched or shrunk alike (`sim/recorded.py`). So rates, bursts and who publishes where
-are the trace's. Elsewhere publications go by rate: every event is published by a membership drawn
+between them stretched or shrunk alike (`sim/recorded.py`). So rates, bursts and publishers are the
+trace's. Elsewhere publications go by rate: every event is published by a membership drawn
 at random, so that a topic has events in proportion to its subscribers. Publishers are subscribers
 either way; four of the six references ask for that.
 """

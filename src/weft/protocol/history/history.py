@@ -636,8 +636,8 @@ class History(Delivery):
     # --- blocks that were fetched -----------------------------------------------------------------
 
     def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact) -> None:
-        """A block that was asked for: a topic version, or an event; perhaps by a user, who need not
-        have it in the stream."""
+        """A block that was asked for: a topic version, or an event. An event that only a user asked
+        for need not be part of the stream."""
         if self.ownership.expects(cid):
             self._on_version(topic, cid, block)
             return

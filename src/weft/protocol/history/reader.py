@@ -24,10 +24,10 @@ What a gap means depends on what is being read, so that is an explicit state:
 gaps open: the peer that brought the event, such as a publisher from outside, may be the only one
 that has its parents, so they are walked back.
 
-How a fork is searched: a long branch that forked off far below
-(publishers that were cut off from each other) is read from `REACH` below its lowest event that is
-known, and from twice as far below as long as the first page still lacks parents: then everything on
-the way up comes after its parents. That the first page lacks none is no proof, for a branch may
+How a fork is searched: a long branch that forked off far below (publishers that were cut off from
+each other) is read from `REACH` below its lowest event that is known, and from twice as far below
+as long as the first page still lacks parents: then everything on the way up comes after its
+parents. That the first page lacks none is no proof, for a branch may
 have ended far below where it is joined. So if on the way up more lacks parents than may wait,
 reading begins anew still further down; a reading that began at the very bottom goes on to its end.
 So every reading ends.
@@ -40,8 +40,8 @@ that belongs to the stream, so that no member can keep another one reading for e
 
 Pages are asked for `_PAGES` at a time, and the next ones as soon as the last of these has come,
 before it is verified: that one waits for a step of its own, since what a step sends leaves when it
-is over. So neither the way nor either end's work is waited for. They come in their order (`part`);
-one that got lost is asked for again, with those after it.
+is over. So neither end is idle while pages travel or the other end works. They come in their order
+(`part`); one that got lost is asked for again, with those after it.
 
 Each page says how high its sender's stream is. While that is more than `FAR` above, new events
 come in pages sooner than they could be handed out. The routing hears so (`FarBehind`) and need not
@@ -111,7 +111,7 @@ TIMEOUT = "history.page"
 TAKE = "history.take"
 """A page that has come is taken in."""
 BEGIN = "history.begin"
-"""Of the next question where to begin."""
+"""Another member is asked where to begin."""
 
 REACH = 256
 """guess: how far below a branch's lowest known event the search for its fork begins."""
@@ -135,7 +135,7 @@ _ASKED_TO_BEGIN_MAX = 8
 """guess: times a member that does not answer is asked where its stream stands, one every
 `request_timeout_ms`, besides each one that is met; the topic's turns come ever more seldom."""
 _BROUGHT_MAX = 64
-"""guess: gaps left to a reading of which is remembered which peer may close them."""
+"""guess: gaps left to a reading, each remembered with the peer that may close it."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
 

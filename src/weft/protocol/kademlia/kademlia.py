@@ -199,6 +199,7 @@ class Kademlia:
 
     def meet(self, space: Space, table: Table, key: int, role: Topic, contact: Contact) -> None:
         """A peer spoke for itself: a table may take it in."""
+        self.searches.lost.spoke(contact.peer)
         oldest = table.heard(key, role, contact, self._ctx.now)
         if oldest is not None:
             self.probe(space, table, oldest)
@@ -261,7 +262,18 @@ class Kademlia:
             self.operations.provide_again(_DUE_AT_ONCE)
 
     def on_peer_lost(self, peer: PeerId) -> None:
+        """The peer is gone, as far as can be told: it is neither waited for, nor asked or named for
+        a while."""
+        self.searches.lost.add(peer, self._ctx.now)
         self.calls.on_peer_lost(peer)
+
+    def on_peer_doubted(self, peer: PeerId) -> None:
+        """The peer may be gone: lookups need not wait for it any longer."""
+        self.calls.on_peer_lost(peer)
+
+    def on_peer_back(self, peer: PeerId) -> None:
+        """A lost peer speaks again."""
+        self.searches.lost.spoke(peer)
 
     def forget(self, peer: PeerId) -> None:
         """The peer said that it leaves."""
@@ -286,10 +298,11 @@ class Kademlia:
             self._ctx.send(sender, FindReply(message.request, False))
             return
         most = min(message.most, NEIGHBOURS_MAX)
+        lost, now = self.searches.lost, self._ctx.now
         closer = [
             Neighbour(entry.contact, entry.role)
             for entry in place.table.closest(target, most + 1, sound=True)
-            if entry.key != asker
+            if entry.key != asker and not lost.has(entry.contact.peer, now)
         ][:most]
         value = self.values.get(message.key) if message.want == VALUE else None
         providers = []

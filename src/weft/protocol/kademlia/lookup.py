@@ -15,6 +15,11 @@ beyond are told by none, so the α closest are asked again, for k + f. The asker
 a teller, too: as long as fewer than k have answered, those beyond its k closest are asked as well,
 and at last any other peer that the asker knows.
 
+Silence is a peer's, not a location's: in spaces with roles one peer has many locations, and once it
+is slow in one role, it is not asked in another before it has spoken. A peer that was lost a moment
+ago (`Lost`) is not asked either, unless no other answers at all: where a network is cut in two,
+each lookup would else ask every peer of the other part, in all its roles.
+
 What a liar can do is bounded. Locations are computed here, never believed; no peer counts as found
 before it has answered; of one answer no more neighbours are read than asked for; a lookup asks at
 most `requests_max` peers; and a peer that only named peers that do not answer is not listened to
@@ -36,7 +41,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from weft.ids import GENERAL, Contact, Topic
+from weft.bounded import BoundedDict
+from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.rpc import (
     NEIGHBOURS_MAX,
@@ -47,6 +53,7 @@ from weft.protocol.kademlia.rpc import (
     Neighbour,
 )
 from weft.protocol.kademlia.table import Entry, Space, Table
+from weft.protocol.seam import Millis
 from weft.rules.prefix import as_bytes, common_prefix
 
 _CANDIDATES_PER_K = 8
@@ -56,6 +63,10 @@ _WIDENED_MAX = 3
 _NAMED_IN_VAIN_MAX = 5
 """guess: so many peers that do not answer and none that does, and a teller is a liar. With a
 third of the peers dead and a fifth of the messages lost, one honest teller in a hundred is."""
+_LOST_MS = 10_000
+"""guess: a lost peer is not asked for so long, a cycle; its loss may be an error, or be over."""
+_LOST_MAX = 1_024
+"""guess: peers remembered as lost."""
 
 
 # --- what a lookup is asked for, and what comes of it ---------------------------------------------
@@ -105,6 +116,29 @@ class Search:
     anew: bool = False  # begin with the others only, as if the tables were empty
 
 
+# --- peers that were lost -------------------------------------------------------------------------
+
+
+class Lost:
+    """The peers that were lost a moment ago and have not spoken since."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self) -> None:
+        self._at: BoundedDict[PeerId, Millis] = BoundedDict(_LOST_MAX)
+
+    def add(self, peer: PeerId, now: Millis) -> None:
+        self._at.renew(peer, now)
+
+    def spoke(self, peer: PeerId) -> None:
+        if self._at:
+            self._at.pop(peer, None)
+
+    def has(self, peer: PeerId, now: Millis) -> bool:
+        at = self._at.get(peer)
+        return at is not None and now - at < _LOST_MS
+
+
 # --- one lookup -----------------------------------------------------------------------------------
 
 
@@ -115,6 +149,12 @@ class State(Enum):
     ANSWERED = 3
     FAILED = 4
     DOUBTED = 5  # named by a liar alone
+    HELD = 6  # its peer is slow in another role
+    LOST = 7  # its peer was lost a moment ago
+
+
+_OUT = (State.FAILED, State.DOUBTED, State.LOST)
+"""No answer is waited for."""
 
 
 class _Candidate:
@@ -140,7 +180,7 @@ class Lookup:
     """One lookup in progress."""
 
     def __init__(
-        self, ctx: Context, calls: Calls, search: Search, done: Done, heard: Heard
+        self, ctx: Context, calls: Calls, search: Search, done: Done, heard: Heard, lost: Lost
     ) -> None:
         question = search.question
         self._ctx = ctx
@@ -151,16 +191,19 @@ class Lookup:
         self._target = as_bytes(question.target, question.space.bits)
         self._done = done
         self._heard = heard
+        self._lost = lost
         self._seen = search.seen
         self._tables = () if search.anew else search.tables
         self._order: list[_Candidate] = []  # by distance
         self._known: dict[int, _Candidate] = {}
+        self._slow: dict[PeerId, None] = {}  # peers that are slow, in whatever role
         self._asking = 0  # on their way and not slow
         self._silent = 0  # of those that no single teller stands for, slow or failed
         self._barren = 0  # answers in a row that brought none closer
         self._again = 0  # asked again and not answered yet
         self._own_answered = 0  # of those that no single teller stands for
         self._own_failed = 0
+        self._own_lost = 0
         self._reserve: Callable[[], Iterable[Neighbour]] = tuple
         self._widened_for = 0  # failures that the closest were asked again for
         self._widened = 0  # times
@@ -176,27 +219,39 @@ class Lookup:
         for table in self._tables:
             table.touch(self._question.target, self._ctx.now)
             for entry in table.closest(self._question.target, self._k):
-                self._add(entry.key, entry.role, entry.contact, None)
+                self._add_own(entry)
         self._add_all(others, None)
         self._advance()
 
     # --- candidates -------------------------------------------------------------------------------
 
-    def _add(self, key: int, role: Topic, contact: Contact, teller: _Candidate | None) -> bool:
+    def _confirm(self, candidate: _Candidate) -> None:
+        """A second peer names it: no single teller stands for it any more."""
+        candidate.teller = None
+        if candidate.state is State.DOUBTED:
+            candidate.state = State.NEW
+
+    def _add_own(self, entry: Entry) -> None:
+        """Consider a peer of the asker's own table."""
+        known = self._known.get(entry.key)
+        if known is None:
+            self._add_new(entry.key, entry.role, entry.contact, None)
+        else:
+            self._confirm(known)
+
+    def _add_new(self, key: int, role: Topic, contact: Contact, teller: _Candidate | None) -> bool:
         """Consider a peer; says whether it is the closest one so far."""
-        known = self._known.get(key)
-        if known is not None:
-            if known.teller is not teller:
-                known.teller = None  # two say so
-                if known.state is State.DOUBTED:
-                    known.state = State.NEW
-            return False
         if contact.peer == self._ctx.me.peer or not contact.address:
             return False
         within, bits = self._question.within, self._question.space.bits
         if within and common_prefix(key, self._question.target, bits) < within:
             return False
         candidate = _Candidate(Entry(key, role, contact), self._question.target, teller)
+        if contact.peer in self._slow:
+            candidate.state = State.HELD
+        elif self._lost.has(contact.peer, self._ctx.now):
+            candidate.state = State.LOST
+            self._own_lost += teller is None
         closer = not self._order or candidate.distance < self._order[0].distance
         self._known[key] = candidate
         insort(self._order, candidate, key=_distance)
@@ -210,11 +265,16 @@ class Lookup:
     def _add_all(self, named: Iterable[Neighbour], teller: _Candidate | None) -> bool:
         """Consider several; says whether one is closer than all before."""
         closer = False
-        locate = self._question.space.locate
+        locate, known = self._question.space.locate, self._known
         for one in named:
             key = locate(one.role, one.contact.peer)
-            if key is not None:
-                closer |= self._add(key, one.role, one.contact, teller)
+            if key is None:
+                continue
+            found = known.get(key)
+            if found is None:
+                closer |= self._add_new(key, one.role, one.contact, teller)
+            elif found.teller is not teller:
+                self._confirm(found)
         return closer
 
     def _advance(self) -> None:
@@ -229,7 +289,7 @@ class Lookup:
         open_ends = False
         for candidate in self._order:
             state = candidate.state
-            if state is State.FAILED or state is State.DOUBTED:
+            if state in _OUT:
                 continue
             if state is State.NEW and not self._may_ask():
                 continue
@@ -237,7 +297,7 @@ class Lookup:
                 open_ends |= wanted > 0
                 if state is State.NEW and self._asking < width:
                     self._ask(candidate)
-                elif state is State.SLOW:
+                elif state is State.SLOW or state is State.HELD:
                     continue  # probably dead, so the one that would take its place is asked already
             wanted -= 1
             hoped -= 1 if state is State.ANSWERED else self._hope()
@@ -251,16 +311,27 @@ class Lookup:
             self._finish()
 
     def _refill(self) -> bool:
-        """Consider k more of those that the asker knows itself; False if there are none."""
+        """Consider k more of those that the asker knows itself, then those that were lost; False if
+        there are none."""
         if not self._may_ask():
             return False
         target, before = self._question.target, len(self._known)
         for table in self._tables:
             for entry in table.closest(target, before + self._k):
-                self._add(entry.key, entry.role, entry.contact, None)
+                self._add_own(entry)
         if len(self._known) == before:
             self._add_all(self._reserve(), None)
-        return len(self._known) > before
+        return len(self._known) > before or self._ask_lost()
+
+    def _ask_lost(self) -> bool:
+        """Consider those that were lost if no other peer has answered; False if there are none."""
+        if any(one.state is State.ANSWERED for one in self._order):
+            return False
+        lost = [one for one in self._order if one.state is State.LOST]
+        for candidate in lost:
+            candidate.state = State.NEW
+        self._own_lost = 0
+        return bool(lost)
 
     def _hope(self) -> float:
         """How likely a candidate answers, as far as the peers that the asker knew itself tell: what
@@ -289,8 +360,7 @@ class Lookup:
         answered = [one for one in self._order if one.state is State.ANSWERED][:k]
         range_end = answered[-1].distance if len(answered) == k else None
         failed = sum(
-            one.state in (State.FAILED, State.DOUBTED)
-            and (range_end is None or one.distance < range_end)
+            one.state in _OUT and (range_end is None or one.distance < range_end)
             for one in self._order
         )
         most = min(NEIGHBOURS_MAX, k + failed)
@@ -343,6 +413,7 @@ class Lookup:
 
     def _on_answer(self, candidate: _Candidate, reply: FindReply) -> None:
         self._leave_asking(candidate)
+        self._let_go(candidate, State.NEW)
         if not reply.member:
             self._give_up(candidate, "gone")
             return
@@ -365,15 +436,22 @@ class Lookup:
         self._leave_asking(candidate)
         self._silent += candidate.teller is None
         candidate.state = State.SLOW
+        self._hold(candidate)
         self._advance()
 
     def _on_failure(self, candidate: _Candidate) -> None:
         self._silent += candidate.teller is None and candidate.state is State.ASKED
         self._leave_asking(candidate)
+        for other in self._let_go(candidate, State.FAILED):
+            self._note_failure(other, "silent")
         self._give_up(candidate, "silent")
 
     def _give_up(self, candidate: _Candidate, news: News) -> None:
         candidate.state = State.FAILED
+        self._note_failure(candidate, news)
+        self._advance()
+
+    def _note_failure(self, candidate: _Candidate, news: News) -> None:
         self._heard(candidate.entry, news)
         teller = candidate.teller
         if teller is None:
@@ -382,12 +460,32 @@ class Lookup:
             teller.named_in_vain += 1
             if self._lies(teller):
                 self._disbelieve(teller)
-        self._advance()
+
+    def _hold(self, slow: _Candidate) -> None:
+        """A peer is slow: it is not asked in other roles meanwhile."""
+        peer = slow.entry.contact.peer
+        self._slow[peer] = None
+        for candidate in self._order:
+            if candidate.state is State.NEW and candidate.entry.contact.peer == peer:
+                candidate.state = State.HELD
+
+    def _let_go(self, asked: _Candidate, state: State) -> list[_Candidate]:
+        """A peer has answered, or failed: so it does in the roles that it was not asked in."""
+        peer = asked.entry.contact.peer
+        if peer not in self._slow:
+            return []
+        del self._slow[peer]
+        held = [
+            one for one in self._order if one.state is State.HELD and one.entry.contact.peer == peer
+        ]
+        for candidate in held:
+            candidate.state = state
+        return held
 
     def _lies(self, teller: _Candidate) -> bool:
         """Whether a peer named only the dead, while what the asker knew itself was alive."""
         in_vain = teller.named_in_vain >= _NAMED_IN_VAIN_MAX and not teller.named_well
-        return in_vain and self._own_failed <= self._own_answered
+        return in_vain and self._own_failed + self._own_lost <= self._own_answered
 
     def _leave_asking(self, candidate: _Candidate) -> None:
         if candidate.state is State.ASKED:
@@ -432,6 +530,7 @@ class Searches:
         self.running = 0
         self._upkeeping = 0  # of these, in the background
         self.hops_most = 0
+        self.lost = Lost()
 
     def start(self, search: Search) -> bool:
         """False if too many wait already."""
@@ -480,7 +579,7 @@ class Searches:
             for table in search.tables:
                 self._note(search.question.space, table, entry, news)
 
-        lookup = Lookup(self._ctx, self._calls, search, finished, heard)
+        lookup = Lookup(self._ctx, self._calls, search, finished, heard, self.lost)
         if search.anew:
             lookup.start(search.others)
         else:

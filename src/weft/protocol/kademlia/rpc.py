@@ -10,6 +10,9 @@ A request that is not answered soon is *slow*: the asker may ask others meanwhil
 is sent again at the same interval until time is up (unless it is large). A request that is not
 answered at all, or whose receiver is lost, has failed.
 
+Most answers come at once, so requests have one timer in common, set for the first of those that
+still wait.
+
 Invariants: every request ends once, with its answer or with None. An answer counts only if it
 comes from the peer that was asked and is of the kind that the asker waits for. The asker names
 that kind, so layers above the DHT wait for messages of their own by the same means.
@@ -18,6 +21,7 @@ that kind, so layers above the DHT wait for messages of their own by the same me
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union
 
 from msgspec import Meta, Struct
@@ -185,6 +189,9 @@ class Calls:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._waiting: dict[int, _Waiting] = {}
+        self._due: list[tuple[Millis, int]] = []  # a heap: when to look at a request, its number
+        self._armed_for: Millis | None = None  # when the timer fires that counts
+        self._timer = 0  # its serial
         self._by_peer: dict[PeerId, dict[int, None]] = {}
 
     def __len__(self) -> int:
@@ -208,7 +215,7 @@ class Calls:
         self._by_peer.setdefault(contact.peer, {})[number] = None
         ctx.counters["dht_requests"] += 1
         ctx.send(contact, message)
-        ctx.set_timer(ctx.config.dht.slow_ms, TIMER, GENERAL, number)
+        self._look_at(number, ctx.config.dht.slow_ms)
 
     # --- handlers ---------------------------------------------------------------------------------
 
@@ -223,7 +230,20 @@ class Calls:
         self._forget(reply.request)
         waiting.take(reply)
 
-    def on_timer(self, number: int) -> None:
+    def on_timer(self, serial: int) -> None:
+        if serial != self._timer:
+            return
+        self._armed_for = None
+        now, due = self._ctx.now, self._due
+        while due and due[0][0] <= now:
+            self._on_late(heappop(due)[1])
+        while due and due[0][1] not in self._waiting:
+            heappop(due)
+        if due and self._armed_for is None:
+            self._arm(due[0][0])
+
+    def _on_late(self, number: int) -> None:
+        """A request is not answered, for the first time or again."""
         waiting = self._waiting.get(number)
         if waiting is None:
             return
@@ -234,7 +254,7 @@ class Calls:
             return
         if not _is_large(waiting.message):
             ctx.send(waiting.contact, waiting.message)
-        ctx.set_timer(min(left_ms, ctx.config.dht.slow_ms), TIMER, GENERAL, number)
+        self._look_at(number, min(left_ms, ctx.config.dht.slow_ms))
         if not waiting.is_slow:
             waiting.is_slow = True
             if waiting.slow is not None:
@@ -248,8 +268,21 @@ class Calls:
         """The peer leaves: no request is waited for any more."""
         self._waiting.clear()
         self._by_peer.clear()
+        self._due.clear()
 
     # --- helpers ----------------------------------------------------------------------------------
+
+    def _look_at(self, number: int, after_ms: Millis) -> None:
+        """See after so long whether a request is answered."""
+        at_ms = self._ctx.now + after_ms
+        heappush(self._due, (at_ms, number))
+        if self._armed_for is None or at_ms < self._armed_for:
+            self._arm(at_ms)
+
+    def _arm(self, at_ms: Millis) -> None:
+        self._armed_for = at_ms
+        self._timer = self._ctx.next_serial()
+        self._ctx.set_timer(at_ms - self._ctx.now, TIMER, GENERAL, self._timer)
 
     def _fail(self, number: int) -> None:
         waiting = self._forget(number)

@@ -140,7 +140,9 @@ class Table:
         if bucket is None:
             bucket = self._buckets[number] = _Bucket(now, self._spare)
         entry = bucket.live.pop(key, None)
-        if entry is None and not self._takes(contact, bucket.others(key)):
+        waits = bucket.spare.get(key)
+        admitted = entry is not None or (waits is not None and waits.contact == contact)
+        if not admitted and not self._takes(contact, bucket.others(key)):
             return None
         if entry is None and len(bucket.live) >= self._k:
             return self._wait(bucket, Entry(key, role, contact, now), now)

@@ -157,7 +157,7 @@ _SPARES_MAX = 8
 _SPARE_MS = 10_000
 """guess: … for so long: by then an asker that was told a stale one has noticed."""
 _TOLD_MAX = 1_024
-"""guess: access points of which it is remembered who named them."""
+"""guess: access points for which the peer that named them is remembered."""
 _STALE_MAX = 16
 """guess: entries that one peer may declare stale in a minute; a table refills by itself."""
 _STALE_PERIOD_MS = 60_000

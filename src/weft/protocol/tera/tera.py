@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, Union
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp
+from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
@@ -72,6 +73,9 @@ TeraMessage: TypeAlias = Union[
     IHaveOfTopics, AccessPointMessage, LinkMessage, SampleWalk, SampleReply, StanMessage
 ]
 
+_TOLD_MS = 2_000
+"""guess: a peer that speaks of a topic which this one is not in is told so, once in so long: a lost
+answer is made up for, and a stranger that goes on costs no answer to each of its messages."""
 _FEW_TOPICS = 64
 """guess: up to so many topics are looked through when a peer is lost."""
 
@@ -530,6 +534,7 @@ class Refusals:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        self._told: Quota[tuple[PeerId, Topic]] = Quota(1, _TOLD_MS)
 
     def handlers(self) -> Handlers:
         """For all messages of TERA's, at a peer that routes otherwise."""
@@ -556,7 +561,9 @@ class Refusals:
         ctx.counters["not_subscribed"] += 1
         if isinstance(message, Payload):
             note_parasite(ctx, message.topic, message.run, sender.peer)
-        if message.topic != GENERAL:  # of which LeaveNotice would mean leaving the network
+        if message.topic == GENERAL:  # of which LeaveNotice would mean leaving the network
+            return
+        if self._told.takes((sender.peer, message.topic), ctx.now):
             ctx.send(sender, LeaveNotice(message.topic))
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:

@@ -14,7 +14,7 @@ the link graph that lost each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
@@ -270,6 +270,7 @@ class TopicState(TopicPart):
     def on_missing_timer(self) -> None:
         """Events that should have come by now may be asked for."""
         self._scheme.on_missing_timer()
+        self._shun(self._silence.liars())
 
     def on_far_behind(self, far: bool) -> None:
         """This member reads the stream's past, and has far to go; or it is nearly level."""
@@ -336,12 +337,17 @@ class TopicState(TopicPart):
 
     def _shun_silent(self) -> None:
         """Give up links that bring nothing, as long as there are others, or other members."""
+        if self.tree is not None and self._ctx.config.defence.score:
+            self._shun(self._silence.silent(list(self.tree.lazy), list(self.tree.eager)))
+            self._shun(self._silence.liars())
+
+    def _shun(self, peers: Iterable[PeerId]) -> None:
         if self.tree is None or not self._ctx.config.defence.score:
             return
-        silent = self._silence.silent(list(self.tree.lazy), list(self.tree.eager))
-        for peer in dict.fromkeys((*silent, *self._silence.liars())):
+        for peer in peers:
             if len(self.links.linked) > 1 or len(self.view) > 1:
                 self.links.shun(peer)
+                self.tree.forget_announcer(peer)
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""

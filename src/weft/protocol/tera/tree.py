@@ -90,14 +90,14 @@ class Prune(Message, frozen=True, tag=25):
 
 
 class Overdue(Message, frozen=True, tag=36):
-    """These were announced to me: do they come from you yet? Of each span the first counts."""
+    """Events that were announced to me: will you push them to me? About the first of each span."""
 
     topic: WireTopic
     spans: Spans
 
 
 class Passed(Message, frozen=True, tag=37):
-    """Answers `Overdue`: what you lack of these does not come over this link."""
+    """Answers `Overdue`: those of these events that you lack will not come over this link."""
 
     topic: WireTopic
     spans: Spans
@@ -131,17 +131,19 @@ view exchanges."""
 _FEEDS_MAX = 4_096
 """guess: publishers whose feed is known; as many as are remembered at all."""
 _SILENT_PATIENCE = 4
-"""guess: so many times the patience a feed may be silent that was asked about an event. On a busy
-machine a process waits for its turn for longer than events take on an idle one."""
+"""guess: for how many times its patience a member waits for a feed that it asked about an event and
+that sends nothing. On a busy machine a process waits longer for its turn than an event takes."""
 _FEED_PATIENCE_MS = 30_000
 """guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
 got lost comes with the repair of view exchanges meanwhile."""
 _OFFERS_PATIENCE_MS = 10_000
-"""guess: the same where a member is offered them. Without lazy links, offers are its only help."""
+"""guess: the same for events that another member offers in a repair: a member without lazy links
+gets lost events by offers alone."""
 _WAITERS_MAX = 1_024
 """guess: publishers whose events neighbours have asked about."""
 _ASKS_MAX = 8
-"""guess: asked for so often, round the announcers; then it is left to that repair too."""
+"""guess: how often an event is asked for, of one announcer after the other; then it is left to the
+repair of view exchanges."""
 
 EventKey: TypeAlias = tuple[PeerId, int, int]
 """Publisher, incarnation and number."""
@@ -149,6 +151,8 @@ LifeKey: TypeAlias = tuple[PeerId, int]
 """Publisher and incarnation."""
 _Runs: TypeAlias = dict[LifeKey, list[list[int]]]
 """First and last numbers of runs of events."""
+_Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
+"""What announcers are asked for."""
 
 
 @dataclass(slots=True)
@@ -158,17 +162,17 @@ class _Feed:
     peer: PeerId
     first: int  # number that came over it
     last: int
-    behind: Millis | None = None  # since then other members are known to have more
+    behind: Millis | None = None  # when another member first offered a later event
 
 
 @dataclass(slots=True)
 class _Awaited:
     """Announced events of one publisher that have not all come yet."""
 
-    first: int  # of the numbers that were announced: none below it is waited for
+    first: int  # the lowest announced number that has not come
     last: int
-    due: Millis
-    since: Millis  # nothing of the publisher's has come
+    due: Millis  # when to ask for them
+    since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
     asked: int = 0  # times, since any of them came
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
@@ -379,6 +383,7 @@ class Tree:
         self._missing_armed = False
         ctx, config = self._ctx, self._ctx.config.dissemination
         overdue: dict[PeerId, list[Span]] = {}
+        asked: _Asked = {}
         for key, awaited in list(self._awaited.items()):
             if awaited.due > ctx.now:
                 continue
@@ -395,14 +400,16 @@ class Tree:
             if fate is rules.Fate.LOST:
                 ctx.send(self._next_announcer(awaited), Want(self._topic, spans))
             else:
-                self._ask_announcer(awaited, spans)
+                self._ask_announcer(awaited, spans, asked)
+        self._send_grafts(asked)
         self._send_overdue(overdue)
         if self._awaited:
             soonest = min(awaited.due for awaited in self._awaited.values())
             self._arm_missing(max(1, soonest - ctx.now))
 
     def on_overdue(self, sender: Contact, message: Overdue) -> None:
-        """Answer behind what was asked about, or where that cannot come from; else ask on."""
+        """Say of an event that it was passed on, or cannot come this way; about others ask this
+        member's own feed."""
         passed: list[Span] = []
         onward: dict[PeerId, list[Span]] = {}
         for span in message.spans:
@@ -423,6 +430,7 @@ class Tree:
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
         """What was asked about and has not come by now does not come over this link."""
+        asked: _Asked = {}
         for span in message.spans:
             key = span.publisher, span.incarnation
             feed = self._feeds.get(key)
@@ -435,7 +443,8 @@ class Tree:
             if awaited is not None and spans:
                 config = self._ctx.config.dissemination
                 awaited.due = self._ctx.now + config.graft_retry_ms * (awaited.asked + 1)
-                self._ask_announcer(awaited, spans)
+                self._ask_announcer(awaited, spans, asked)
+        self._send_grafts(asked)
 
     # --- members that read the past ---------------------------------------------------------------
 
@@ -546,8 +555,7 @@ class Tree:
         self._spared.pop(contact.peer, None)  # its other end pushes from now on
         self._trace(GRAFT, contact.peer)
         self._ctx.counters["grafts_sent"] += 1
-        for start in range(0, max(1, len(spans)), LIST_MAX):
-            self._ctx.send(contact, Graft(self._topic, spans[start : start + LIST_MAX]))
+        self._ctx.send(contact, Graft(self._topic, spans))
 
     # --- waves ------------------------------------------------------------------------------------
 
@@ -678,11 +686,32 @@ class Tree:
         awaited.asked += 1
         return announcers[(awaited.asked - 1) % len(announcers)]
 
-    def _ask_announcer(self, awaited: _Awaited, spans: list[Span]) -> None:
+    def _ask_announcer(self, awaited: _Awaited, spans: list[Span], asked: _Asked) -> None:
+        """Note what the next announcer is asked for: with what others have published, in one graft
+        where it may, since an announcement that was false names many publishers."""
         contact = self._next_announcer(awaited)
         if contact.peer in self.lazy:
             awaited.grafted[contact.peer] = None
-        self._graft(contact, spans)
+        asked.setdefault(contact.peer, (contact, []))[1].extend(spans)
+
+    def _send_grafts(self, asked: _Asked) -> None:
+        for contact, spans in asked.values():
+            few: list[Span] = []
+            events = 0
+            for span in spans:
+                length = span.last - span.first + 1
+                if few and events + length > LIST_MAX:  # no more is sent for one graft
+                    self._graft(contact, few)
+                    few, events = [], 0
+                few.append(span)
+                events += length
+            self._graft(contact, few)
+
+    def forget_announcer(self, peer: PeerId) -> None:
+        """This member announces what it does not have: nothing is expected of it any more."""
+        for key, awaited in list(self._awaited.items()):
+            if awaited.announcers.pop(peer, None) is not None and not awaited.announcers:
+                del self._awaited[key]
 
     def _note_arrival(self, key: LifeKey, source: PeerId | None) -> None:
         """Some events came of a publisher of which more may have been announced."""

@@ -72,8 +72,8 @@ class Lookup:
 
     def enter(self, topic: Topic, target: int, then: Found, avoid: Collection[PeerId] = ()) -> None:
         """Find the closest forwarders from outside the topic: from what this peer knows of the
-        lobby, and if that leads to none, over the topic's hosts. The first forwarder met says who
-        the others are, and may lie: those to `avoid` are passed by, and the way goes on to another
+        lobby, and if that leads to none, over the topic's hosts. The first forwarder met names
+        the others, and may lie: peers to `avoid` are passed by, and the way goes on to another one
         (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007)."""
         gates: list[Contact] = []
 
