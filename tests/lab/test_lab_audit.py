@@ -72,6 +72,44 @@ def test_an_audit_names_the_verdict_that_no_defect_moves(
     assert rows.is_dir() and not (tmp_path / "dice" / "figure.png").exists()
 
 
+def test_a_verdict_that_has_fallen_short_needs_no_further_defect(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """And no point is run at which nothing is planted; a defect without points is none."""
+    some = replace(LOADED, where=lambda params: params["faces"] == 6)
+    never = Defect("a seventh die", {"dice:throw": dice.blank}, where=lambda params: False)
+    entry = dice.entry(defects=(never, some, replace(some, name="no more")))
+    [each] = audit(spark, [entry], tmp_path)
+    assert each.moved and [effect.defect for effect in each.effects] == ["loaded dice"]
+    assert len(list((tmp_path / "dice" / "rows.parquet").glob("*.parquet"))) == entry.seeds["quick"]
+    [each] = audit(spark, [entry], tmp_path, every=True)
+    assert [effect.defect for effect in each.effects] == ["loaded dice", "no more"]
+
+
+def test_a_verdict_that_no_defect_is_planted_near_is_named() -> None:
+    entry = dice.entry(tolerances={"other": dice.entry().tolerances["gap"]}, defects=(LOADED,))
+    gap = verdict_of(Basis.CONSTRUCTION, True, 0.1)
+    [each] = compared(entry, gap, {})
+    assert not each.moved and unmoved([each]) == [("dice", "other")]
+    assert "not asked of anything" in table([each])
+
+
+def test_a_bound_on_traces_is_seen_by_the_same_bound_on_the_grid() -> None:
+    entry, gap = all_entries()["stan-8"], verdict_of(Basis.PAPER, True, 0.095)
+    ratio, beyond = (name for name in entry.tolerances if name.startswith("grid, "))
+
+    def found(*asked: str) -> list[str]:
+        names = [f"grid: {name}" for name in asked]
+        measured = dict.fromkeys(names, gap.measured["gap"])
+        tolerance = dict.fromkeys(names, gap.tolerance["gap"])
+        healthy = replace(gap, id=entry.id, measured=measured, tolerance=tolerance)
+        return [each.measure for each in compared(entry, healthy, {})]
+
+    assert found(ratio, beyond) == [f"grid: {ratio}", f"grid: {beyond}"]
+    unseen = [name for name in entry.tolerances if entry.tolerances[name].why.startswith("Eight")]
+    assert found(ratio) == [f"grid: {ratio}", *unseen] and len(unseen) == 3
+
+
 def test_what_could_not_be_measured_is_not_noticed(spark: SparkSession, tmp_path: Path) -> None:
     """Unless the experiment says that the absence is its verdict."""
     silent = dice.entry(id="silent", defects=(BLANK,))

@@ -15,7 +15,7 @@ from weft.lab import report, verdict
 from weft.lab.execute import bins_of, rows_of, stages_of
 from weft.lab.experiment import JobEntry
 from weft.lab.experiments import UnknownExperiment, names
-from weft.lab.progress import Phases, Progress, duration
+from weft.lab.progress import Forecast, Phases, Progress, duration
 from weft.lab.run import all_entries, matching, plan_of
 from weft.lab.sources import GRID, Source
 from weft.lab.task import Task, code_of, reach, rooms_behind, tasks_of
@@ -108,6 +108,30 @@ def test_the_bar_tells_the_time_left_from_the_weight_done() -> None:
     progress.show(2, weight=25.0)
     assert stream.getvalue().endswith("2/10 points, about 1 min 30 s left")
     assert stream.getvalue().count("█") == 7
+
+
+def test_tasks_under_way_do_not_make_the_time_left_grow() -> None:
+    """Two at a time, 40 s each and then of 1 s, on a machine half as fast as was thought."""
+    forecast = Forecast(weight=120.0, at_once=2, seconds=True)
+    assert forecast.left(0.0) == pytest.approx(60)  # as estimated
+    forecast.hear(40.0, 80.0)  # the first is done, and the second almost
+    told = forecast.left(80.0)
+    assert told is not None and 45 < told < 80
+    waited = forecast.left(90.0)
+    assert waited == pytest.approx(told - 10)
+    assert forecast.left(1080.0) == pytest.approx(1000)  # nothing ended for as long
+    beyond = forecast.left(80.0, later=60.0)
+    assert beyond is not None and beyond > told + 30
+    assert Forecast(weight=10.0).left(5.0) is None  # nothing is known of the pace
+
+
+def test_what_may_follow_is_told_beside_the_time_left() -> None:
+    now = [0.0]
+    stream = Terminal()
+    progress = Progress(10, 100.0, stream, lambda: now[0], later=50.0)
+    now[0] = 50.0
+    progress.show(5, weight=50.0)
+    assert stream.getvalue().endswith("5/10 points, about 50 s left, at most 1 min 40 s")
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then() -> None:

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import dice
 import weft
@@ -119,6 +120,21 @@ def test_a_simulation_that_fails_is_named_and_the_rest_is_kept(
     assert not (tmp_path / "loaded" / "verdict.json").exists()
     [verdict] = lab.run(spark, [good], "quick", tmp_path)
     assert verdict.passed
+
+
+def test_verdicts_are_made_beside_what_watches_the_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A query of a verdict waits for a core that a simulation has; what is said goes on."""
+    judging = []
+
+    def measure(rows: DataFrame, size: Size) -> DataFrame:
+        judging.append(threading.current_thread())
+        return dice.measure(rows, size)
+
+    [verdict] = lab.run(spark, [dice.entry(measure=measure)], "quick", tmp_path)
+    assert verdict.passed
+    assert judging and threading.current_thread() not in judging
 
 
 def test_a_bound_without_its_reason_is_refused(spark: SparkSession, tmp_path: Path) -> None:

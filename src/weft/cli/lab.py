@@ -27,7 +27,8 @@ run ID...  run experiments (patterns such as 'tera-*' work), write tables, verdi
 new NAME   make an experiment from a template, which runs at once, and say where it is
 report DIR write DIR/report.html from the verdicts in DIR, and print a summary
 audit      plant defects in what experiments run (--only PATTERN: in some), and see that each
-           counted verdict falls short under one of them; the exit code is 1 if one does not
+           counted verdict falls short under one of them; the exit code is 1 if one does not.
+           A verdict that has fallen short needs no further defect, unless with --every
 
 An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
 code of run is 1 if a claim falls short of its bound.
@@ -46,7 +47,7 @@ weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft
 weft lab report out/full
 weft lab new my-question && weft lab run my-question   an experiment of your own
 weft lab audit                                 can every verdict fail? goes on where it stopped
-weft lab audit --only 'tera-*'
+weft lab audit --only 'tera-*' --every         some experiments, with all of their defects
 """
 
 
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (default: the entry's)")
     master_option(parser)
     parser.add_argument("--only", metavar="PATTERN", help="audit these experiments alone")
+    parser.add_argument(
+        "--every", action="store_true", help="audit with every defect, needed or not"
+    )
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
@@ -73,6 +77,8 @@ def check(args: argparse.Namespace) -> None:
     """Told before the packages of the lab are installed."""
     if args.only and args.action != "audit":
         raise Problem("--only is for audit; run takes the names themselves", USAGE)
+    if args.every and args.action != "audit":
+        raise Problem("--every is for audit", USAGE)
     if args.action == "list" and args.names:
         raise Problem(f"list takes no name, but got {args.names[0]!r}", USAGE)
     if args.action == "new" and len(args.names) != 1:
@@ -200,7 +206,7 @@ def _audit(args: argparse.Namespace) -> int:
     )
     try:
         with session(args, "lab", small_tables=True) as spark:
-            found = audit(spark, entries, out, fresh=args.fresh)
+            found = audit(spark, entries, out, fresh=args.fresh, every=args.every)
     except TaskFailed as error:
         raise Problem(str(error)) from error
     print(table(found))

@@ -1,15 +1,19 @@
 """`weft lab audit`: whether verdicts can fail.
 
-Every experiment is run at its quick size as it is, and once more with each of the defects that it
-names (`weft.lab.defect`). A counted verdict must fall short under at least one of them: one that
+Every experiment that counts a verdict is run at its quick size as it is, and with the defects that
+it names (`weft.lab.defect`). A counted verdict must fall short under at least one of them: one that
 nothing moves says nothing. One that falls short as it is has shown already that it can. Where the
 same is asked of several sources or shares, under one reason, one of them is enough.
+
+Defects are planted in rounds, an experiment's next one as long as one of its verdicts has not been
+seen to fall short; those that are left then are not run, unless `every` one is asked for. Points at
+which no defect of an experiment is planted tell nothing here and are left out as well.
 
 A number that could not be measured fails its verdict, but tells nothing of the bound: a defect that
 leaves nothing to measure counts as noticed only where the experiment says that the absence is what
 its claim denies (`ground.Ground.absence`).
 
-    DIR/ID/verdict.json               as `weft lab run` writes it, without pictures
+    DIR/ID/verdict.json               as it is, at the points that defects are planted at
     DIR/ID/defects/NAME/verdict.json  with a defect planted
 
 What is finished in the folder is not run again.
@@ -17,25 +21,39 @@ What is finished in the folder is not run again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import TYPE_CHECKING
 
 from weft.lab import run as lab
+from weft.lab.defect import Defect
 from weft.lab.experiment import AnyEntry, JobEntry, Params, Size
 from weft.lab.sources import Source, Sources
 from weft.lab.verdict import Asked, Measured, Verdict, number, reason_of
-from weft.pipeline.schemas import AT_MOST
+from weft.pipeline.schemas import AT_MOST, REPORTED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from weft.lab.defect import Defect
+    from weft.lab.task import Task
 
 SIZE: Size = "quick"
+GRID_ALONE = Sources()
+"""Traces are for full sizes, and not everywhere at hand."""
+NOT_SEEN: Measured = {"value": None, "low": None, "high": None, "seeds": 0}
+NOT_ASKED: Asked = {
+    "relation": REPORTED,
+    "bound": None,
+    "passed": False,
+    "why": "",
+    "basis": "",
+    "chosen": "",
+}
+"""Of a verdict that is counted and not asked at any point that a defect is planted at."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +92,104 @@ class Audited:
         return bound - value if self.asked["relation"] == AT_MOST else value - bound
 
 
+@dataclass
+class _Case:
+    """One experiment, and the verdicts on it so far."""
+
+    entry: AnyEntry
+    healthy: Verdict | None = None
+    defective: dict[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def as_it_is(self) -> AnyEntry:
+        """At the points that a defect is planted at."""
+        defects = self.entry.defects
+
+        def where(params: Params) -> bool:
+            return not defects or any(defect.where(params) for defect in defects)
+
+        return replace(_with(self.entry, Defect("nothing", where=where)), id=self.entry.id)
+
+    @property
+    def ahead(self) -> list[Defect]:
+        """What was not planted so far, and could be."""
+        return [
+            defect
+            for defect in self.entry.defects
+            if defect.name not in self.defective and _tasks_of(_with(self.entry, defect))
+        ]
+
+    @property
+    def found(self) -> list[Audited]:
+        return compared(self.entry, self.healthy, self.defective) if self.healthy else []
+
+    def next(self, every: bool) -> list[Defect]:
+        """The defects of the next round."""
+        if every:
+            return self.ahead
+        seen = self.healthy is not None and not unmoved(self.found)
+        return [] if seen else self.ahead[:1]
+
+    def later(self, every: bool) -> float:
+        """The seconds of the tasks that may come after the next round."""
+        some = [] if every or not self.next(every) else self.ahead[1:]
+        return sum(task.seconds for each in some for task in _tasks_of(_with(self.entry, each)))
+
+    def hear(self, verdicts: Mapping[str, Verdict]) -> None:
+        """A round is over."""
+        self.healthy = verdicts.get(self.entry.id, self.healthy)
+        for defect in self.entry.defects:
+            if (name := _id_of(self.entry, defect)) in verdicts:
+                self.defective[defect.name] = verdicts[name]
+
+
 def audit(
-    spark: SparkSession, entries: Sequence[AnyEntry], out: Path, *, fresh: bool = False
+    spark: SparkSession,
+    entries: Sequence[AnyEntry],
+    out: Path,
+    *,
+    fresh: bool = False,
+    every: bool = False,
 ) -> list[Audited]:
-    """Run entries as they are and with each of their defects, on the synthetic grid."""
-    variants = [variant for entry in entries for variant in (entry, *_planted(entry))]
-    verdicts = lab.run(spark, variants, SIZE, out, fresh=fresh, sources=Sources(), draw=False)
-    by_id = {each.id: each for each in verdicts}
-    return [
-        found
-        for entry in entries
-        for found in compared(
-            entry,
-            by_id[entry.id],
-            {each.name: by_id[_id_of(entry, each)] for each in entry.defects},
+    """Run entries as they are and with their defects, on the synthetic grid; with `every` one of
+    them, or only until all verdicts have been seen to fall short."""
+    cases = [_Case(entry) for entry in entries if any(_counted(entry))]
+    waiting = [case.as_it_is for case in cases]
+    while variants := waiting + [
+        _with(case.entry, defect) for case in cases for defect in case.next(every)
+    ]:
+        _say_round(variants, len(waiting))
+        later = sum(case.later(every) for case in cases)
+        verdicts = lab.run(
+            spark, variants, SIZE, out, fresh=fresh, sources=GRID_ALONE, draw=False, later=later
         )
-    ]
+        for case in cases:
+            case.hear({each.id: each for each in verdicts})
+        waiting = []
+    return [found for case in cases for found in case.found]
+
+
+def _say_round(variants: Sequence[AnyEntry], as_they_are: int) -> None:
+    healthy = f"{as_they_are} experiments as they are, and " if as_they_are else ""
+    text = f"weft: {healthy}{len(variants) - as_they_are} planted defects"
+    print(text, file=sys.stderr)
+
+
+def _counted(entry: AnyEntry) -> Iterable[str]:
+    """The reasons of an experiment's counted bounds."""
+    return (reason for reason, ground in entry.tolerances.items() if ground.counted)
+
+
+def _tasks_of(entry: AnyEntry) -> list[Task]:
+    return lab.plan_of(entry, SIZE, sources=GRID_ALONE).tasks
 
 
 def _id_of(entry: AnyEntry, defect: Defect) -> str:
     return f"{entry.id}/defects/{defect.slug}"
 
 
-def _planted(entry: AnyEntry) -> list[AnyEntry]:
-    """The same experiment with each of its defects, at the points that the defect is for."""
-    return [_with(entry, defect) for defect in entry.defects]
-
-
 def _with(entry: AnyEntry, defect: Defect) -> AnyEntry:
+    """The same experiment with a defect, at the points that the defect is for."""
     name = _id_of(entry, defect)
     if isinstance(entry, JobEntry):
         of_source = entry.points
@@ -110,18 +198,19 @@ def _with(entry: AnyEntry, defect: Defect) -> AnyEntry:
             return [params for params in of_source(size, source) if defect.where(params)]
 
         return replace(entry, id=name, planted=defect, points=some)
-    every = entry.points
+    everywhere = entry.points
 
     def few(size: Size) -> Sequence[Params]:
-        return [params for params in every(size) if defect.where(params)]
+        return [params for params in everywhere(size) if defect.where(params)]
 
     return replace(entry, id=name, planted=defect, points=few)
 
 
 def compared(entry: AnyEntry, healthy: Verdict, defective: Mapping[str, Verdict]) -> list[Audited]:
-    """Every counted bound of a verdict, beside the verdicts under defects."""
+    """Every counted bound of a verdict, beside the verdicts under defects. What a job asks of full
+    sizes or traces alone is asked here as well, if another of its bounds has the same ground."""
     reasons = {name: reason_of(entry, name) for name in healthy.counted}
-    return [
+    found = [
         Audited(
             healthy.id,
             reason,
@@ -136,6 +225,11 @@ def compared(entry: AnyEntry, healthy: Verdict, defective: Mapping[str, Verdict]
         )
         for name, reason in reasons.items()
     ]
+    unseen = [reason for reason in _counted(entry) if reason not in reasons.values()]
+    if isinstance(entry, JobEntry):
+        grounds = {entry.tolerances[reason] for reason in reasons.values()}
+        unseen = [reason for reason in unseen if entry.tolerances[reason] not in grounds]
+    return found + [Audited(healthy.id, each, each, NOT_SEEN, NOT_ASKED, ()) for each in unseen]
 
 
 def _effect(healthy: Verdict, name: str, defect: str, verdict: Verdict, absence: bool) -> Effect:
@@ -173,6 +267,8 @@ def table(found: Sequence[Audited]) -> str:
 def _passes(each: Audited) -> str:
     """The largest change in the data that would still pass."""
     value, asked = each.measured["value"], each.asked
+    if asked is NOT_ASKED:
+        return "not asked of anything that a defect is planted in"
     demand = f"{number(value)} ({asked['relation']} {number(asked['bound'])})"
     if value is None or isnan(value):
         return f"{demand} could not be measured"

@@ -1,10 +1,10 @@
 """How far a run is and how long it will still take: a bar on a terminal, plain lines elsewhere.
 
 `Progress` is for many tasks at once, whose time left is told from their estimated seconds: what is
-left of them, at the pace so far. `Phases` is for work that is done in one phase after the other,
-each with its own count. `Steps` is a bar over the steps of one Spark job: within a step, Spark's
-count of finished tasks tells how far it is; a thread asks for it now and then, because the driver
-itself waits for the step.
+left of them, at the pace up to the last one that ended (`Forecast`). `Phases` is for work that is
+done in one phase after the other, each with its own count. `Steps` is a bar over the steps of one
+Spark job: within a step, Spark's count of finished tasks tells how far it is; a thread asks for it
+now and then, because the driver itself waits for the step.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _WIDTH = 28
 _PLAIN_EVERY_S = 15.0  # guess: often enough to see life, seldom enough for a log
 _QUARTERS = 4
 _ASK_SECONDS = 0.5  # guess: a bar that moves, and no load
+_BELIEVED_S = 30.0  # guess: so long a known pace outweighs what is seen
 
 
 class _Line:
@@ -51,8 +52,49 @@ class _Line:
         print(text, file=self._stream, flush=True)
 
 
+class Forecast:
+    """How long the rest will take, from what ended when.
+
+    The pace is taken where something has ended, not at any moment: in between, the time goes into
+    tasks that are under way and count for nothing yet. The longest tasks are begun first, so those
+    under way are about as long as the one that has just ended, and half of each is done. Where
+    weights are seconds of a core, the pace is known beforehand, and is believed until something
+    else is seen for a while. Where nothing ends for long, as long again is to be expected.
+    """
+
+    def __init__(self, weight: float, at_once: int = 1, seconds: bool = False) -> None:
+        self._weight = max(weight, 1e-9)
+        self._others = at_once - 1
+        self._known = float(at_once) if seconds else 0.0
+        self._done = 0.0
+        self._ended = 0.0  # when the last one ended
+        self._under_way = 0.0
+
+    def hear(self, done: float, elapsed: float) -> None:
+        """So much is done by now."""
+        if done > self._done:
+            self._under_way = min(self._others * (done - self._done) / 2, self._weight - done)
+            self._done, self._ended = done, elapsed
+
+    def left(self, elapsed: float, later: float = 0.0) -> float | None:
+        """Seconds until all is done, and what comes `later`; None as long as nothing is known."""
+        believed = _BELIEVED_S if self._known else 0.0
+        spent = self._ended + believed
+        worked = self._done + self._under_way + self._known * believed
+        if spent <= 0 or worked <= 0:
+            return None
+        pace = worked / spent
+        left = (self._weight - self._done - self._under_way) / pace
+        waited = elapsed - self._ended if self._done < self._weight else 0.0
+        return max(left - waited, left / 2, waited) + later / pace
+
+
 class Progress:
-    """Counts finished tasks, weighed by their estimated seconds."""
+    """Counts finished tasks, weighed by their estimated seconds.
+
+    `at_once` tasks run side by side, and their weights may be their `seconds` of a core; `later`
+    is the weight of what may have to follow, which is told beside the time left.
+    """
 
     def __init__(
         self,
@@ -60,9 +102,15 @@ class Progress:
         weight: float,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        at_once: int = 1,
+        seconds: bool = False,
+        later: float = 0.0,
     ) -> None:
         self._tasks = tasks
         self._weight = max(weight, 1e-9)
+        self._forecast = Forecast(weight, at_once, seconds)
+        self._later = later
         self._line = _Line(stream)
         self._clock = clock
         self._begun = clock()
@@ -71,13 +119,21 @@ class Progress:
     def show(self, done: int, weight: float, what: str = "points") -> None:
         """Say how much is done by now, of what."""
         now = self._clock()
-        share = weight / self._weight
-        text = f"{done}/{self._tasks} {what}{_left(share, now - self._begun)}"
+        self._forecast.hear(weight, now - self._begun)
+        text = f"{done}/{self._tasks} {what}{self._left(now - self._begun)}"
         if self._line.live:
-            self._line.draw(share, text)
+            self._line.draw(weight / self._weight, text)
         elif now - self._last_line >= _PLAIN_EVERY_S:
             self._last_line = now
             self.say(text)
+
+    def _left(self, elapsed: float) -> str:
+        left = self._forecast.left(elapsed)
+        if left is None:
+            return ""
+        most = self._forecast.left(elapsed, self._later) if self._later else None
+        beyond = f", at most {duration(most)}" if most is not None else ""
+        return f", about {duration(left)} left{beyond}"
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

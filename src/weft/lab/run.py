@@ -9,13 +9,15 @@
     DIR/.universes/NAME.parquet/  memberships drawn from them, and events of crowds
 
 The entries are those of every module of `weft/lab/experiments`. Each is judged as soon as its last
-task is done, while others still run.
+task is done, while others still run: in a thread of its own, since a query waits for a core, which
+a simulation holds until it is over, and what is said of the progress must not wait with it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.lab import experiments, figures, universes, verdict
-from weft.lab.execute import execute, pending
+from weft.lab.execute import POLL_SECONDS, execute, pending
 from weft.lab.experiment import AnyEntry, JobEntry, Size, UniverseEntry
 from weft.lab.progress import Progress
 from weft.lab.sources import Source, Sources
@@ -32,9 +34,12 @@ from weft.lab.verdict import Verdict
 from weft.pipeline import tables
 from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import JUDGED
+from weft.pipeline.session import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+VERDICT_SECONDS = 1.0  # measured: CPU time of Java's for the queries of one, in a warm session
 
 
 @cache
@@ -111,16 +116,28 @@ class Run:
     """Some entries on one Spark session, into one folder."""
 
     def __init__(
-        self, spark: SparkSession, plans: Sequence[Plan], out: Path, *, draw: bool = True
+        self,
+        spark: SparkSession,
+        plans: Sequence[Plan],
+        out: Path,
+        *,
+        draw: bool = True,
+        later: float = 0.0,
     ) -> None:
         self._spark = spark
         self._draw = draw
         self._plans = list(plans)
         self._out = out.resolve()
-        self._verdicts: dict[str, Verdict] = {}
+        self._judge = ThreadPoolExecutor(1, "weft-lab-verdict")
+        self._verdicts: dict[str, Future[Verdict]] = {}
+        self._told: set[str] = set()
         self._tasks = [task for plan in self._plans for task in plan.tasks]
         self._to_run = pending(self._tasks, self._out)
-        self._progress = Progress(len(self._to_run), sum(task.seconds for task in self._to_run))
+        self._weight = sum(task.seconds for task in self._to_run)
+        whole = self._weight + VERDICT_SECONDS * sum(bool(plan.tasks) for plan in self._plans)
+        self._progress = Progress(
+            len(self._to_run), whole, at_once=parallelism(spark), seconds=True, later=later
+        )
 
     def run(self) -> list[Verdict]:
         """Do all of it; returns the verdicts in the order of the plans."""
@@ -129,9 +146,16 @@ class Run:
             if self._to_run:
                 execute(self._spark, self._to_run, self._out, self._watch)
             self._watch()
+            while wait(self._verdicts.values(), POLL_SECONDS).not_done:
+                self._tell([])
+            self._tell([])
+        except Exception:
+            self._judge.shutdown(cancel_futures=True)  # what is being judged is finished
+            raise
         finally:
+            self._judge.shutdown(wait=False, cancel_futures=True)
             self._progress.clear()
-        return [self._verdicts[plan.entry.id] for plan in self._plans if plan.tasks]
+        return [self._verdicts[plan.entry.id].result() for plan in self._plans if plan.tasks]
 
     def _say_what_is_there(self) -> None:
         missing = {(task.experiment, task.key) for task in self._to_run}
@@ -151,18 +175,25 @@ class Run:
         return len(pending(self._tasks, self._out))
 
     def _watch(self) -> None:
-        """Show how far it is, and judge what has become complete."""
+        """Have judged what has become complete."""
         waiting = pending(self._to_run, self._out)
-        done = len(self._to_run) - len(waiting)
-        weight = sum(task.seconds for task in self._to_run) - sum(t.seconds for t in waiting)
         unfinished = {task.experiment for task in waiting}
-        if self._to_run:
-            self._progress.show(done, weight)
         for plan in self._plans:
             name = plan.entry.id
             if plan.tasks and name not in unfinished and name not in self._verdicts:
-                self._verdicts[name] = result = self._conclude(plan)
-                self._progress.say(f"{name}: {result.outcome}")
+                self._verdicts[name] = self._judge.submit(self._conclude, plan)
+        self._tell(waiting)
+
+    def _tell(self, waiting: Sequence[Task]) -> None:
+        """Say how far it is, and the verdicts that are new; raises what went wrong with one."""
+        done = len(self._to_run) - len(waiting)
+        weight = self._weight - sum(task.seconds for task in waiting)
+        if self._to_run:
+            self._progress.show(done, weight + VERDICT_SECONDS * len(self._told))
+        for name, future in self._verdicts.items():
+            if future.done() and name not in self._told:
+                self._told.add(name)
+                self._progress.say(f"{name}: {future.result().outcome}")
 
     def _conclude(self, plan: Plan) -> Verdict:
         entry, folder = plan.entry, self._out / plan.entry.id
@@ -181,9 +212,9 @@ class Run:
                 sources=plan.sources,
                 used=plan.used,
             )
-            judged = self._spark.createDataFrame(measures, JUDGED)
-            tables.write(judged.coalesce(1), folder / "measures.parquet")
             if self._draw:
+                judged = self._spark.createDataFrame(measures, JUDGED)
+                tables.write(judged.coalesce(1), folder / "measures.parquet")
                 for name, transform in entry.tables.items():
                     tables.write(rows.transform(transform).coalesce(1), folder / f"{name}.parquet")
                 with figures.styled():
@@ -237,10 +268,13 @@ def run(
     fresh: bool = False,
     sources: Sources | None = None,
     draw: bool = True,
+    later: float = 0.0,
 ) -> list[Verdict]:
     """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`.
 
-    An entry that has nothing to run on the sources there are gets no verdict.
+    An entry that has nothing to run on the sources there are gets no verdict. Without `draw` there
+    are verdicts alone, no tables of measures and no pictures. `later` are the seconds of tasks that
+    may have to follow, for what is said of the time left.
     """
     sources = sources or Sources()
     with claimed(out):
@@ -255,7 +289,7 @@ def run(
             if fresh:
                 tables.forget(table, (task.key for task in plan.tasks))
         plans = _with_universes(spark, plans, out)
-        work = Run(spark, plans, out, draw=draw)
+        work = Run(spark, plans, out, draw=draw, later=later)
         try:
             return work.run()
         except KeyboardInterrupt:

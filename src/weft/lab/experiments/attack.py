@@ -31,6 +31,7 @@ from weft.lab import ground
 from weft.lab.defect import Defect, handed_twice, late
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
+from weft.lab.ground import Ground
 from weft.net import codec
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, WHOLE, columns
 from weft.pipeline.transforms import numbers, together
@@ -67,6 +68,9 @@ OFF: dict[Attack, Defence] = {
 }
 """A peer's defences without the one that answers the attack. Dropped events and lies are made up
 for by the lazy links' announcements, and nothing of that is a setting; nor are signatures."""
+
+MAKES_UP: tuple[Attack, ...] = ("poison",)
+"""The attacks whose messages would put peers that were made up into views."""
 
 
 # --- points -----------------------------------------------------------------------------------
@@ -422,32 +426,45 @@ def _some_is_forged(is_genuine: Callable[..., bool]) -> Callable[..., bool]:
     return lambda record, delivery: delivery.at_ms % 7 > 0 and is_genuine(record, delivery)
 
 
-DEFECTS = (
-    Defect(
-        "one event in seven is forged",
-        {"weft.sim.record:Record.is_genuine": _some_is_forged},
-        where=_is_watched,
-    ),
-    Defect("applications are handed events twice", handed_twice, where=_is_watched),
-    Defect(
-        "events are passed on ten seconds late",
-        late(
-            "Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=SETTLE_MS + CALM_MS
-        ),
-        where=_is_watched,
-    ),
-    Defect(
-        "the defence is on where it should be off",
-        params={"defended": 1},
-        where=lambda params: not params["defended"],
-    ),
+LATE = Defect(
+    "events are passed on ten seconds late",
+    late("Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=SETTLE_MS + CALM_MS),
+    where=_is_watched,
 )
+FORGED_AND_TWICE = Defect(
+    "one event in seven is forged, and applications are handed events twice",
+    {"weft.sim.record:Record.is_genuine": _some_is_forged, **handed_twice},
+    where=_is_watched,
+)
+DEFENDED = Defect(
+    "the defence is on where it should be off",
+    params={"defended": 1},
+    where=lambda params: not params["defended"],
+)
+TRUSTED = Defect("views keep what they are told", params={"defended": 0}, where=_is_watched)
+
+
+def _defects(attack: Attack) -> tuple[Defect, ...]:
+    """Those that one of the row's verdicts should notice."""
+    defence = (DEFENDED,) if OFF[attack] != Defence() else ()
+    views = (TRUSTED,) if attack in MAKES_UP else ()
+    return (FORGED_AND_TWICE, LATE, *defence, *views)
+
+
+def _tolerances(attack: Attack) -> dict[str, Ground]:
+    why = ground.asked("2026-11-16", "Hostile peers harm nobody but themselves.")
+    found = dict.fromkeys(ASKED.values(), why)
+    if attack not in MAKES_UP:
+        found[ASKED["made_up"]] = ground.by_construction(
+            "2026-11-16", "No message of this attack brings a view a peer that was made up."
+        )
+    if OFF[attack] != Defence():
+        found[SHORT] = ground.asked("2026-11-16", "No idle defence.")
+    return found
 
 
 def _entry(attack: Attack) -> Entry:
     title, deed = WORDS[attack]
-    switched = OFF[attack] != Defence()
-    why = ground.asked("2026-11-16", "Hostile peers harm nobody but themselves.")
     return Entry(
         id=f"attack-{attack}",
         title=title,
@@ -462,14 +479,11 @@ def _entry(attack: Attack) -> Entry:
         seeds={"quick": 2, "full": 10},
         columns=COLUMNS,
         measure=measure,
-        tolerances={
-            **dict.fromkeys(ASKED.values(), why),
-            **({SHORT: ground.asked("2026-11-16", "No idle defence.")} if switched else {}),
-        },
+        tolerances=_tolerances(attack),
         figure=figure,
         seconds=seconds,
         most_seeds=most_seeds,
-        defects=DEFECTS,
+        defects=_defects(attack),
     )
 
 

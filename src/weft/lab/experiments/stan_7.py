@@ -123,7 +123,7 @@ def unopened(at: Callable[..., Ids]) -> Callable[..., Ids]:
     def instead(outcome: Outcome, round_: int) -> Ids:
         links = at(outcome, round_).copy()
         if round_ > 0:
-            links[1::10] = links[:-1:10][: len(links[1::10])]
+            links[1::4] = links[:-1:4][: len(links[1::4])]
         return links
 
     return instead
@@ -191,7 +191,7 @@ ENTRY = UniverseEntry.of(
             where=is_plain,
         ),
         Defect(
-            "a tenth of the links is never opened",
+            "a quarter of the links is never opened",
             {"weft.engine.stan.overlays:Outcome.at": unopened},
             where=is_plain,
         ),

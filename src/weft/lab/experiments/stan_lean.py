@@ -10,10 +10,12 @@ from weft.engine.stan.overlays import Config
 from weft.lab import ground, stan
 from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Params, Size, UniverseEntry
+from weft.lab.experiments.stan_8 import unshared
+from weft.lab.experiments.stan_9 import in_line
 from weft.lab.figures import Figure, colour, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, texts, wholes
 from weft.lab.overlaid import Overlaid
-from weft.lab.sources import GRID, Source
+from weft.lab.sources import Source
 from weft.lab.stan import LEAST, PLAIN
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import Bound, chosen, numbers, together
@@ -77,17 +79,21 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.withColumn("clustered", ratio)
     saved = at_least(chosen("source", ASKED_OF, LEAST_SAVED), "reduction_many")
     strong = at_least(0.999, "strong")
-    lean, grid = F.col("variant") == LEAN, F.col("source") == GRID
+    lean = F.col("variant") == LEAN
 
     def judged(which: Column, asked: dict[str, Bound]) -> DataFrame:
         by, prefix = ("source", "variant"), stan.named("variant")
         return found.where(which).transform(numbers(TITLES, asked, by=by, prefix=prefix))
 
     return together(
-        judged(lean & ~grid, saved | strong | at_most(1.4, "clustered")),
-        judged(lean & grid, strong),
-        judged(F.col("variant") == PLAIN, {}),
+        judged(lean, saved | strong | at_most(1.4, "clustered")),
+        judged(~lean, {}),
     )
+
+
+def is_lean(params: Params) -> bool:
+    """For planted defects: plain weights are judged elsewhere."""
+    return bool(params["variant"] == LEAN)
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -126,20 +132,34 @@ ENTRY = UniverseEntry.of(
         TITLES,
         (f"{LEAN}, ",),
         reduction_many=ground.asked(
-            "2026-11-15", "What we set out for; another trace is asked for 30 %."
+            "2026-11-15",
+            "What we set out for; another trace is asked for 30 %, and so is the grid, of which "
+            "nothing was asked until 2026-11-16.",
         ),
         strong=ground.asked(
             "2026-11-15", "Events must reach everybody: less than one overlay in a thousand."
         ),
         clustered=ground.asked(
-            "2026-11-15", "Common interests come in clusters; more would cost dissemination."
+            "2026-11-15",
+            "Common interests come in clusters; more would cost dissemination. Of the grid nothing "
+            "was asked until 2026-11-16.",
         ),
     ),
     defects=(
         Defect(
             "nobody is adopted",
             {"weft.engine.stan.overlays:Config.options": stan.with_options(patience=0)},
-            where=lambda params: params["variant"] == LEAN,
+            where=is_lean,
+        ),
+        Defect(
+            "views are as they were before",
+            {"weft.engine.stan.overlays:Outcome.at": unshared},
+            where=is_lean,
+        ),
+        Defect(
+            "links lead to the next in line",
+            {"weft.engine.stan.overlays:Outcome.at": in_line},
+            where=is_lean,
         ),
     ),
     micros=lambda params: 90.0,
