@@ -18,6 +18,7 @@ takes longest begins first, so that no process is left with much to do when the 
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -100,6 +101,10 @@ SLOW = (
     "web/test_web_page.py",
 )
 """Folders, files and single tests (`FILE::test_name`) that take most of the suite's time."""
+
+# A shell's background jobs ignore SIGINT, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "repeatable",

@@ -32,7 +32,8 @@ from weft.lab.progress import Progress
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIFE_S_MAX = 3.0
-"""After a start; long enough to join and to hand over some events."""
+"""After a start, and what that takes on this machine; long enough to join and to hand over some
+events."""
 PATIENCE_S = 300.0
 
 
@@ -91,8 +92,10 @@ def run(
             *("-m", "benchmarks.history.consumers_worker"),
             *(str(folder / "shop.db"), str(free_port())),
         )
+        began = time.monotonic()
         publisher.start()
         [first, *lines] = publisher.lines(wait=True)
+        start_s = time.monotonic() - began
         receipted += lines
         results = folder / "results.db"
         worker = Process(str(ROOT / "examples" / "worker.py"), str(results), first.split()[1])
@@ -100,7 +103,7 @@ def run(
             for number in range(kills):
                 publisher.start()
                 worker.start()
-                time.sleep(random.random() * LIFE_S_MAX)
+                time.sleep(random.random() * (LIFE_S_MAX + start_s))
                 for process in random.choice([[publisher], [worker], [publisher, worker]]):
                     receipted += process.kill()
                 if progress is not None:
@@ -134,12 +137,16 @@ def judge(receipted: list[str], handled: list[str]) -> dict[str, Any]:
 
 
 def wait_for(results: Path, wanted: set[str]) -> list[str]:
+    """The results, once they are complete or nothing has been added for long: each one is synced to
+    disk by itself, which takes its time where others write, too."""
+    handled: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        handled = read_results(results)
-        if wanted <= set(handled) or time.monotonic() > deadline:
-            return handled
+    while not wanted <= set(handled) and time.monotonic() < deadline:
         time.sleep(0.1)
+        before, handled = handled, read_results(results)
+        if len(handled) > len(before):
+            deadline = time.monotonic() + PATIENCE_S
+    return handled
 
 
 def read_results(results: Path) -> list[str]:

@@ -77,6 +77,12 @@ _RUNS: dict[Cid, Proven] = {}
 _LATEST: dict[tuple[Topic, PeerId, int, int], bytes] = {}
 
 
+def forget_routed() -> None:
+    """A test begins."""
+    _RUNS.clear()
+    _LATEST.clear()
+
+
 @lru_cache
 def _signers(seed: int) -> dict[PeerId, Signer]:
     made = (keyed(seed, number) for number in range(_STRANGERS))
@@ -85,7 +91,7 @@ def _signers(seed: int) -> dict[PeerId, Signer]:
 
 def routed(event: SealedEvent, seed: int = 1) -> Run:
     """The run in which its publisher, of a world of this seed, sends an event. Runs go on from each
-    other in the order in which this is called for the first time."""
+    other in the order in which this is called for the first time in a test."""
     known = _RUNS.get(event.cid)
     if known is None:
         publisher, incarnation, number = number_of(event) or (event.publisher, 0, event.height)

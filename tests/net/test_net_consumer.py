@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import weft
 from net_kit import keeping, turn, until
+from weft.documents.descriptor import SealedEvent
 from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer, Past, past_read
@@ -348,6 +350,27 @@ async def test_in_a_new_store_what_all_members_have_dropped_is_a_gap(tmp_path: P
             await worker.reset_consumer(T, "billing", after=None)
             async with worker.consume(T, name="billing") as consumer:
                 assert payloads(await take(consumer, 5)) == numbered(16, 20)
+
+
+class MeasuredStore(MemoryStore):
+    """Notes how much was read from it at once."""
+
+    largest = 0
+
+    def events(self, *args: Any, **kwargs: Any) -> list[SealedEvent]:
+        found = super().events(*args, **kwargs)
+        self.largest = max(self.largest, sum(len(event.block) for event in found))
+        return found
+
+
+async def test_large_events_are_read_a_few_at_a_time() -> None:
+    store = MeasuredStore()
+    async with weft.Peer.open(config=keeping(), store=store) as peer:
+        for number in range(40):
+            await peer.publish(T, b"%d" % number + bytes(500_000))
+        notes = await take(peer.consume(T), 40)
+        assert [len(note.payload) > 500_000 for note in notes] == [True] * 40
+        assert store.largest < 9_000_000  # 16 of them; the next ones are 8
 
 
 async def test_a_consumer_that_waits_ends_when_its_peer_closes(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from history_kit import forget_routed
 from protocol_kit import forget_runs
 
 
 @pytest.fixture(autouse=True)
 def _own_runs() -> Iterator[None]:
     forget_runs()
+    forget_routed()
     yield

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from chi_square import chi_square_p
 from weft.rules import roles
 from weft.rules.draw import draw
+from weft.rules.prefix import common_prefix
 from weft.rules.roles import Load
 
 BITS = 8
@@ -91,8 +92,15 @@ def test_a_split_always_makes_a_forwarder_lose_somebody(places: list[int]) -> No
 
 
 @given(places)
-def test_weights_are_the_shares_of_the_space(locations: list[int]) -> None:
-    weights = roles.closest_weights(locations, BITS)
+def test_the_closest_to_a_random_target_is_drawn_by_the_forks_above_it(
+    locations: list[int],
+) -> None:
+    """Why `Region` is needed: with b forks on its way, a location's share is 2^−b."""
+    forks = [
+        {common_prefix(own, other, BITS) for other in locations if other != own}
+        for own in locations
+    ]
+    weights = [2.0 ** -len(levels) for levels in forks]
     counts = dict.fromkeys(locations, 0)
     for target in range(2**BITS):
         closest = roles.closest_forwarder(target, locations)

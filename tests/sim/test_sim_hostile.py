@@ -13,6 +13,7 @@ from weft.cli.main import main
 from weft.ids import Contact, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Defence, Routing
+from weft.protocol.defence import Informants
 from weft.protocol.tera.links import Unlink
 from weft.protocol.wire import Payload
 from weft.rules.multicast import tree_location
@@ -173,6 +174,16 @@ def test_views_name_hardly_anybody_that_was_made_up(seed: int, peers: int) -> No
     """Before, 55 of 125 and 31 of 280 entries did; the checker allows 2 %."""
     drawn = ScenarioSettings(seed, peers, topics=5, events=40, calm=True, hierarchy=True)
     assert not run(replace(drawn, hostile=20, attack="poison")).violations
+
+
+def test_the_checker_sees_views_that_name_those_that_were_made_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the defence taken out that has peers doubt what they are told."""
+    monkeypatch.setattr(Informants, "lost", lambda self, peer: None)
+    drawn = ScenarioSettings(2000, 5, topics=5, events=40, calm=True, hierarchy=True)
+    (text,) = run(replace(drawn, hostile=20, attack="poison")).violations
+    assert "view entries" in text and "name peers that are gone" in text
 
 
 @pytest.mark.parametrize("defended", [False, True])

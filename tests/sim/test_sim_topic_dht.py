@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from weft.ids import Topic
+from weft.ids import Contact, Topic
+from weft.protocol.config import Config
+from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.topic_dht.roles import Config as TopicSettings
+from weft.protocol.wire import Message
 from weft.rules.roles import location_view_bound
+from weft.sim.builder import SimNet
 from weft.sim.network import Conditions
+from weft.sim.node import Node
 from weft.sim.topic_dht import Run
+from weft.sim.world import Observer
 
 TOPICS = [Topic(f"/t{number}") for number in range(4)]
 
@@ -63,3 +69,35 @@ def test_the_same_seed_gives_the_same_run() -> None:
     one, other = crowd(5, 20), crowd(5, 20)
     assert one.world.handled == other.world.handled
     assert dict(one.world.sent) == dict(other.world.sent)
+
+
+class Requests(Observer):
+    """The lookups' requests of one peer."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count = 0
+
+    def sent(
+        self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
+    ) -> None:
+        self.count += sender.index == self.number and isinstance(message, FindRequest)
+
+
+def test_looking_for_members_beside_the_only_one_costs_little() -> None:
+    """A publisher from outside wants to be told by other members, too, and there may be none: it
+    asked all peers that it knows four times then, 270 requests an event."""
+    requests = Requests(20)
+    net = SimNet(2, Config(routing="topic-dht"), observers=(requests,))
+    for number in range(30):
+        net.enter([0] if number else [], 200)
+    topic = Topic("/a")
+    net.world.subscribe(net.nodes[3], topic)
+    net.run(150_000)
+    before = requests.count
+    net.run(50_000)
+    at_rest = requests.count - before
+    net.publish_in(20, topic, b"x")
+    net.run(50_000)
+    assert len(net.deliveries(3)) == 1
+    assert requests.count - before - 2 * at_rest < 100

@@ -88,9 +88,10 @@ def reading_since(when: str | datetime | None) -> Since:
 
 def kept(args: argparse.Namespace) -> Path | str | None:
     """What a peer that is started shall keep events in."""
-    if args.store is None or args.store == IN_MEMORY:
-        return args.store  # type: ignore[no-any-return]
-    return Path(args.store) if args.store else path_in(home_of(args))
+    given: str | None = args.store
+    if given is None or given == IN_MEMORY:
+        return given
+    return Path(given) if given else path_in(home_of(args))
 
 
 def path_in(home: Path) -> Path:

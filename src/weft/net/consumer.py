@@ -42,6 +42,10 @@ from weft.store.interface import Batch, Outcome, StoreError
 
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
+_FIRST_PAGE = 16
+"""guess: before it is known how large the topic's events are; at most 16 MiB."""
+_PAGE_BYTES = 4 << 20
+"""guess: fewer are read at once where they are larger together."""
 _PAST_SECONDS = 30.0
 """guess: members that do not answer for so long have no past to wait for, and an event that none of
 them has told of for so long is not known to any."""
@@ -220,6 +224,7 @@ class Consumer:
         if self._cursor is not None and self._cursor.lacks_past:
             self._cursor = None  # what it covers and comes later would be taken for news
         self._reads: deque[Read] = deque()
+        self._at_once = _FIRST_PAGE
         self._reading = False
         self._failed = False  # its place cannot be read on from
         self._more = subscription.more
@@ -276,12 +281,15 @@ class Consumer:
             if self.closed:
                 return
             self._more.clear()
-            self._reads.extend(self._begun().read(PAGE))
+            self._reads.extend(self._begun().read(self._at_once))
             self._failed = False
         except PositionError:
             self._failed = True
             raise
-        if not self._reads:
+        if self._reads:
+            size = sum(len(read.event.block) for read in self._reads)
+            self._at_once = max(1, min(PAGE, _PAGE_BYTES * len(self._reads) // size))
+        else:
             await self._more.wait()
 
     async def _wait_for_past(self) -> None:

@@ -137,23 +137,13 @@ def heir(own: int, children: Sequence[int]) -> int:
 # --- random routing -------------------------------------------------------------------------------
 
 
-def closest_weights(locations: Sequence[int], bits: int) -> list[float]:
-    """How likely each location is the closest to a random target.
-
-    On the way down the tree of prefixes every fork halves what is left, so it is 2^−b for b forks
-    on the way: not 1/n. Lemma 4.7 holds for the mean over all hash functions, not for the peers
-    that are there; hence `Region`.
-    """
-    weights = []
-    for own in locations:
-        forks = {common_prefix(own, other, bits) for other in locations if other != own}
-        weights.append(2.0 ** -len(forks))
-    return weights
-
-
 @dataclass(frozen=True)
 class Region(Generic[Peer]):
     """All forwarders that share the first bits with a random target: a way to draw one uniformly.
+
+    The forwarder closest to a random target is no such draw: on the way down the tree of prefixes
+    every fork halves what is left, so one with b forks on its way is it with probability 2^−b, not
+    1/n. Lemma 4.7 holds for the mean over all hash functions, not for the peers that are there.
 
     All regions of so many bits are equally likely, and none has more than `seats` forwarders. Draw
     a seat: an empty one means to draw anew, a taken one is a forwarder, and every forwarder of the

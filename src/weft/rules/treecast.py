@@ -18,7 +18,7 @@ in the paper, some members forward often and others never (a Jain index of 0.80 
 one topic). Here each level keeps several links and an event goes to the one closest to a random
 place of that half (`delegates`). A member is then reached by a fork of the prefixes with
 probability 2^−(forks below it), so that it sends Σ 2^−i ≈ 1 message per event wherever it lies:
-just what makes "closest to a random value" a biased draw of a member (`roles.closest_weights`)
+just what makes "closest to a random value" a biased draw of a member (`roles.Region`)
 makes trees fair.
 
 Invariants: a delegate is in charge of strictly fewer places than the member that sends to it, so a

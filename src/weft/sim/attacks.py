@@ -86,6 +86,7 @@ STEPS_MAX, LOOKUP_STEPS_MAX = 64, 4_096
 """What walks may ask for."""
 PAYLOAD = b"hostile "
 
+_OURS_OR_NOT = (True, False)
 _CARRIERS = (Payload, Again, IHave, IHaveOfTopics, Offer, Repair, Cast, BlocksReply, PageReply)
 """Messages that bring events, or say where they are."""
 
@@ -121,10 +122,13 @@ class Member:
     # --- draws ----------------------------------------------------------------------------------
 
     def _pick(self, items: Sequence[T]) -> T:
-        """What `Dice.pick` draws, from a key that is kept: a stuffed view takes 200 draws, which
-        were half of what such a run cost."""
         self._draws += 1
-        return items[below(absorb(self._picks, self._draws), len(items))]
+        return self._pick_at(self._draws, items)
+
+    def _pick_at(self, draw: int, items: Sequence[T]) -> T:
+        """What `Dice.pick` draws, from a key that is kept: a stuffed view has 64 names, and drawing
+        them was half of what such a run cost."""
+        return items[below(absorb(self._picks, draw), len(items))]
 
     def _victims(self, count: int = AT_ONCE) -> list[Contact]:
         """Some honest peers, all in turn."""
@@ -176,7 +180,12 @@ class Poison(Member):
         return [Descriptor(self._contact(), 0) for _ in range(count)]
 
     def _contact(self) -> Contact:
-        return self._pick((self._pick(self._gang.members), self._pick(self._gang.made_up)))
+        """One of the gang, or one that never was: a draw for each, and one to choose by."""
+        self._draws += 3
+        ours = self._pick_at(self._draws, _OURS_OR_NOT)
+        if ours:
+            return self._pick_at(self._draws - 2, self._gang.members)
+        return self._pick_at(self._draws - 1, self._gang.made_up)
 
 
 class Eclipse(Poison):

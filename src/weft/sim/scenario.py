@@ -423,8 +423,10 @@ class Scenario:
         and roots are right: what the honest are handed is judged."""
         now_ms = self.world.now_ms
         promise = PROMISES[self.settings.routing]
-        merged = state.check_merged if promise.overlays else state.check_general
-        violations = merged(record, states, now_ms)
+        if promise.overlays:
+            violations = state.check_merged(record, states, now_ms, one_id=not self._hostile)
+        else:
+            violations = state.check_general(record, states, now_ms)
         if promise.repairs or self.settings.history:
             violations += deliveries.check_complete(record, receipts=self._hostile)
         if promise.in_order and self.settings.calm and not self._hostile:

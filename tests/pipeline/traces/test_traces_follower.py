@@ -13,8 +13,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -26,7 +29,7 @@ from weft.cli.main import main
 from weft.cli.problem import INTERRUPTED
 from weft.pipeline import resources, tables
 from weft.pipeline.traces import follower
-from weft.pipeline.traces.follower import FOLDER, Reader, Shrunk, last_line_end
+from weft.pipeline.traces.follower import FOLDER, Follower, Reader, Shrunk, last_line_end
 from weft.pipeline.traces.measure import TABLES, measure
 from weft.pipeline.traces.pieces import Part, texts_of
 from weft.pipeline.traces.source import find
@@ -91,6 +94,28 @@ def test_every_line_is_in_exactly_one_span(
         line for start, end in pairwise(edges) for line in lines_of(Part(str(path), start, end))
     ]
     assert found == texts
+
+
+def queries(follower: Follower, *errors: str) -> Iterator[SimpleNamespace]:
+    """Queries that end with these errors, and one that works until it is ended."""
+    for error in errors:
+        failed = partial(Exception, error)
+        yield SimpleNamespace(isActive=False, stop=lambda: None, exception=failed)
+    follower.end()
+    yield SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
+
+
+def test_a_worker_that_starts_too_slowly_is_started_again(tmp_path: Path) -> None:
+    spark = MagicMock()
+    follower = Follower(spark, tmp_path, tmp_path / "out")
+    writer = spark.readStream.format().option().load().writeStream.foreachBatch()
+    start = writer.option().trigger().start
+    start.side_effect = queries(follower, *["Python worker failed to connect back.\n"] * 2)
+    follower.run(every_s=0.2)
+    assert start.call_count == 3
+    start.side_effect = queries(follower, "no space left")
+    with pytest.raises(Exception, match="no space left"):
+        follower.run(every_s=0.2)
 
 
 PATIENCE_S = 900.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import history_kit
 from history_kit import T, Town, history, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from weft.documents.run import NOTHING_BEFORE
 from weft.ids import Cid, PeerId, cid_of
 from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
@@ -87,6 +90,14 @@ def test_what_came_before_the_word_to_begin_with_is_handed_out_in_order() -> Non
     begin(town, three, Had(three.publisher, 1, 3))
     hear(town, three)
     assert handed(town) == [one.cid, two.cid, three.cid]
+
+
+@pytest.mark.parametrize("created_ms", [1, 2])
+def test_an_event_of_one_test_goes_on_from_none_of_another(created_ms: int) -> None:
+    """Or tests would fail by the order in which files are handed to processes."""
+    town = waiting()
+    assert routed(sealed(town, 2, created_ms=created_ms)).prev == NOTHING_BEFORE
+    sealed(town, 1)
 
 
 def test_heads_alone_are_no_beginning() -> None:

@@ -460,6 +460,21 @@ def grown() -> Group:
     return group
 
 
+@pytest.mark.parametrize("members", [2, 3, 5, 7])
+def test_in_a_small_topic_the_first_event_is_sent_once_to_each(members: int) -> None:
+    """Before, it went over all links: 16 copies to four others."""
+    group = Group(members)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(60_000)
+    for publisher in (members, 1):
+        start = group.now
+        group.do(publisher, seam.Publish(1, T, (b"",), 0))
+        group.run(3_000)
+        assert len(list(group.since(start, Payload))) == members - 1
+    assert all(len(group.delivered(number)) == 2 for number in group.peers)
+
+
 def test_in_steady_state_everybody_gets_one_copy(grown: Group) -> None:
     start = grown.now
     for number in range(1, 13):

@@ -8,6 +8,7 @@ from weft.protocol.seam import Answer, Outcome
 from weft.sim.checkers.deliveries import (
     check_answers,
     check_complete,
+    check_genuine,
     check_once,
     check_only_subscribers,
     check_parasites,
@@ -46,8 +47,21 @@ def test_sound_record_passes_everything() -> None:
     assert check_complete(record) == []
     assert check_only_subscribers(record) == []
     assert check_once(record) == []
+    assert check_genuine(record, honest=3) == []
     assert check_answers(record, healed_ms=0, patience_ms=100) == []
     assert check_parasites(record, grace_ms=50, healed_ms=0) == []
+
+
+# --- genuine ----------------------------------------------------------------------------------
+
+
+def test_an_event_in_the_name_of_an_honest_peer_that_it_never_published_is_named() -> None:
+    record = _sound()
+    del record.publications[1]
+    texts = check_genuine(record, honest=3)
+    assert len(texts) == 3
+    assert all("which peer 0 has never published" in text for text in texts)
+    assert check_genuine(record, honest=0) == []  # hostile peers publish what they like
 
 
 # --- completeness -----------------------------------------------------------------------------

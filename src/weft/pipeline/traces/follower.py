@@ -74,6 +74,10 @@ BATCH_BYTES_MAX = 256 << 20  # guess: about a million records
 _TAIL_BYTES = 1 << 16
 _LOOK_S = 0.2  # guess: how often to look whether to end
 _ENDED = "ended on request"
+_LATE_WORKER = "Python worker failed to connect back"
+"""What Spark says where the Python process that reads offsets needs more than 10 s to start, which
+no setting changes. On a busy machine it does, and the next one may not."""
+_STARTS_MAX = 20  # guess: a query that was started anew goes on from the last whole batch
 _SUBSCRIPTION = ["peer", "topic"]
 _STRAYS = ("parasites", "routed")
 _OF_EVENTS = ("events", "deliveries")
@@ -241,27 +245,36 @@ class Follower:
         """Follow until `end`, or until nothing new has come for a while."""
         self._claim()
         self._spark.dataSource.register(GrowingFiles)
+        for left in reversed(range(_STARTS_MAX)):
+            query = self._started(every_s)
+            self._watch(query, idle_s)
+            error = query.exception()
+            if error is None or _ENDED in str(error):
+                return
+            if _LATE_WORKER not in str(error) or not left:
+                raise error
+
+    def _started(self, every_s: float) -> StreamingQuery:
         source = self._spark.readStream.format(NAME)
         source = source.option("suffixes", ",".join(FOLLOWED))
-        query = (
+        return (
             source.load(str(self._trace))
             .writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(self._own / "checkpoint"))
             .trigger(processingTime=f"{int(every_s * 1000)} milliseconds")
             .start()
         )
+
+    def _watch(self, query: StreamingQuery, idle_s: float | None) -> None:
+        """Wait until there is nothing more to do, or the query has ended by itself."""
         self._latest = time.monotonic()
         while not self._ending.wait(_LOOK_S) and query.isActive:
             quiet_s = time.monotonic() - self._latest
             if idle_s is not None and quiet_s > idle_s and self._caught_up(query):
-                break
-        self._ending.set()
+                self._ending.set()
         with self._batch:
             pass  # a batch that has begun comes to its end, with whole tables
         query.stop()
-        error = query.exception()
-        if error is not None and _ENDED not in str(error):
-            raise error
 
     def _caught_up(self, query: StreamingQuery) -> bool:
         """Whether all whole lines there are have been read."""

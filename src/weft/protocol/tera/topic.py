@@ -124,6 +124,14 @@ class TopicState(TopicPart):
         return len(self.view.peers) < self._ctx.config.links.wanted
 
     @property
+    def _is_linked_to_all(self) -> bool:
+        """Whether this member has links to all others, in a topic that fits its view: in one so
+        small the others have, too. An empty view tells nothing of the others."""
+        linked, known = self.links.linked, self.view.peers
+        all_linked = self.popularity == 1 + len(linked) and linked.keys() >= set(known)
+        return bool(known) and all_linked
+
+    @property
     def popularity(self) -> int:
         return self.size.estimate(len(self.links.linked))
 
@@ -157,11 +165,19 @@ class TopicState(TopicPart):
         """Take a run in: deliver and pass it on if it is new. Says what became of it."""
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
+            if source is not None and source.peer == run.publisher:
+                self._begin_tree(source.peer)
             self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
             if source is not None and isinstance(self._scheme, Spread):
                 self._scheme.note_gap(run, source)
         return taken
+
+    def _begin_tree(self, publisher: PeerId) -> None:
+        """An event came from its publisher. If it is the first one of a small topic, that reached
+        all others as well."""
+        if self.tree is not None and self.tree.is_untried and self._is_linked_to_all:
+            self.tree.begin_as_star(publisher)
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
         sender = source.peer if source is not None else None

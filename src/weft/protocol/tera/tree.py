@@ -2,7 +2,8 @@
 Broadcast Trees", 2007).
 
 Every link of a member (`links.py`) is eager or lazy. An event is pushed over the eager links and
-announced over the lazy ones. The first links of a topic start eager. The first copy of an event
+announced over the lazy ones. The first links of a topic start eager (in a topic so small that all
+members are linked to each other, its first event makes a star). The first copy of an event
 keeps its link eager; a second copy over another link makes that one lazy on both ends (`Prune`). So
 the eager links become one tree, shared by all publishers, and each member gets one copy.
 
@@ -275,6 +276,20 @@ class Tree:
                     send(contact, message)
         if self.lazy or self._readers:
             self._announce_later(run, self._announce)
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether no event has shaped it yet."""
+        return self._wave is None
+
+    def begin_as_star(self, centre: PeerId) -> None:
+        """The first event of the topic came from its publisher, which reaches all members itself
+        (`topic.py` knows). So the tree begins as a star around it, and a link between two others as
+        a lazy one, without a copy over each and a `Prune` back: both ends know as much. An end that
+        does not pushes a copy, and is told."""
+        if centre in self.eager:
+            for peer in [peer for peer in self.eager if peer != centre]:
+                self._make_lazy(peer)
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce

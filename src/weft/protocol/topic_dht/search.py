@@ -74,8 +74,11 @@ class Lookup:
         """Find the closest forwarders from outside the topic: from what this peer knows of the
         lobby, and if that leads to none, over the topic's hosts. The first forwarder met names
         the others, and may lie: peers to `avoid` are passed by, and the way goes on to another one
-        (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007)."""
+        (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007). A way past known
+        forwarders is wanted for one that lies behind them, so it goes a few farther than they are
+        many; where there is none at all, as far as any lookup."""
         gates: list[Contact] = []
+        count = min(self._ctx.config.dht.k, FEW + len(avoid)) if avoid else 0
 
         def seen(entry: Entry, reply: FindReply) -> bool:
             if entry.role == topic and entry.contact.peer not in avoid:
@@ -89,7 +92,7 @@ class Lookup:
                 else:
                     otherwise()
 
-            question = Question(TOPICS, meeting_place(topic), sender_role=LOBBY)
+            question = Question(TOPICS, meeting_place(topic), sender_role=LOBBY, count=count)
             search = Search(question, (self._lobby.table,), ended, seen, False, others)
             if not self._dht.searches.start(search):
                 then([])

@@ -81,7 +81,8 @@ _PHASE = stream_of("topic_dht.phase")
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and taking a place in the lobby."""
 _FIND_TIMES = 2
-"""guess: lookups before a topic is taken to have no subscriber; one may have lost its way."""
+"""guess: lookups before a topic is taken to have no subscriber; one may have lost its way. One that
+looks for others than those known already is made once: there may be none."""
 
 
 class TopicDht:
@@ -254,7 +255,7 @@ class TopicRouting(Routing):
     def _look_for(self, number: int, topic: Topic, avoid: Sequence[PeerId], left: int) -> None:
         def found(entries: list[Entry]) -> None:
             contacts = [entry.contact for entry in entries if entry.contact.peer not in avoid]
-            if contacts or left <= 1:
+            if contacts or avoid or left <= 1:
                 self._ctx.tell(LookupDone(number, topic, tuple(contacts)))
             else:
                 self._look_for(number, topic, avoid, left - 1)

@@ -32,7 +32,7 @@ these are all members. A view begins with all forwarders where one lookup finds 
 some random ones; in a share of the periods some random ones come in, and the oldest go.
 
 Deviation: the paper takes the forwarder closest to a random value, which favours those with empty
-space around them (`rules.closest_weights`).
+space around them (`roles.Region`).
 """
 
 from __future__ import annotations
