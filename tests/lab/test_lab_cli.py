@@ -69,6 +69,7 @@ def test_report_writes_a_page_and_prints_a_summary(
         (("run", "tera-3d"), "no experiment is called 'tera-3d' (did you mean"),
         (("report",), "report needs the folder"),
         (("list", "tera-3a"), "list takes no name"),
+        (("run", "tera-3a", "--every"), "--every is for audit"),
     ],
 )
 def test_wrong_usage_is_explained(arguments: tuple[str, ...], says: str) -> None:
