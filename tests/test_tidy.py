@@ -36,7 +36,7 @@ CALLED_FROM_OUTSIDE = {
     "get_suitable_cache_subpath",  # numba's locator of compiled code
 }
 RIDDLES = re.compile(r"\b(?:who|whoever|whom)\b", re.IGNORECASE)
-RIDDLES_MOST = 60
+RIDDLES_MOST = 20
 EMPTY_TEXTS = re.compile(r"^(?:see (?:the )?module|one of them|the same)\b.{0,12}$", re.IGNORECASE)
 PATHS = re.compile(r"(?<![\w/.:-])((?:[\w-]+/)*[\w-]+\.(?:py|md))\b")
 CLOCKS = {"monotonic", "perf_counter", "process_time", "sleep", "thread_time", "monotonic_ns"}
