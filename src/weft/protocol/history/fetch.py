@@ -11,7 +11,7 @@ the peers that said so are asked, and if none of them has it, it is forgotten. S
 another one pester others with names that it made up.
 
 In the DHT a peer says which parts of a stream it has events of, and finds peers that have some of
-one (Section 4.4). A part is `segment_heights` of the stream's heights, its segment; that of a
+one (Section 4.5). A part is `segment_heights` of the stream's heights, its segment; that of a
 missing event is known from the event that names it.
 
 Deviation: the paper provides each event under a key of its own. A key costs a lookup and a message

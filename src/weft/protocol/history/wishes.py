@@ -1,4 +1,4 @@
-"""Sub-topics for peers that do not own a topic (paper 004, Section 4.5).
+"""Sub-topics for peers that do not own a topic (paper 004, Section 4.3).
 
 A peer that may publish in a topic may ask for a sub-topic of it. An owner either lets every such
 wish come true (`accept_sub_topics`), or keeps it until its user adds the sub-topic, or says no. The
