@@ -20,8 +20,10 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @asynccontextmanager
-async def served(peer: weft.Peer, lab: Path = Path("nowhere")) -> AsyncGenerator[Web, None]:
-    async with Web(Single(peer), "127.0.0.1:0", lab=lab, token=TOKEN) as web:
+async def served(
+    peer: weft.Peer, lab: Path = Path("nowhere"), token: str = TOKEN, where: str = "127.0.0.1:0"
+) -> AsyncGenerator[Web, None]:
+    async with Web(Single(peer), where, lab=lab, token=token) as web:
         yield web
 
 

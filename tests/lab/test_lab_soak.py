@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from weft.lab.soak import Sample, Soak, draw, verdict
+from weft.lab.soak import Sample, Soak, draw, summary, verdict
 
 
 def sample(place: int, **changed: float | None) -> Sample:
@@ -36,6 +36,7 @@ def written(folder: Path, samples: list[Sample]) -> Path:
 def test_a_run_that_stays_as_it_is(tmp_path: Path) -> None:
     out = written(tmp_path, [sample(place) for place in range(12)])
     assert verdict(out) == []
+    assert "1200 promised deliveries looked at, 0 of them late, 0 missing; 2 kills" in summary(out)
     assert ElementTree.fromstring(draw(out).read_text()).tag.endswith("svg")
 
 

@@ -648,3 +648,21 @@ async def test_headers_that_cannot_be_sent_are_refused() -> None:
                 await peer.publish("/x", b"", headers=headers)  # type: ignore[call-overload]
         with pytest.raises(weft.UsageError, match="at most 1048553 with these headers"):
             await peer.publish("/x", bytes(1 << 20), headers={"a": "b"})
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_program_that_publishes_and_ends_at_once_is_heard(stored: bool) -> None:
+    """Nothing is waited for but what `close` waits for: no join, no confirmation."""
+    patient = weft.Config(network=Network(leave_timeout_ms=60_000))
+    async with weft.Peer.open() as reader:
+        sub = await reader.subscribe("/orders")
+        for number in range(3):
+            store = ":memory:" if stored else None
+            async with weft.Peer.open(join=reader.address, store=store, config=patient) as writer:
+                receipt = await writer.publish("/orders", f"order {number}")
+            assert (await receipt.final()).outcome == "taken"
+        assert [await text_of(sub) for _ in range(3)] == [f"order {n}" for n in range(3)]
+
+
+async def text_of(sub: weft.Subscription) -> str:
+    return (await anext(sub)).payload.decode()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import keeping
+from net_kit import keeping, until
 from swarm_kit import together
 from web_kit import BEARER, alone, publish, request, served, subscribed
 from weft.store.memory import MemoryStore
 from weft.web.openapi import document
-from weft.web.routes import Routes
+from weft.web.routes import KEPT_TOPICS, Routes
 from weft.web.source import Single
 
 
@@ -61,6 +61,42 @@ async def test_a_subscriber_that_has_seen_nothing_can_come_back_too() -> None:
             assert [note["payload"] for note in await events.take(2)] == ["before", "after"]
 
 
+async def test_a_client_that_goes_away_leaves_its_topic() -> None:
+    async with weft.Peer.open(config=keeping()) as peer, served(peer) as web:
+        for number in range(3):
+            async with subscribed(web, f"/api/events?topic=/gone/{number}"):
+                assert f"/gone/{number}" in topics_of(peer)
+        async with subscribed(web, "/api/events?topic=/here"):
+            await until(lambda: topics_of(peer) == ["/here"], "the others to be left")
+
+
+async def test_with_a_store_the_peer_stays_in_the_latest_topics_alone() -> None:
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
+        async with served(peer) as web:
+            for number in range(KEPT_TOPICS + 8):
+                async with subscribed(web, f"/api/events?topic=/gone/{number}"):
+                    pass
+            latest = sorted(f"/gone/{number}" for number in range(8, KEPT_TOPICS + 8))
+            await until(lambda: topics_of(peer) == latest, "the others to be left")
+        await until(lambda: not topics_of(peer), "all to be left")
+
+
+def topics_of(peer: weft.Peer) -> list[str]:
+    topics = peer.status()["topics"]
+    assert isinstance(topics, dict)
+    return sorted(topics)
+
+
+async def test_the_address_that_is_printed_can_be_opened() -> None:
+    """Where it listens on all addresses, too; a token may hold any character."""
+    async with (
+        weft.Peer.open(config=keeping()) as peer,
+        served(peer, token="a+b/c==", where="0.0.0.0:0") as web,
+    ):
+        assert web.url == f"http://localhost:{web.address.rpartition(':')[2]}/"
+        assert web.url_with_token == f"{web.url}#token=a%2Bb%2Fc%3D%3D"
+
+
 async def test_events_of_publishers_without_a_store_come_too() -> None:
     async with (
         weft.Peer.open(config=keeping(), store=MemoryStore()) as keeper,
@@ -98,6 +134,7 @@ async def test_history_topics_and_status() -> None:
         ("/api/history", "which topic?"),
         ("/api/history?topic=chat", "chat"),
         ("/api/history?topic=/chat&limit=0", "limit is '0'"),
+        (f"/api/history?topic=/chat&limit={'1' * 5_000}", "limit is '1111"),
         ("/api/history?topic=/chat&after=x", "x"),
         ("/api/events?topic=/chat&since=monday", "since is 'monday'"),
         ("/api/events?topic=/", "/"),

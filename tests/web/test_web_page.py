@@ -83,14 +83,29 @@ async def test_without_the_token_the_page_offers_no_publishing() -> None:
     async with weft.Peer.open(config=keeping()) as peer, served(peer) as web, browser() as tab:
         await tab.open(web.url)
         await tab.until("document.getElementById('state').textContent.startsWith('peer')")
-        assert await tab.ask("document.getElementById('publish').hidden")
-        assert not await tab.ask("document.getElementById('read-only').hidden")
         # A topic of which nothing was known is chosen in the list as soon as it is in there.
         await tab.ask("document.getElementById('topic').focus()")
         await tab.type("/new")
         await tab.press("Enter", "\r", 13)
         await tab.until("document.querySelectorAll('#overlay option').length == 2")
         assert await tab.ask("document.getElementById('overlay').value") == "/new"
+        shown = "document.getElementById('{}').checkVisibility()"
+        assert not await tab.ask(shown.format("publish"))
+        assert await tab.ask(shown.format("read-only"))
+
+
+@pytest.mark.skipif(not chromium(), reason=MISSING)
+async def test_any_token_comes_through_the_address() -> None:
+    """As base64 makes them; a plus would be read as a space."""
+    token = "ab+cd/ef=="
+    async with (
+        weft.Peer.open(config=keeping()) as peer,
+        served(peer, token=token) as web,
+        browser() as tab,
+    ):
+        await tab.open(web.url_with_token)
+        await tab.until("document.getElementById('state').textContent.startsWith('peer')")
+        assert await tab.ask("sessionStorage.getItem('weft-token')") == token
 
 
 @pytest.mark.skipif(not chromium(), reason=MISSING)

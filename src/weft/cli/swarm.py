@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _soak(args: argparse.Namespace, config: Config) -> int:
     from dataclasses import asdict
 
-    from weft.lab.soak import Soak, draw, verdict
+    from weft.lab.soak import Soak, draw, summary, verdict
 
     if args.peers < 2 * args.processes or args.processes < 2:
         raise Problem("a soak kills processes: give it two or more, with two peers each", USAGE)
@@ -96,6 +96,7 @@ def _soak(args: argparse.Namespace, config: Config) -> int:
     except KeyboardInterrupt:
         print("weft: interrupted; what there is so far is drawn", file=sys.stderr)
     print(f"{draw(args.out)}")
+    print(summary(args.out), file=sys.stderr)
     problems = verdict(args.out)
     for problem in problems:
         print(f"weft: {problem}", file=sys.stderr)

@@ -304,6 +304,19 @@ def verdict(out: Path) -> list[str]:
     return problems
 
 
+def summary(out: Path) -> str:
+    """What a run did, in a line."""
+    found = samples(out)
+    owed, late, missing = (
+        sum(one[name] for one in found) for name in ("expected", "late", "missing")
+    )
+    published, kills = (found[-1]["published"], found[-1]["kills"]) if found else (0, 0)
+    return (
+        f"weft: {published} events, {owed} promised deliveries looked at, {late} of them late, "
+        f"{missing} missing; {kills} kills"
+    )
+
+
 def draw(out: Path) -> Path:
     """The run as a picture: memory, handles, stores and delivery over time."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)

@@ -114,7 +114,9 @@ class Runtime:
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
-        self._climbing: dict[int, asyncio.Future[seam.Answer]] = {}  # levels not answered yet
+        self._climbing: dict[
+            int, asyncio.Future[seam.Answer]
+        ] = {}  # levels, and queued events, not answered yet
         self._gathered: dict[str, _Gathered] = {}  # by topic
         self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
@@ -415,7 +417,7 @@ class Runtime:
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
         sent, dropped = self._sent, self.counters.events_dropped - dropped
         self._hold_up_publishers()
-        if goes_on:
+        if goes_on or answer is None or answer.outcome == "queued":
             then = self._through_window(topic, sum(map(len, payloads)), then)
         if answer is not None:
             then(answer)
@@ -477,6 +479,10 @@ class Runtime:
             first, final = answers[topic]
             answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
+            if waits is not None and not waits.done():
+                token = tokens[topics.index(topic)]
+                self._climbing[token] = waits
+                waits.add_done_callback(partial(self._climbed, token))
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
             return Receipt(topic, Sent(self.me.peer, answer, peers, dropped), 0, waits, levels)
 
@@ -646,6 +652,8 @@ class Runtime:
                     await asyncio.wait(list(self._climbing.values()))
                 while self._window.total:
                     await self._next_answer()
+        if self._climbing or self._window.total:
+            log.warning("closing: no peer has taken some of the latest events; they are dropped")
         self.closed = True
         if self._acceptor is not None:
             await self._acceptor.close()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib.resources import files
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 import weft
@@ -52,6 +54,10 @@ class Json(Response):
         return msgspec.json.encode(content)
 
 
+KEPT_TOPICS = 32
+"""guess: topics that a peer with a store stays in when no client is in them any more."""
+
+
 class Routes:
     """The application's handlers, over one source."""
 
@@ -60,6 +66,7 @@ class Routes:
         self._lab = lab
         self.closing = asyncio.Event()
         self.picture = Picture(source)
+        self._kept: dict[str, weft.Consumer] = {}  # topics, the latest last
 
     def application(self) -> Starlette:
         routes = [
@@ -155,8 +162,9 @@ class Routes:
 
     async def _history(self, request: Request) -> Response:
         topic, limit = _topic(request), request.query_params.get("limit", str(HISTORY_USUAL))
-        if not limit.isdecimal() or not 1 <= int(limit) <= HISTORY_MAX:
-            raise UsageError(f"limit is {limit!r}; expected a whole number from 1 to {HISTORY_MAX}")
+        if not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= HISTORY_MAX:
+            wanted = f"expected a whole number from 1 to {HISTORY_MAX}"
+            raise UsageError(f"limit is {limit!r:.40}; {wanted}")
         after = request.query_params.get("after")
         return Json({"events": history(self._source.speaker, topic, after, int(limit))})
 
@@ -187,13 +195,47 @@ class Routes:
             after = "now" if since == "now" else None
         if after != "now" and not has_store(peer):
             raise UsageError("this peer keeps no events, so there is no past to read")
-        stream = Stream(peer, _topic(request), after)
+        topic = _topic(request)
+        await self._stay_in(topic)
+        stream = Stream(peer, topic, after)
         try:
             await stream.open()
         except BaseException:
             await stream.close()
             raise
-        return StreamingResponse(stream.pieces(self.closing), media_type="text/event-stream")
+        return _Events(stream, self.closing)
+
+    async def _stay_in(self, topic: str) -> None:
+        """With a store, stay in a topic when its last client has gone, so that one that comes back
+        gets what it missed; in the latest topics alone, since anybody may name some."""
+        peer = self._source.speaker
+        if not has_store(peer):
+            return
+        known = topic in self._kept
+        self._kept[topic] = self._kept.pop(topic) if known else peer.consume(topic, after="now")
+        while len(self._kept) > KEPT_TOPICS:
+            await self._kept.pop(next(iter(self._kept))).close()
+
+    async def leave(self) -> None:
+        """Leave the topics that no client is in."""
+        while self._kept:
+            await self._kept.popitem()[1].close()
+
+
+class _Events(StreamingResponse):
+    """A stream that leaves its topic when its client has gone."""
+
+    def __init__(self, stream: Stream, closing: asyncio.Event) -> None:
+        self._stream = stream
+        self._pieces = stream.pieces(closing)
+        super().__init__(self._pieces, media_type="text/event-stream")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # not in what is cancelled when the client goes: leaving takes a moment
+            await self._pieces.aclose()
+            await self._stream.close()
 
 
 def _topic(request: Request) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from socket import socket
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 import uvicorn
 
@@ -84,12 +85,15 @@ class Web:
 
     @property
     def url(self) -> str:
-        return f"http://{self.address}/"
+        """For this machine: where it listens on all addresses, by the name of loopback."""
+        host, _, port = self.address.rpartition(":")
+        anywhere = ipaddress.ip_address(host.strip("[]")).is_unspecified
+        return f"http://localhost:{port}/" if anywhere else f"http://{self.address}/"
 
     @property
     def url_with_token(self) -> str:
         """For a browser. What follows the # never leaves it."""
-        return f"{self.url}#token={self.token}"
+        return f"{self.url}#token={quote(self.token, safe='')}"
 
     @property
     def open_to_others(self) -> bool:
@@ -122,6 +126,7 @@ class Web:
     ) -> None:
         self._routes.closing.set()  # streams end, and their clients come back when there is one
         await self._routes.picture.close()
+        await self._routes.leave()
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving

@@ -122,8 +122,10 @@ class Stream:
                 await self._waiting.put(_event(note))
 
     async def pieces(self, closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
-        """Until the client goes away, or all of this closes."""
+        """Until the client goes away, or all of this closes. Then `close` is called by the caller:
+        what waits in here is cancelled when the client has gone."""
         end = asyncio.create_task(closing.wait())
+        following: asyncio.Task[bytes] | None = None
         try:
             yield self._first
             while not closing.is_set():
@@ -143,7 +145,8 @@ class Stream:
                 yield b":\n\n"
         finally:
             end.cancel()
-            await self.close()
+            if following is not None:
+                following.cancel()
 
     def _lost(self) -> bytes | None:
         """What a client is told whose place nobody knows any more. The empty `id` makes it forget
