@@ -646,8 +646,10 @@ class Runtime:
             return
         self._closing = True
         self._send_gathered()
+        # With no other peer, and no address that one may answer at, there is nobody to wait for.
+        patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.leave_timeout_ms / 1_000):
+            async with asyncio.timeout(patience_s):
                 if self._climbing:
                     await asyncio.wait(list(self._climbing.values()))
                 while self._window.total:
