@@ -114,9 +114,8 @@ class Runtime:
         self._sent = 0  # messages, by the latest command
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
-        self._climbing: dict[
-            int, asyncio.Future[seam.Answer]
-        ] = {}  # levels, and queued events, not answered yet
+        # Levels that events climb to, and queued events: their answers, not there yet.
+        self._unanswered: dict[int, asyncio.Future[seam.Answer]] = {}
         self._gathered: dict[str, _Gathered] = {}  # by topic
         self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
@@ -470,26 +469,27 @@ class Runtime:
         await self._wait_for_room()
         await asyncio.sleep(0)
         answers = dict(zip(topics, expected, strict=True))
+        token_of = dict(zip(topics, tokens, strict=True))
         for token, topic in zip(tokens, topics, strict=True):
             if topic not in named and not answers[topic][0].done():
-                self._climbing[token] = answers[topic][0]
-                answers[topic][0].add_done_callback(partial(self._climbed, token))
+                self._unanswered[token] = answers[topic][0]
+                answers[topic][0].add_done_callback(partial(self._on_answered, token))
 
         async def receipt(topic: Topic) -> Receipt:
             first, final = answers[topic]
             answer = await asyncio.shield(first)
             waits = final if answer.outcome == "queued" else None
             if waits is not None and not waits.done():
-                token = tokens[topics.index(topic)]
-                self._climbing[token] = waits
-                waits.add_done_callback(partial(self._climbed, token))
+                token = token_of[topic]
+                self._unanswered[token] = waits
+                waits.add_done_callback(partial(self._on_answered, token))
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
             return Receipt(topic, Sent(self.me.peer, answer, peers, dropped), 0, waits, levels)
 
         return [await receipt(topic) for topic in named]
 
-    def _climbed(self, token: int, answer: asyncio.Future[seam.Answer]) -> None:
-        self._climbing.pop(token, None)
+    def _on_answered(self, token: int, answer: asyncio.Future[seam.Answer]) -> None:
+        self._unanswered.pop(token, None)
 
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
@@ -650,11 +650,11 @@ class Runtime:
         patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                if self._climbing:
-                    await asyncio.wait(list(self._climbing.values()))
+                if self._unanswered:
+                    await asyncio.wait(list(self._unanswered.values()))
                 while self._window.total:
                     await self._next_answer()
-        if self._climbing or self._window.total:
+        if self._unanswered or self._window.total:
             log.warning("closing: no peer has taken some of the latest events; they are dropped")
         self.closed = True
         if self._acceptor is not None:
