@@ -552,8 +552,10 @@ class Runtime:
         assert isinstance(since, bytes) and self._durable is not None
         cid = Cid(since)
         await subscription
+        # With no other peer, and no address that one may answer at, there is nobody to ask.
+        patience_s = 0 if self._life.alone() else SEEK_SECONDS
         try:
-            async with asyncio.timeout(SEEK_SECONDS):
+            async with asyncio.timeout(patience_s):
                 answer = await self.ask(lambda token: seam.FindEvent(token, topic, cid))
         except TimeoutError:
             answer = None
