@@ -314,7 +314,11 @@ class Subscription:
         return self._events - self._place
 
     async def __aenter__(self) -> Subscription:
-        return await self
+        try:
+            return await self
+        except BaseException:  # cancelled, or the past cannot be had: the block is not entered
+            await self.close()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
