@@ -612,6 +612,13 @@ def compare(
     return True
 
 
+def show(ctx: Context, topic: Topic, recent: Recent, other: Contact, settle_ms: Millis) -> None:
+    """Offer what is held here to a member that may lack it, and want nothing in return."""
+    offer = _offer(ctx, topic, recent, settle_ms, first=False)
+    if offer.spans:
+        ctx.send(other, offer)
+
+
 def _offer(ctx: Context, topic: Topic, recent: Recent, settle_ms: Millis, first: bool) -> Offer:
     return Offer(topic, recent.offer(ctx.now - settle_ms), first, settle_ms)
 

@@ -28,6 +28,7 @@ from weft.protocol.membership import (
     Cyclon,
     JoinReply,
     JoinRequest,
+    JoinWalk,
     LeaveNotice,
     OverlayNews,
     ShuffleReply,
@@ -419,6 +420,9 @@ class TopicState(TopicPart):
     def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
         self.view.on_join_request(sender, self.news(), self.recent.seen())
         self.maintain_links()
+
+    def on_join_walk(self, sender: Contact, message: JoinWalk) -> None:
+        self.view.on_join_walk(sender, message, self.news())
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
         """Entered the overlay; a fresh subscriber does not want what was published before."""
