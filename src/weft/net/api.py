@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeAlias, overload
 
 from weft import __version__
-from weft.documents.headers import NO_HEADERS, wrap
+from weft.documents.headers import MARK, NO_HEADERS, wrap
 from weft.documents.headers import problem as header_problem
 from weft.documents.run import PARTS_MAX
 from weft.ids import (
@@ -103,6 +103,7 @@ class Peer:
         self._decode = decode
         self._identity = identity
         self._runtime = runtime
+        self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
         self._metrics: prometheus.Endpoint | None = None
@@ -387,7 +388,9 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = self._wrapped(payload, headers)
+        data = payload if isinstance(payload, bytes) else _payload(payload, self._encode)
+        if headers or data >= MARK:  # below it no payload can be taken for an envelope
+            data = _in_envelope(data, headers)
         if confirm is not None:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
@@ -395,22 +398,11 @@ class Peer:
         if timeout is not None:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
-            receipt = self._runtime.join(topic, data)
+            gathered = self._gathered.get(topic)
+            receipt = gathered.join(data) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)
-
-    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
-        """What travels of an event."""
-        data = payload if isinstance(payload, bytes) else _payload(payload, self._encode)
-        if not headers:
-            return wrap(NO_HEADERS, data)
-        if not isinstance(headers, Mapping):
-            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
-        wrong = header_problem(headers)
-        if wrong:
-            raise UsageError(wrong)
-        return wrap(headers, data)
 
     def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
         """An event must fit in each of its topics, given with the levels that it climbs to."""
@@ -660,6 +652,18 @@ def _texts(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
         return tuple(given)
     except TypeError as error:
         raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any") from error
+
+
+def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
+    """What travels of an event with headers."""
+    if not headers:
+        return wrap(NO_HEADERS, payload)
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+    wrong = header_problem(headers)
+    if wrong:
+        raise UsageError(wrong)
+    return wrap(headers, payload)
 
 
 def _payload(payload: object, encode: Encode | None) -> bytes:

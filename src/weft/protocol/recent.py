@@ -411,7 +411,7 @@ class Recent:
             life.note(proven, proven.digest, min(run.published_ms, wall_ms))
         life.touched = now
         life.mark = self._fingerprint = None
-        self._hold(life, Held(proven, run, hops, now, run.size))
+        self._hold(life, Held(proven, run, hops, now, proven.size))
 
     def _new_life(
         self, key: tuple[PeerId, int], now: Millis, newest: Proven | Statement, digest: bytes
