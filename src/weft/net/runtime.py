@@ -160,7 +160,10 @@ class Runtime:
             now = now_ms()
             if now >= self._clock_due:
                 self._look_at_clock(now)
-            return self._carry_out(self._handle(fact, now))
+            sent = self._carry_out(self._handle(fact, now))
+            if self._life.watched:
+                self._life.look()
+            return sent
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
@@ -185,6 +188,8 @@ class Runtime:
             effects = self._handle(seam.Received(contact, message), now)
             if effects:
                 self._carry_out(effects)
+            if self._life.watched:
+                self._life.look()
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling a %s failed", type(message).__name__)
