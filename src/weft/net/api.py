@@ -56,7 +56,6 @@ from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
-from weft.store.sqlite import SqliteStore
 
 Topics: TypeAlias = list[str] | tuple[str, ...]
 """Several topics; a text is one topic, never a sequence of letters."""
@@ -689,7 +688,11 @@ def _store(store: Store | Path | str | None) -> Store | None:
         return MemoryStore(secrets.token_bytes(16))
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")
-    return SqliteStore(Path(store)) if isinstance(store, Path | str) else store
+    if not isinstance(store, Path | str):
+        return store
+    from weft.store.sqlite import SqliteStore  # noqa: PLC0415  (most peers have no file)
+
+    return SqliteStore(Path(store))
 
 
 def _identity(key: Identity | Path | str | None) -> Identity:

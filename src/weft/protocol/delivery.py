@@ -34,10 +34,10 @@ twice in a life of this peer, as far as `recent.py` remembers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
@@ -110,8 +110,7 @@ class Taken(Enum):
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
 
 
-@dataclass(slots=True)
-class _Early:
+class _Early(Struct):
     """A run that came before an earlier one of its publisher."""
 
     run: Run
@@ -120,8 +119,7 @@ class _Early:
     since: Millis
 
 
-@dataclass(slots=True)
-class _Order:
+class _Order(Struct):
     """The early runs of one publisher's life in a topic."""
 
     life: Life
